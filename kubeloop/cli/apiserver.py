@@ -19,13 +19,13 @@ from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ClusterOptions, ServeOptions
+    from kubeloop.cli.options import DevClusterOptions, ServeOptions
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
 
 
-def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
+def serve(cluster: DevClusterOptions, serving: ServeOptions) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
     configure_logging("warning", serving.log_format)
     settings = _node_settings(cluster)
@@ -42,7 +42,7 @@ def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
         journal=journal,
         compaction_seconds=serving.compaction_interval,
         service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
-        child=serving.child,
+        supervised=serving.supervised,
     )
     try:
         return run_until_interrupted(serve_cluster(settings, played, api), interrupted=0)
@@ -53,7 +53,7 @@ def serve(cluster: ClusterOptions, serving: ServeOptions) -> int:
             path.unlink(missing_ok=True)
 
 
-def _node_settings(cluster: ClusterOptions) -> NodeSettings:
+def _node_settings(cluster: DevClusterOptions) -> NodeSettings:
     """Raises UserError."""
     names = [chr(ord("a") + number) if cluster.zones <= 26 else str(number) for number in range(cluster.zones)]
     return NodeSettings(

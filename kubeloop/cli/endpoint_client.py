@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
-from kubeloop.process.process_files import process_to_ask
+from kubeloop.process.process_files import default_process
 
 PODS = {"pod": "pod", "pods": "pod", "po": "pod"}
 DEPLOYMENTS = {"deployment": "deployment", "deployments": "deployment", "deploy": "deployment"}
@@ -50,7 +50,7 @@ def ask_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint
 
 @contextlib.contextmanager
 def _answer(path: str, query: Mapping[str, str], endpoint: str | None, hint: str) -> Iterator[Any]:
-    server = (endpoint or process_to_ask().endpoint).rstrip("/")
+    server = (endpoint or default_process().endpoint).rstrip("/")
     try:
         # the endpoint is on this machine: a proxy for the world outside does not concern it
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -61,9 +61,9 @@ def _answer(path: str, query: Mapping[str, str], endpoint: str | None, hint: str
             refusal = json.load(error)
             problem, hint = refusal["error"], refusal.get("hint", hint)
         except (ValueError, KeyError, TypeError):
-            problem = f"the endpoint answers {error.code}"
+            problem = f"the endpoint responds {error.code}"
         raise UserError(problem, hint=hint) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         problem = getattr(error, "reason", None) or error  # an URLError wraps what happened
         problem = getattr(problem, "strerror", None) or problem
-        raise UserError(f"{server} does not answer: {problem}", hint="is kubeloop running? see --endpoint") from None
+        raise UserError(f"{server} does not respond: {problem}", hint="is kubeloop running? see --endpoint") from None

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.options import (
     FILE,
-    ClusterOptions,
+    DevClusterOptions,
     ElectionOptions,
     ProcessOptions,
     RunOptions,
@@ -36,8 +36,8 @@ def commands() -> None:
 
 
 @commands.command()
-@taking(UpOptions, ClusterOptions, ProcessOptions, ShowOptions)
-def up(files: UpOptions, cluster: ClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
+@taking(UpOptions, DevClusterOptions, ProcessOptions, ShowOptions)
+def up(files: UpOptions, cluster: DevClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
     """Start a development cluster with all controllers, apply manifests, and show their pods come up."""
     with importing():
         from kubeloop.cli.up import up as start
@@ -46,8 +46,8 @@ def up(files: UpOptions, cluster: ClusterOptions, process: ProcessOptions, shown
 
 
 @commands.command()
-@taking(ClusterOptions, ServeOptions)
-def apiserver(cluster: ClusterOptions, serving: ServeOptions) -> int:
+@taking(DevClusterOptions, ServeOptions)
+def apiserver(cluster: DevClusterOptions, serving: ServeOptions) -> int:
     """Run the development cluster alone: API server and simulated nodes, no controllers."""
     with importing():
         from kubeloop.cli.apiserver import serve

@@ -28,8 +28,8 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import NODES
-from kubeloop.process.api_server_check import unreachable
-from kubeloop.process.process_files import running_processes
+from kubeloop.process.api_server_check import unreachable_error
+from kubeloop.process.process_files import list_processes
 from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
@@ -165,7 +165,7 @@ def _run(act: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> in
                 error.status.message or str(error), hint="kubeloop nodes list shows what there is"
             ) from None
         except ServerUnreachable as error:
-            raise unreachable(transport.server, error) from None
+            raise unreachable_error(transport.server, error) from None
         finally:
             await client.close()
 
@@ -178,7 +178,7 @@ def _kubeconfig(given: Path | None) -> str:
         return str(given)
     if os.environ.get("KUBECONFIG"):
         return os.environ["KUBECONFIG"]
-    running = next((each.kubeconfig for each in running_processes() if each.kubeconfig), "")
+    running = next((each.kubeconfig for each in list_processes() if each.kubeconfig), "")
     if not running:
         raise UserError("no kubeloop up runs on this machine", hint="start one, or give --kubeconfig")
     return running

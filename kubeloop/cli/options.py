@@ -74,12 +74,12 @@ def arguments_of(options: msgspec.Struct) -> list[str]:
 
 def _click_options(group: type[msgspec.Struct]) -> list[click.Option]:
     fields, defaults = group.__struct_fields__, group.__struct_defaults__
-    made = []
+    click_options = []
     for name, default in zip(fields, defaults, strict=True):
         (declared,) = group.__annotations__[name].__metadata__
         names = declared.names or (f"--{name.replace('_', '-')}",)
         single_flag = declared.parameters.get("is_flag", False)
-        made.append(
+        click_options.append(
             click.Option(
                 [*names, name],
                 default=default,
@@ -88,7 +88,7 @@ def _click_options(group: type[msgspec.Struct]) -> list[click.Option]:
                 **declared.parameters,
             )
         )
-    return made
+    return click_options
 
 
 LogFormatOption = Annotated[
@@ -136,7 +136,7 @@ def _service_range(text: str | IPv4Network) -> IPv4Network:
     return network
 
 
-class ClusterOptions(msgspec.Struct, frozen=True):
+class DevClusterOptions(msgspec.Struct, frozen=True):
     """The development cluster: its nodes, and where it is."""
 
     nodes: Annotated[int, option("Simulated nodes.", type=click.IntRange(0, 20_000))] = 5
@@ -198,7 +198,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
         option("How long older versions are kept for watches and lists.", **duration(0.1)),
     ] = 300.0
     log_format: LogFormatOption = "text"
-    child: Annotated[bool, option("", is_flag=True, hidden=True)] = False
+    supervised: Annotated[bool, option("", is_flag=True, hidden=True)] = False
     faults: Annotated[
         str,
         option(

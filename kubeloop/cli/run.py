@@ -18,14 +18,14 @@ from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.api_server_check import greet
-from kubeloop.process.control_plane import ControlPlane, Settings, import_parts, parse_controllers
-from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
+from kubeloop.process.api_server_check import check_api_server
+from kubeloop.process.control_plane import ControlPlane, Settings, import_components, parse_controllers
+from kubeloop.process.endpoint.listener import listener_url, open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
-from kubeloop.process.process_files import RunningProcess, announced, runtime_directory
+from kubeloop.process.process_files import ProcessRecord, process_file, runtime_directory
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import Journal
@@ -63,27 +63,27 @@ async def _run(
         qps = more.kube_api_qps if more.kube_api_qps > 0 else None
         client = Client(measured, clock=clock, rng=rng, qps=qps, burst=more.kube_api_burst)
         stack.push_async_callback(client.close)
-        listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
+        listening = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         with importing():
             async with asyncio.TaskGroup() as group:
-                group.create_task(greet(client, transport.server), name="greeting")
+                group.create_task(check_api_server(client, transport.server), name="greeting")
                 # what is imported first, and soon
                 first = settings.controllers - {"scheduler"}
-                group.create_task(asyncio.to_thread(import_parts, first), name="imports")
+                group.create_task(asyncio.to_thread(import_components, first), name="imports")
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         if plane.tracing.exports and more.trace_journal != "":
             folder = Path(more.trace_journal) if more.trace_journal is not None else runtime_directory()
             plane.tracing.keep_journal(Journal(folder, transport.server))
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         async with asyncio.TaskGroup() as group:
-            url = url_of(listening)
-            here = RunningProcess(
+            url = listener_url(listening)
+            here = ProcessRecord(
                 os.getpid(), url, transport.server, kubeconfig or os.environ.get("KUBECONFIG", ""), clock.time_ns()
             )
             pages = group.create_task(_serve_pages(plane, registry, clock, listening, here), name="endpoint")
             try:
                 if not election.leader_elect:
-                    await plane.run(import_meanwhile=True)
+                    await plane.run(import_in_background=True)
                     return 0
                 return await _run_elected(plane, client, election, clock, rng)
             finally:
@@ -91,11 +91,11 @@ async def _run(
 
 
 async def _serve_pages(
-    plane: ControlPlane, registry: Registry, clock: Clock, listening: socket.socket, here: RunningProcess
+    plane: ControlPlane, registry: Registry, clock: Clock, listening: socket.socket, here: ProcessRecord
 ) -> None:
     """Serve the endpoint, and let others find this process, until cancelled. What only the pages need is imported when
     the parts are: pods do not wait for it."""
-    await plane.made.wait()
+    await plane.components_created.wait()
     await asyncio.to_thread(_import_pages)
     from kubeloop.process.endpoint.process_pages import add_process_pages
     from kubeloop.process.endpoint.server import Endpoint
@@ -103,7 +103,7 @@ async def _serve_pages(
     endpoint = Endpoint(registry, clock=clock)
     add_process_pages(endpoint, plane)
     async with endpoint.serving_on(listening):
-        with announced(here):
+        with process_file(here):
             print(
                 f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {here.server}", file=sys.stderr
             )
@@ -138,7 +138,7 @@ async def _run_elected(
     candidate = LeaderElection(client, settings, clock=clock, rng=rng)
     lost_lease = False
     try:
-        await plane.run(candidate.run_while_leading, import_meanwhile=True)
+        await plane.run(candidate.run_while_leading, import_in_background=True)
     except* LeaseLost as lost:
         lost_lease = True
         print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)

@@ -23,26 +23,26 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process import workload_progress as progress_of
-from kubeloop.process.apiserver_process import ChildCluster, ClusterFailed, starting_cluster
-from kubeloop.process.endpoint.listening_socket import listening_socket
+from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
+from kubeloop.process.endpoint.listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, apply, read_manifests
-from kubeloop.process.process_files import RunningProcess, announced
+from kubeloop.process.process_files import ProcessRecord, process_file
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.process.workload_progress import Progress
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ClusterOptions, ProcessOptions, ShowOptions
+    from kubeloop.cli.options import DevClusterOptions, ProcessOptions, ShowOptions
     from kubeloop.process.control_plane import ControlPlane, Settings
 
 _LOOK_SECONDS = 0.05
 _LINE_SECONDS = 1.0
 
 
-def up(files: Sequence[Path], cluster: ClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
+def up(files: Sequence[Path], cluster: DevClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
     """Run the command and return its exit code. Raises UserError for what the user can mend."""
     configure_logging(process.verbosity, process.log_format)
     parse_tail_rules(process.trace_keep)  # what is wrong is said before anything is started
@@ -51,7 +51,7 @@ def up(files: Sequence[Path], cluster: ClusterOptions, process: ProcessOptions, 
         _settings(process)
     try:
         return run_until_interrupted(_up(manifests, cluster, process, shown), interrupted=130 if shown.once else 0)
-    except ClusterFailed as failed:
+    except ApiServerExited as failed:
         return failed.code  # the cluster's own process has said why
 
 
@@ -65,24 +65,24 @@ def _settings(process: ProcessOptions) -> Settings:
 
 
 async def _up(
-    manifests: Sequence[Manifest], options: ClusterOptions, process: ProcessOptions, shown: ShowOptions
+    manifests: Sequence[Manifest], options: DevClusterOptions, process: ProcessOptions, shown: ShowOptions
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
     token = administrator_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
-        listening = stack.enter_context(listening_socket(process.bind_address, process.endpoint_port))
-        starting = await stack.enter_async_context(starting_cluster(arguments_of(options), token=token))
+        listening = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
+        starting = await stack.enter_async_context(starting_api_server(arguments_of(options), token=token))
         # The cluster takes as long to start as these take to import: both at once.
         with importing():
-            from kubeloop.process.control_plane import ControlPlane, import_parts
+            from kubeloop.process.control_plane import ControlPlane, import_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
             from kubeloop.process.endpoint.server import Endpoint
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = _settings(process)
-            import_parts(settings.controllers)
+            import_components(settings.controllers)
         registry = new_registry()
         endpoint = Endpoint(registry, clock=clock)
         cluster = await starting.ready()
@@ -94,7 +94,7 @@ async def _up(
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         url = await stack.enter_async_context(endpoint.serving_on(listening))
         stack.enter_context(
-            announced(RunningProcess(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
+            process_file(ProcessRecord(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
         )
         async with asyncio.TaskGroup() as group:
             running = group.create_task(plane.run(), name="control-plane")
@@ -115,7 +115,7 @@ class Look:
         self,
         plane: ControlPlane,
         manifests: Sequence[Manifest],
-        cluster: ChildCluster,
+        cluster: ApiServerProcess,
         url: str,
         shown: ShowOptions,
     ) -> None:

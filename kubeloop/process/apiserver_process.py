@@ -24,7 +24,7 @@ class Ready(msgspec.Struct, frozen=True):
     kubeconfig: str
 
 
-class ChildCluster(msgspec.Struct, frozen=True):
+class ApiServerProcess(msgspec.Struct, frozen=True):
     """A development cluster that runs. `plain_server` is its URL without TLS, for this process alone."""
 
     server: str
@@ -38,13 +38,13 @@ class ChildCluster(msgspec.Struct, frozen=True):
         raise UserError(f"the development cluster ended (exit code {code})", hint="its last words are above, on stderr")
 
 
-class StartingCluster:
+class StartingApiServer:
     """A development cluster on its way."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
-    async def ready(self) -> ChildCluster:
+    async def ready(self) -> ApiServerProcess:
         """Wait until it serves. Raises UserError if it takes too long, ClusterFailed if it has told the user why."""
         assert self._process.stdout is not None
         try:
@@ -55,13 +55,13 @@ class StartingCluster:
                 f"the development cluster did not start within {_START_SECONDS:g} s", hint="try again with -v debug"
             ) from None
         if not line:
-            raise ClusterFailed(await self._process.wait())
+            raise ApiServerExited(await self._process.wait())
         ready = msgspec.json.decode(line, type=Ready)
-        return ChildCluster(ready.server, ready.plain_server, ready.kubeconfig, self._process)
+        return ApiServerProcess(ready.server, ready.plain_server, ready.kubeconfig, self._process)
 
 
 @contextlib.asynccontextmanager
-async def starting_cluster(arguments: Sequence[str], *, token: str) -> AsyncIterator[StartingCluster]:
+async def starting_api_server(arguments: Sequence[str], *, token: str) -> AsyncIterator[StartingApiServer]:
     """Start `kubeloop apiserver` with these arguments, and stop it in the end.
 
     The child ends by itself when this process is gone, however that came about: it reads a pipe that we hold open.
@@ -71,7 +71,7 @@ async def starting_cluster(arguments: Sequence[str], *, token: str) -> AsyncIter
         "-m",
         "kubeloop",
         "apiserver",
-        "--child",
+        "--supervised",
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
@@ -80,7 +80,7 @@ async def starting_cluster(arguments: Sequence[str], *, token: str) -> AsyncIter
     )
     assert process.stdin is not None
     try:
-        yield StartingCluster(process)
+        yield StartingApiServer(process)
     finally:
         process.stdin.close()
         try:
@@ -91,7 +91,7 @@ async def starting_cluster(arguments: Sequence[str], *, token: str) -> AsyncIter
             await process.wait()
 
 
-class ClusterFailed(Exception):
+class ApiServerExited(Exception):
     """The child could not start and has told the user why; `code` is its exit code."""
 
     def __init__(self, code: int) -> None:

@@ -1,8 +1,9 @@
-"""The composition of one process: informers, controllers, scheduler, tracing and events over one client.
+"""The control plane of one process: informers, controllers, scheduler, tracing and events over one client.
 
-One shared informer per kind serves every part (DESIGN.md, "How a pod travels"). Starting order is nesting order:
-informers first and last, then what reports (events, traces), then what acts. Each part's modules are imported when it
-is made, so that a start need not wait for all of them (numpy above all) before it talks to the API server.
+One shared informer per kind serves every component (DESIGN.md, "How a pod travels"). Nesting defines the order:
+informers start first and stop last; events and traces come next, then controllers and scheduler. A component's modules
+are imported when it is created, so that the process can connect to the API server before slow imports (numpy above
+all).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.loop_lag import LoopLag
-from kubeloop.process.metrics.registry import Registration
+from kubeloop.process.metrics.registry import Registerer
 from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
@@ -55,17 +56,18 @@ _MODULES = {
     "resourcequota": "kubeloop.controllers.resourcequota.controller",
     "scheduler": "kubeloop.scheduler.scheduler",
 }
-"""Of each part, in the order in which they are made: the one that takes longest to import is the last."""
+"""Module of each component, in order of creation; the module that takes longest to import is last."""
 
 CONTROLLERS = tuple(_MODULES)
 
-_NAMES_OF_KUBERNETES = {
+_KUBERNETES_NAMES = {
     "garbage-collector-controller": "garbagecollector",
     **{f"{name}-controller": name for name in CONTROLLERS if name not in ("garbagecollector", "scheduler")},
 }
-"""As kube-controller-manager calls them since v1.28. Ours are those it had before, and still takes."""
+"""kube-controller-manager's names since v1.28. kubeloop's own names are the earlier aliases, which are still
+accepted."""
 
-_WATCHED: dict[str, tuple[Resource[Any], ...]] = {
+_WATCHED_RESOURCES: dict[str, tuple[Resource[Any], ...]] = {
     "deployment": (DEPLOYMENTS, REPLICA_SETS, PODS),
     "replicaset": (REPLICA_SETS, PODS),
     "replicationcontroller": (REPLICATION_CONTROLLERS, PODS),
@@ -73,17 +75,18 @@ _WATCHED: dict[str, tuple[Resource[Any], ...]] = {
     "resourcequota": (RESOURCE_QUOTAS,),
     "scheduler": (NODES, PODS, *LISTER_RESOURCES.values()),
 }
-"""What a part will ask informers for, so that they can begin before it is imported."""
+"""Resources that a component watches: their informers can start before the component's module is imported."""
 
 _CREATORS = {"replicaset": "ReplicaSet", "replicationcontroller": "ReplicationController"}
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What one process runs.
+    """Configuration of a control plane.
 
-    controllers: names out of CONTROLLERS. The concurrent_* counts are reconciles under way at once.
-    namespace_grace_seconds: a namespace is left alone so long after its deletion; a single API server needs none.
-    trace_keep: traces kept although the sampler did not choose them. trace_until_ready: they go on until then.
+    controllers: names from CONTROLLERS. The concurrent_*_syncs fields are the numbers of concurrent reconciles.
+    namespace_grace_seconds: delay between the deletion of a namespace and that of its content; 0 with a single API
+    server. trace_keep: rules for traces that are exported although the sampler rejected them. trace_until_ready: a
+    trace ends when the pod is Ready, else when it is bound.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -99,52 +102,53 @@ class Settings(msgspec.Struct, frozen=True):
     trace_until_ready: bool = False
 
 
-class Part(Protocol):
-    """Something that runs until cancelled."""
+class Component(Protocol):
+    """A controller or the scheduler: runs until cancelled."""
 
     async def run(self) -> None: ...
 
 
 def parse_controllers(text: str) -> frozenset[str]:
-    """The meaning of --controllers: names, ours or Kubernetes', "*" for all, "-name" to leave one out.
+    """Return the controllers that the value of --controllers selects.
 
-    Raises UserError.
+    Entries are kubeloop's or Kubernetes' names, "*" for all, and "-name" to exclude one. Raises UserError.
     """
-    chosen: set[str] = set()
-    left_out: set[str] = set()
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        name = word.removeprefix("-")
-        name = _NAMES_OF_KUBERNETES.get(name, name)
-        if name == "*" and word == "*":
-            chosen |= set(CONTROLLERS)
+    enabled: set[str] = set()
+    disabled: set[str] = set()
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name = entry.removeprefix("-")
+        name = _KUBERNETES_NAMES.get(name, name)
+        if name == "*" and entry == "*":
+            enabled |= set(CONTROLLERS)
         elif name not in CONTROLLERS:
             raise UserError(
                 f"no controller named '{name}'", hint=f"there are {', '.join(CONTROLLERS)}, and '*' for all"
             )
-        elif word.startswith("-"):
-            left_out.add(name)
+        elif entry.startswith("-"):
+            disabled.add(name)
         else:
-            chosen.add(name)
-    if not chosen - left_out:
+            enabled.add(name)
+    if not enabled - disabled:
         raise UserError(
             "no controller is left to run", hint="for example --controllers deployment,replicaset,scheduler"
         )
-    return frozenset(chosen - left_out)
+    return frozenset(enabled - disabled)
 
 
-def import_parts(controllers: frozenset[str]) -> None:
-    """Import what ControlPlane.run() would import for these controllers, while there is nothing else to do."""
+def import_components(controllers: frozenset[str]) -> None:
+    """Import the modules of these controllers ahead of ControlPlane.run()."""
     for name in CONTROLLERS:
         if name in controllers:
             importlib.import_module(_MODULES[name])
 
 
 class ControlPlane:
-    """All parts of one process, over one client.
+    """All components of one process, over one client.
 
-    `informers`, `tracing` and `scheduler` are there for those who look on (progress, `kubeloop trace` and `explain`).
-    scheduler: None if this process runs none, and before run() has made it. made: when run() has made all parts;
-    synced: when the caches are filled, too. dump_requested: set it to have what the scheduler holds written to the log.
+    `informers`, `tracing` and `scheduler` are public for progress display, `kubeloop trace` and `kubeloop explain`.
+    scheduler: None if this process runs none, and before run() has created it. components_created: set when run() has
+    created all components; synced: set when their caches are filled as well. dump_requested: set it to write the
+    scheduler's cache and queue to the log.
     """
 
     def __init__(
@@ -154,7 +158,7 @@ class ControlPlane:
         *,
         clock: Clock,
         rng: random.Random,
-        registry: Registration,
+        registry: Registerer,
         tracing: Tracing | None = None,
     ) -> None:
         self.client = client
@@ -162,7 +166,7 @@ class ControlPlane:
         self.informers = InformerFactory(client, clock=clock, rng=rng)
         self.tracing = tracing or self._new_tracing(clock, rng, registry)
         self.lag = LoopLag(registry)
-        self.made = asyncio.Event()
+        self.components_created = asyncio.Event()
         self.synced = asyncio.Event()
         self.scheduler: Scheduler | None = None
         self.dump_requested = asyncio.Event()
@@ -171,41 +175,41 @@ class ControlPlane:
         self._registry = registry
         self._recorder = EventRecorder(client, clock=clock, rng=rng)
         self._metrics = PrometheusControllerMetrics(registry)
-        self._follow_pods()
+        self._record_pods()
 
     async def run(
         self,
-        acting: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None,
+        elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None,
         *,
-        import_meanwhile: bool = False,
+        import_in_background: bool = False,
     ) -> None:
-        """Run until cancelled. `acting` decides when controllers and scheduler run (leader election); by default
-        at once. With `import_meanwhile`, a thread imports the parts while caches are filled, and each part acts once it
-        is there.
+        """Run until cancelled. `elect` decides when controllers and scheduler run (leader election); by default they
+        run immediately. With `import_in_background`, a thread imports the components while caches fill, and each
+        component starts as soon as it is imported.
 
-        Raises ExceptionGroup if a part crashes; all others are then cancelled. UserError of a configuration that
-        cannot work comes in such a group, or before anything is asked of the API server. Cancellation: what must not
-        be lost (bindings in flight, events, spans) is drained first, for a bounded time.
+        Raises ExceptionGroup if a component crashes; all others are then cancelled. A UserError for an invalid
+        configuration is in such a group, or is raised before the first request to the API server. Cancellation:
+        bindings in flight, events and spans are drained first, for a bounded time.
         """
         loop = asyncio.get_running_loop()
-        parts: dict[str, asyncio.Future[Part]] = {
+        components: dict[str, asyncio.Future[Component]] = {
             name: loop.create_future() for name in CONTROLLERS if name in self.settings.controllers
         }
-        if import_meanwhile:
-            for name in parts:
-                for resource in _WATCHED.get(name, ()):
+        if import_in_background:
+            for name in components:
+                for resource in _WATCHED_RESOURCES.get(name, ()):
                     self.informers.informer(resource)
         else:
-            for name, made in parts.items():
-                made.set_result(self._make(name))
-            self.made.set()
-        self.tracing.leads = acting is None
-        async with asyncio.TaskGroup() as looking_on:
-            looking_on.create_task(self.lag.run(), name="loop-lag")
-            looking_on.create_task(self._dump_on_request(), name="dump")
-            feeding = looking_on.create_task(self.informers.run(), name="informers")
-            if import_meanwhile:
-                looking_on.create_task(self._make_meanwhile(parts), name="imports")
+            for name, future in components.items():
+                future.set_result(self._create_component(name))
+            self.components_created.set()
+        self.tracing.leads = elect is None
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(self.lag.run(), name="loop-lag")
+            outer.create_task(self._dump_on_request(), name="dump")
+            informers_task = outer.create_task(self.informers.run(), name="informers")
+            if import_in_background:
+                outer.create_task(self._create_components_in_background(components), name="imports")
             try:
                 async with asyncio.TaskGroup() as reporting:
                     tasks = [
@@ -214,34 +218,34 @@ class ControlPlane:
                     ]
                     try:
                         await self.informers.wait_synced()
-                        await self._pods_seen.wait_synced()
+                        await self._pod_handler.wait_synced()
                         self.tracing.pods.everything_seen()
-                        if not import_meanwhile:
+                        if not import_in_background:
                             self.synced.set()
-                        await (acting or _at_once)(lambda: self._act(parts))
+                        await (elect or _run_immediately)(lambda: self._run_components(components))
                     finally:
                         for task in tasks:
                             task.cancel()
             finally:
-                feeding.cancel()
+                informers_task.cancel()
 
-    async def _make_meanwhile(self, parts: dict[str, asyncio.Future[Part]]) -> None:
-        """Import and make one part after the other."""
+    async def _create_components_in_background(self, components: dict[str, asyncio.Future[Component]]) -> None:
+        """Import and create one component after the other."""
         with importing():
-            for name, made in parts.items():
+            for name, future in components.items():
                 await asyncio.to_thread(importlib.import_module, _MODULES[name])
-                made.set_result(self._make(name))
-        self.made.set()
+                future.set_result(self._create_component(name))
+        self.components_created.set()
         await self.informers.wait_synced()
         self.synced.set()
 
-    async def _act(self, parts: dict[str, asyncio.Future[Part]]) -> None:
+    async def _run_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
         if not self.tracing.leads:
             self.tracing.begin_to_lead()
         async with asyncio.TaskGroup() as group:
-            for name, made in parts.items():
-                part = await made
-                group.create_task(part.run(), name=name)
+            for name, future in components.items():
+                component = await future
+                group.create_task(component.run(), name=name)
 
     async def _dump_on_request(self) -> None:
         await self.dump_requested.wait()
@@ -249,7 +253,7 @@ class ControlPlane:
 
         await dump_on_request(self.client, self.dump_requested, lambda: self.scheduler)
 
-    def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registration) -> Tracing:
+    def _new_tracing(self, clock: Clock, rng: random.Random, registry: Registerer) -> Tracing:
         settings = self.settings
         metrics = PrometheusTraceMetrics(registry)
         tracing = Tracing(
@@ -262,7 +266,7 @@ class ControlPlane:
         metrics.open.set_function(tracing.pods.open_count)
         return tracing
 
-    def _make(self, name: str) -> Part:
+    def _create_component(self, name: str) -> Component:
         """One of CONTROLLERS. It registers with the informers as it is made. Raises UserError."""
         match name:
             case "deployment":
@@ -279,7 +283,7 @@ class ControlPlane:
                 self.scheduler = self._new_scheduler()
                 return self.scheduler
 
-    def _new_deployment_controller(self) -> Part:
+    def _new_deployment_controller(self) -> Component:
         from kubeloop.controllers.deployment.controller import DeploymentController
 
         return DeploymentController(
@@ -292,7 +296,7 @@ class ControlPlane:
             workers=self.settings.concurrent_deployment_syncs,
         )
 
-    def _new_replica_set_controller(self, *, replication: bool) -> Part:
+    def _new_replica_set_controller(self, *, replication: bool) -> Component:
         from kubeloop.controllers.replicaset.controller import ReplicaSetController
         from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
 
@@ -309,7 +313,7 @@ class ControlPlane:
             variant=REPLICATION_CONTROLLER if replication else REPLICA_SET,
         )
 
-    def _new_garbage_collector(self) -> Part:
+    def _new_garbage_collector(self) -> Component:
         from kubeloop.controllers.garbagecollector.controller import GarbageCollector
 
         return GarbageCollector(
@@ -321,7 +325,7 @@ class ControlPlane:
             workers=self.settings.concurrent_gc_syncs,
         )
 
-    def _new_namespace_controller(self) -> Part:
+    def _new_namespace_controller(self) -> Component:
         from kubeloop.controllers.namespace.controller import NamespaceController
 
         return NamespaceController(
@@ -334,7 +338,7 @@ class ControlPlane:
             grace_seconds=self.settings.namespace_grace_seconds,
         )
 
-    def _new_resource_quota_controller(self) -> Part:
+    def _new_resource_quota_controller(self) -> Component:
         from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
 
         return ResourceQuotaController(
@@ -360,18 +364,18 @@ class ControlPlane:
             metrics=PrometheusSchedulerMetrics(self._registry),
         )
 
-    def _follow_pods(self) -> None:
-        """Tell the traces of every pod that the informer delivers, before any other part hears of it."""
-        traces, chosen = self.tracing.pods, self.settings.controllers
+    def _record_pods(self) -> None:
+        """Pass every pod event to the trace recorder, before any other handler receives it."""
+        traces, enabled = self.tracing.pods, self.settings.controllers
         schedulers = {profile.scheduler_name for profile in self.settings.scheduler.profiles}
-        runs_scheduler = "scheduler" in chosen
+        runs_scheduler = "scheduler" in enabled
         traces.take_part(
             schedules=lambda name: runs_scheduler and name in schedulers,
-            creators=frozenset(kind for name, kind in _CREATORS.items() if name in chosen),
+            creators=frozenset(kind for name, kind in _CREATORS.items() if name in enabled),
         )
         if self.tracing.sampling.records_any:
             self.client.context_headers = current_headers
-        self._pods_seen = self.informers.informer(PODS).add_handler(
+        self._pod_handler = self.informers.informer(PODS).add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda pod, _initial: traces.observed(pod),
                 on_update=lambda _old, pod: traces.observed(pod),
@@ -380,5 +384,5 @@ class ControlPlane:
         )
 
 
-async def _at_once(acting: Callable[[], Awaitable[None]]) -> None:
-    await acting()
+async def _run_immediately(run: Callable[[], Awaitable[None]]) -> None:
+    await run()

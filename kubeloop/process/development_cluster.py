@@ -49,7 +49,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     journal: Journal | None
     compaction_seconds: float
     service_range: IPv4Network
-    child: bool
+    supervised: bool
 
 
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], serving: ApiServerSettings) -> int:
@@ -99,7 +99,7 @@ async def _serve_on(
             group.create_task(listen(listening, http, certificate.context), name="listener"),
         ]
         parts += [group.create_task(each.run(), name=name) for name, each in simulated.items()]
-        if serving.child:
+        if serving.supervised:
             print(msgspec.json.encode(ready).decode(), flush=True)
             await _stdin_closed()
             for part in parts:

@@ -1,4 +1,4 @@
-"""Writing the kubeconfig of a development cluster."""
+"""Kubeconfig files of development clusters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NAME = "kubeloop"
 
 
 def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: bytes) -> None:
-    """Write `path`, or the file that it links to, with mode 0600, replacing the file in one step.
+    """Write `path`, or the file that it links to, with mode 0600, replacing the file atomically.
 
-    Other clusters, users and contexts that the file already names are kept; the current context becomes ours, as kind
-    does it. Raises UserError if the file cannot be read as a kubeconfig or not be written.
+    Other clusters, users and contexts in the file are preserved; the current context becomes kubeloop's, as with kind.
+    Raises UserError if the file is not a kubeconfig or cannot be written.
     """
     config = _existing(path)
     entry = {"server": server, "certificate-authority-data": base64.b64encode(certificate_pem).decode()}
@@ -40,9 +40,10 @@ def write_kubeconfig(path: Path, *, server: str, token: str, certificate_pem: by
 
 
 def kubeconfig_document(*, server: str, token: str, certificate: Path, namespace: str) -> dict[str, Any]:
-    """A kubeconfig with one cluster, user and context.
+    """Return a kubeconfig with one cluster, user and context.
 
-    It names the certificate's file: of one that stands in the kubeconfig, many libraries make a file and leave it.
+    It refers to the certificate's file: from an inline certificate, many libraries create a file that they never
+    delete.
     """
     config = _new()
     _put(config, "clusters", "cluster", {"server": server, "certificate-authority": str(certificate)})
@@ -74,7 +75,7 @@ def _is_kubeconfig(content: Any) -> bool:
     if not isinstance(content, dict) or content.get("kind") != "Config":
         return False
     lists = [content.get(plural) or [] for plural in ("clusters", "users", "contexts")]
-    return all(isinstance(each, list) and all(isinstance(entry, dict) for entry in each) for each in lists)
+    return all(isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries) for entries in lists)
 
 
 def _put(config: dict[str, Any], plural: str, singular: str, value: dict[str, Any]) -> None:

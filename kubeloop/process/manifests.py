@@ -50,9 +50,9 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read_manifests(paths: Sequence[Path]) -> list[Manifest]:
-    """All objects of `paths` (files, folders without their subfolders, "-" for stdin), in order; Lists are opened.
+    """Return all objects of `paths` (files, folders without their subfolders, "-" for stdin), in order.
 
-    Raises UserError for what cannot be read, is no YAML, or lacks apiVersion, kind or name.
+    Lists are expanded. Raises UserError for a file that cannot be read, is not YAML, or lacks apiVersion, kind or name.
     """
     manifests = [
         manifest for path in paths for source, text in _texts(path) for manifest in parse_manifests(source, text)
@@ -67,33 +67,33 @@ async def apply(
     manifests: Iterable[Manifest],
     *,
     default_namespace: str = "default",
-    known: ResourceMap | None = None,
+    resources: ResourceMap | None = None,
     trace: ApplyTrace | None = None,
 ) -> list[tuple[str, Outcome]]:
-    """Create the objects or bring existing ones to what the manifests say, namespaces first.
+    """Apply the manifests as `kubectl apply` does, namespaces first.
 
-    CustomResourceDefinitions come even before those if there are objects of the kinds that they define.
+    CustomResourceDefinitions precede namespaces if there are objects of the kinds that they define.
 
-    `known`: what the server served a while ago; it is asked again for what is not in there. `trace`: has a span for
-    each request; workloads say in an annotation that it is what their reconciles come from.
+    resources: result of an earlier discovery; discovery is repeated if it lacks a kind. trace: records a span for each
+    request; workloads carry its context in an annotation, so that their reconciles belong to it.
     Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
-    server's own words for the first object that is refused.
+    server's message for the first object that is rejected.
     """
     manifests = list(manifests)
-    if known is None or any(known.find(each.api_version, each.kind) is None for each in manifests):
-        known = await ResourceMap.discover(client)
+    if resources is None or any(resources.find(manifest.api_version, manifest.kind) is None for manifest in manifests):
+        resources = await ResourceMap.discover(client)
     outcomes: list[tuple[str, Outcome]] = []
-    to_come = {defined for manifest in manifests for defined in _defined_kinds(manifest)}
-    if any(known.find(*each) is None for each in _kinds(manifests) & to_come):
+    defined_kinds = {defined for manifest in manifests for defined in _defined_kinds(manifest)}
+    if any(resources.find(*kind) is None for kind in _kinds(manifests) & defined_kinds):
         for manifest in manifests:
-            if (manifest.api_version, manifest.kind) not in to_come:
-                _resource_of(manifest, known)  # what is wrong is told before anything is sent
+            if (manifest.api_version, manifest.kind) not in defined_kinds:
+                _resource_of(manifest, resources)  # raises before the first request is sent
         definitions = [manifest for manifest in manifests if manifest.kind == _DEFINITION]
-        outcomes += await apply(client, definitions, default_namespace=default_namespace, known=known)
+        outcomes += await apply(client, definitions, default_namespace=default_namespace, resources=resources)
         manifests = [manifest for manifest in manifests if manifest.kind != _DEFINITION]
-        known = await ResourceMap.discover(client)
-    resolved = [(manifest, _resource_of(manifest, known)) for manifest in manifests]
-    resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: file order is kept otherwise
+        resources = await ResourceMap.discover(client)
+    resolved = [(manifest, _resource_of(manifest, resources)) for manifest in manifests]
+    resolved.sort(key=lambda pair: pair[1].group_resource != "namespaces")  # stable: otherwise in file order
     try:
         for manifest, resource in resolved:
             outcomes.append(await _apply_traced(client, manifest, resource, default_namespace, trace))
@@ -107,21 +107,24 @@ _DEFINITION = "CustomResourceDefinition"
 
 
 def _kinds(manifests: Iterable[Manifest]) -> set[tuple[str, str]]:
-    return {(each.api_version, each.kind) for each in manifests}
+    return {(manifest.api_version, manifest.kind) for manifest in manifests}
 
 
 def _defined_kinds(manifest: Manifest) -> set[tuple[str, str]]:
-    """apiVersion and kind of the custom resources that a definition defines, as far as it can be read."""
+    """Return apiVersion and kind of the custom resources that a CustomResourceDefinition defines, if it is readable."""
     spec = manifest.body.get("spec")
     if manifest.kind != _DEFINITION or not isinstance(spec, dict) or not isinstance(spec.get("names"), dict):
         return set()
     versions = spec.get("versions")
-    names = [each.get("name") for each in versions if isinstance(each, dict)] if isinstance(versions, list) else []
+    names = (
+        [version.get("name") for version in versions if isinstance(version, dict)] if isinstance(versions, list) else []
+    )
     return {(f"{spec.get('group')}/{name}", str(spec["names"].get("kind"))) for name in names}
 
 
 def last_applied(body: Mapping[str, Any]) -> str:
-    """The value of kubectl's annotation, to the letter: sorted, escaped for HTML as Go does it, with a line end."""
+    """Return the value of kubectl's last-applied annotation: sorted, HTML-escaped as Go does it, with a final
+    newline."""
     text = msgspec.json.encode(body, order="sorted").decode()
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -151,18 +154,21 @@ async def _apply_one(
 ) -> tuple[str, Outcome]:
     metadata = manifest.body["metadata"]
     namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
-    # the annotation lets a later `kubectl apply` of the same file see which fields were taken out of it
+    # with the annotation, a later `kubectl apply` of the same file detects fields that were removed from it
     annotations = {name: value for name, value in (metadata.get("annotations") or {}).items() if name != LAST_APPLIED}
     metadata = {**metadata, "annotations": annotations, **({"namespace": namespace} if namespace else {})}
     applied = last_applied({**manifest.body, "metadata": metadata})
     annotations = {**annotations, LAST_APPLIED: applied}
     if traceparent and resource.group_resource in _TRACED:
-        annotations = {TRACEPARENT_ANNOTATION: traceparent, **annotations}  # one in the manifest is its author's wish
+        annotations = {
+            TRACEPARENT_ANNOTATION: traceparent,
+            **annotations,
+        }  # an annotation in the manifest takes precedence
     body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
     headers = {"traceparent": traceparent} if traceparent else None
     title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
     try:
-        if not manifest.name:  # generateName: each time another object
+        if not manifest.name:  # generateName: every apply creates another object
             await client.create(resource, body, namespace, query=_FIELD_MANAGER, headers=headers)
             return title, "created"
         before = await _content_or_none(client, resource, manifest.name, namespace)
@@ -171,11 +177,11 @@ async def _apply_one(
             resource, manifest.name, body, PatchType.APPLY, namespace, query=query, headers=headers
         )
     except ApiError as error:
-        servers_fault = error.code >= 500 or error.code == 429
+        server_error = error.code >= 500 or error.code == 429
         hint = (
-            "the server failed, not the manifest; try again"
-            if servers_fault
-            else "correct the manifest and start again"
+            "this is an error of the server, not of the manifest; try again"
+            if server_error
+            else "correct the manifest and try again"
         )
         raise UserError(f"{manifest.source}: {error.message}", hint=hint) from None
     if before is None:
@@ -190,21 +196,21 @@ async def _content_or_none(client: Client, resource: Resource[Any], name: str, n
         return None
 
 
-def _content(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What an apply can change that a reader of the object would call a change."""
-    metadata = {name: value for name, value in found["metadata"].items() if name not in _BOOKKEEPING}
+def _content(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object without the fields that change on every apply."""
+    metadata = {name: value for name, value in obj["metadata"].items() if name not in _BOOKKEEPING}
     annotations = metadata.get("annotations") or {}
     metadata["annotations"] = {name: value for name, value in annotations.items() if name != TRACEPARENT_ANNOTATION}
-    return {**found, "metadata": metadata, "status": None}
+    return {**obj, "metadata": metadata, "status": None}
 
 
-def _resource_of(manifest: Manifest, known: ResourceMap) -> Resource[dict[str, Any]]:
-    resource = known.find(manifest.api_version, manifest.kind)
+def _resource_of(manifest: Manifest, resources: ResourceMap) -> Resource[dict[str, Any]]:
+    resource = resources.find(manifest.api_version, manifest.kind)
     if resource is not None:
         return resource
     raise UserError(
         f'{manifest.source}: no matches for kind "{manifest.kind}" in version "{manifest.api_version}"',
-        hint=known.suggestion(manifest.kind) or "the server does not serve this kind; take the document out",
+        hint=resources.suggestion(manifest.kind) or "the server does not serve this kind; remove the document",
     )
 
 
@@ -226,7 +232,7 @@ def _texts(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
-    """All objects of a YAML or JSON text. `source` names it in errors. Raises UserError."""
+    """Yield all objects of a YAML or JSON text. `source` identifies the text in errors. Raises UserError."""
     documents = _documents(source, text)
     for number, document in enumerate(documents, start=1):
         if document is None:
@@ -240,11 +246,11 @@ def _documents(source: str, text: str) -> list[Any]:
         documents, repeated = yaml.read_all(text)
     except yaml.UnreadableYaml as error:
         try:
-            return [msgspec.json.decode(text)]  # "\ud83d\ude00" is JSON and no YAML
+            return [msgspec.json.decode(text)]  # "\ud83d\ude00" is valid JSON but not valid YAML
         except msgspec.DecodeError:
-            raise UserError(f"{source}: {error.place}", hint="this is no valid YAML") from None
+            raise UserError(f"{source}: {error.place}", hint="this is not valid YAML") from None
     if repeated:
-        raise UserError(f"{source}: {repeated[0]}", hint="take one of the two out")
+        raise UserError(f"{source}: {repeated[0]}", hint="remove one of the two")
     return documents
 
 

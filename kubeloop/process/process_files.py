@@ -19,7 +19,7 @@ from kubeloop.kube.errors import UserError
 log = logging.getLogger(__name__)
 
 
-class RunningProcess(msgspec.Struct, frozen=True):
+class ProcessRecord(msgspec.Struct, frozen=True):
     """One kubeloop process. started_ns: nanoseconds since the epoch; kubeconfig: path, "" if it wrote none."""
 
     pid: int
@@ -49,7 +49,7 @@ def runtime_directory() -> Path:
 
 
 @contextlib.contextmanager
-def announced(process: RunningProcess) -> Iterator[None]:
+def process_file(process: ProcessRecord) -> Iterator[None]:
     """Make this process findable for the length of the context. If it cannot be, that is logged: it works all the same,
     and other commands can be given its --endpoint."""
     path = None
@@ -71,35 +71,35 @@ def announced(process: RunningProcess) -> Iterator[None]:
                 path.unlink()
 
 
-def running_processes() -> list[RunningProcess]:
+def list_processes() -> list[ProcessRecord]:
     """The live ones, newest first."""
     found = []
     for path in runtime_directory().glob("kubeconfig-*.yaml"):
         pid = path.stem.removeprefix("kubeconfig-")
-        if pid.isdecimal() and not is_alive(int(pid)):
+        if pid.isdecimal() and not process_exists(int(pid)):
             path.unlink(missing_ok=True)
     for path in runtime_directory().glob("*.json"):
         try:
-            process = msgspec.json.decode(path.read_bytes(), type=RunningProcess)
+            process = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
         except (FileNotFoundError, msgspec.DecodeError):
             continue
-        if is_alive(process.pid):
+        if process_exists(process.pid):
             found.append(process)
         else:
             path.unlink(missing_ok=True)
     return sorted(found, key=lambda process: process.started_ns, reverse=True)
 
 
-def process_to_ask() -> RunningProcess:
+def default_process() -> ProcessRecord:
     """The one that serves $KUBECONFIG, else the newest. Raises UserError if none runs."""
-    processes = running_processes()
+    processes = list_processes()
     if not processes:
         raise UserError("no kubeloop process runs on this machine", hint="start one: kubeloop up, or kubeloop run")
     wanted = os.environ.get("KUBECONFIG", "")
     return next((each for each in processes if wanted and each.kubeconfig == wanted), processes[0])
 
 
-def is_alive(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
     """Is there a process with this id, whoever's it is?"""
     try:
         os.kill(pid, 0)

@@ -1,12 +1,12 @@
-"""Short garbage collections: none while modules are imported, and few full ones.
+"""Short garbage collections: none during imports, and few full ones.
 
-Importing makes a hundred thousand objects and no garbage.
+Imports create a hundred thousand objects and no garbage.
 
-A full collection looks at all objects there are, and holds the loop meanwhile. With 50,000 pods in the caches that
-takes 0.15 s, and it finds nothing: objects of caches go by reference counting. So whenever a full collection has taken
-long, what survived it is set aside (gc.freeze), and later ones look only at what has come since. What is set aside is
-still freed once nobody refers to it, except for cycles: those stay. They are few, as all that was set aside at such a
-moment is what was in use.
+A full collection traverses all objects and blocks the event loop. With 50,000 pods in the caches that takes 0.15 s and
+frees nothing: cached objects are freed by reference counting. So after each long full collection, the surviving objects
+are moved to the permanent generation (gc.freeze), and later collections traverse newer objects only. Frozen objects are
+still freed by reference counting; only cycles among them are not. Those are few, as frozen objects were in use when
+they were frozen.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator
 
-_FULL = 2  # the generation
+_FULL = 2  # generation
 _LONG_SECONDS = 0.01
 
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """No collection for the length of the context, and what is there by its end is never looked at again."""
+    """Disable garbage collection for the length of the context, then exclude all existing objects from it."""
     gc.disable()
     try:
         yield
@@ -32,10 +32,10 @@ def importing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def short_collections(seconds: Callable[[], float], *, long_seconds: float = _LONG_SECONDS) -> Iterator[None]:
-    """Keep collections short for the length of the context. seconds(): a clock for durations."""
+    """Keep garbage collections short for the length of the context. seconds(): a clock for durations."""
     started = 0.0
 
-    def look(phase: str, info: dict[str, int]) -> None:
+    def check(phase: str, info: dict[str, int]) -> None:
         nonlocal started
         if info["generation"] != _FULL:
             return
@@ -44,8 +44,8 @@ def short_collections(seconds: Callable[[], float], *, long_seconds: float = _LO
         elif seconds() - started > long_seconds:
             gc.freeze()
 
-    gc.callbacks.append(look)
+    gc.callbacks.append(check)
     try:
         yield
     finally:
-        gc.callbacks.remove(look)
+        gc.callbacks.remove(check)

@@ -1,4 +1,4 @@
-"""Running a coroutine as the main program: uvloop, and both SIGINT and SIGTERM as the wish to stop."""
+"""Run a coroutine as the main program: on uvloop, with SIGINT and SIGTERM as requests to stop."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from kubeloop.process.python_gc import short_collections
 def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -> int:
     """Run `main` and return its exit code, or `interrupted` if the user stopped it.
 
-    The first SIGINT or SIGTERM cancels `main`, which then has its own bounded time to drain. A UserError out of a
-    group of tasks is raised as itself, since it is the one thing the user can act on; so is a BrokenPipeError,
-    of which click makes a quiet end.
+    The first SIGINT or SIGTERM cancels `main`, which then has its own bounded time to drain. A UserError in a group of
+    tasks is raised without the group, since the user can act on it; so is a BrokenPipeError, which click turns into a
+    quiet exit.
     """
     try:
         return uvloop.run(_guarded(main, interrupted))
@@ -36,7 +36,7 @@ def run_until_interrupted(main: Coroutine[Any, Any, int], *, interrupted: int) -
 
 @contextlib.contextmanager
 def on_signal(number: signal.Signals, act: Callable[[], object]) -> Iterator[None]:
-    """Call `act` on the running loop whenever the signal comes, for the length of the context."""
+    """Call `act` on the running loop whenever the signal arrives, for the length of the context."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(number, act)
     try:
@@ -47,13 +47,13 @@ def on_signal(number: signal.Signals, act: Callable[[], object]) -> Iterator[Non
 
 async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
     loop = asyncio.get_running_loop()
-    gc.freeze()  # what was imported so far stays for good
-    stopping = False
+    gc.freeze()  # imported modules are permanent
+    stop_requested = False
     task = loop.create_task(main, name="main")
 
     def stop() -> None:
-        nonlocal stopping
-        stopping = True
+        nonlocal stop_requested
+        stop_requested = True
         task.cancel()
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -62,13 +62,13 @@ async def _guarded(main: Coroutine[Any, Any, int], interrupted: int) -> int:
         with short_collections(time.perf_counter):
             return await task
     except asyncio.CancelledError:
-        if stopping:
+        if stop_requested:
             return interrupted
         raise
 
 
 def _first(group: BaseExceptionGroup[BaseException], kind: type[Exception]) -> Exception | None:
-    """The first exception of a kind in a group, however deep."""
+    """Return the first exception of a type in a group, at any depth."""
     for error in group.exceptions:
         if isinstance(error, kind):
             return error

@@ -22,7 +22,7 @@ from kubeloop.testing.options import ClusterOptions
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane, Settings
-    from kubeloop.process.metrics.registry import Registration
+    from kubeloop.process.metrics.registry import Registerer
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +63,7 @@ async def controlled(
     clock: Clock,
     rng: random.Random,
     token: str | None = None,
-    registry: Registration | None = None,
+    registry: Registerer | None = None,
     user_agent: str = "kubeloop",
 ) -> AsyncIterator[ControlPlane]:
     """Controllers and scheduler of a served cluster, for the length of the context; gives them once their caches are

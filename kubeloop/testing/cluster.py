@@ -240,12 +240,12 @@ class AsyncCluster(AsyncNamespace):
     async def namespace(self, name: str = "test") -> AsyncIterator[AsyncNamespace]:
         """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
         connection = self._place.connection
-        made = await self._portal.reach(connection.operations.create_namespace(name))
-        place = connection.place(made)
+        created_name = await self._portal.reach(connection.operations.create_namespace(name))
+        place = connection.place(created_name)
         try:
             yield AsyncNamespace(lambda: place)
         finally:
-            await self._portal.reach(connection.remove(made))
+            await self._portal.reach(connection.remove(created_name))
 
 
 class Cluster(Namespace):
@@ -288,13 +288,13 @@ class Cluster(Namespace):
     def namespace(self, name: str = "test") -> Iterator[Namespace]:
         """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
         connection = self._place.connection
-        made = connection.portal.wait(connection.operations.create_namespace(name))
-        place = connection.place(made)
+        created_name = connection.portal.wait(connection.operations.create_namespace(name))
+        place = connection.place(created_name)
         try:
             yield Namespace(lambda: place)
         finally:
-            connection.end(made)
-            connection.portal.wait(connection.remove(made))
+            connection.end(created_name)
+            connection.portal.wait(connection.remove(created_name))
 
     def removed_namespaces(self, timeout: float) -> dict[str, str]:
         """Wait until the namespaces that were removed are gone. Returns those that are not, and why."""

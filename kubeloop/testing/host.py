@@ -37,7 +37,7 @@ from kubeloop.devcluster.server.tls import ServerCertificate, make_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.logs import configure_logging
-from kubeloop.process.process_files import RunningProcess, announced, is_alive
+from kubeloop.process.process_files import ProcessRecord, process_exists, process_file
 from kubeloop.testing.assembly import controlled, served
 from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
 from kubeloop.testing.options import ClusterOptions
@@ -70,9 +70,9 @@ def _import_control_plane() -> None:
     try:
         for name in _CONTROL_PLANE:
             importlib.import_module(name)
-        from kubeloop.process.control_plane import CONTROLLERS, import_parts
+        from kubeloop.process.control_plane import CONTROLLERS, import_components
 
-        import_parts(frozenset(CONTROLLERS))
+        import_components(frozenset(CONTROLLERS))
     finally:
         sys.setswitchinterval(usual_seconds)
     gc.freeze()
@@ -169,8 +169,8 @@ class Host:
             return
         running.kept = True
         where = running.address
-        process = RunningProcess(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
-        with announced(process):  # kubeloop trace and explain find it
+        process = ProcessRecord(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
+        with process_file(process):  # kubeloop trace and explain find it
             self._say(Done(id))
             await running.stopped.wait()
 
@@ -312,5 +312,5 @@ def _remove_what_the_dead_left() -> None:
     for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         pid = path.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):
-            if pid.isdecimal() and path.stat().st_uid == os.getuid() and not is_alive(int(pid)):
+            if pid.isdecimal() and path.stat().st_uid == os.getuid() and not process_exists(int(pid)):
                 shutil.rmtree(path, ignore_errors=True)

@@ -89,7 +89,7 @@ class Operations:
                 else:
                     objects += read_manifests([Path(manifest)])
             outcomes = await apply(
-                self.client, objects, default_namespace=self.namespace, known=await self._resources()
+                self.client, objects, default_namespace=self.namespace, resources=await self._resources()
             )
         except UserError as error:
             raise _with_hint(error) from None

@@ -172,7 +172,7 @@ class Session:
         try:
             lines += place.describe(report_lines)
         except (ApiError, ServerUnreachable, ClusterEnded, TimeoutError) as error:
-            lines.append(f"the cluster does not answer: {error}")
+            lines.append(f"the cluster does not respond: {error}")
         if self._host is not None and self._host.alive:
             output = self._host.log_tail(self._log_sizes.get(place.address.cluster, 0))
             if output:

@@ -111,7 +111,7 @@ def test_with_json_there_is_a_document_a_line(mixed):
         (["deploy/fronted"], "no deployment fronted in any namespace", "did you mean frontend?"),
         (["--from", "/nowhere.json"], "cannot read /nowhere.json", "OTLP"),
         (["--watch", "--html", "x.html"], "--watch draws on the terminal", "leave one"),
-        (["--endpoint", "http://127.0.0.1:9"], "does not answer", "is kubeloop running?"),
+        (["--endpoint", "http://127.0.0.1:9"], "does not respond", "is kubeloop running?"),
     ],
 )  # fmt: skip
 def test_errors_say_what_to_try(mixed, arguments, problem, hint):

@@ -174,7 +174,7 @@ current-context: a
     )
     done = kubeloop.run("run", "--kubeconfig", path)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"error: the API server http://127.0.0.1:{port} does not answer")
+    assert done.stderr.startswith(f"error: the API server http://127.0.0.1:{port} does not respond")
     assert "Traceback" not in done.stderr
 
 

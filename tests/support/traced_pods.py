@@ -14,7 +14,7 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.process.endpoint.server import Endpoint
-from kubeloop.process.endpoint.trace_pages import trace_pages
+from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
@@ -39,7 +39,7 @@ class TracedPods:
             settings=SimpleNamespace(controllers=frozenset({"deployment", "scheduler"})),
         )
         endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
-        trace_pages(endpoint, plane)
+        add_trace_pages(endpoint, plane)
         async with endpoint.serving("127.0.0.1", 0) as url:
             yield url
 

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 EXPLAIN_PATH = "/debug/explain"
 
 
-def explain_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
-    """Let the endpoint answer `kubeloop explain`."""
+def add_explain_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+    """Add the page that `kubeloop explain` reads."""
 
-    async def answer(query: Mapping[str, str]) -> Any:
+    async def explain(query: Mapping[str, str]) -> Any:
         scheduler = plane.scheduler
         if scheduler is None:
             starting = "scheduler" in plane.settings.controllers
             raise KeyError("the scheduler has not started yet" if starting else "this process runs no scheduler")
         if "pod" not in query:
-            raise KeyError(f"no pod is named; ask {EXPLAIN_PATH}?namespace=NAMESPACE&pod=NAME")
+            raise KeyError(f"no pod in the query; use {EXPLAIN_PATH}?namespace=NAMESPACE&pod=NAME")
         from kubeloop.scheduler.explain.pending_pod import explain_in_slices
 
         key = f"{query.get('namespace', 'default')}/{query['pod']}"
@@ -29,4 +29,4 @@ def explain_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
             raise KeyError(f"there is no pod {key}")
         return (await explain_in_slices(scheduler, key)).to_json() | {"scheduling": scheduler.is_running}
 
-    endpoint.add_page(EXPLAIN_PATH, answer)
+    endpoint.add_page(EXPLAIN_PATH, explain)

@@ -1,4 +1,4 @@
-"""/metrics/resources: what each pod requests and is limited to, as kube-scheduler tells Prometheus.
+"""/metrics/resources: resource requests and limits of each pod, as kube-scheduler exports them.
 
 Source: pkg/scheduler/metrics/resources of v1.36.
 """
@@ -9,22 +9,22 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.process.endpoint.server import File
+from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.scheduler.cache.pod_requests import pod_limits, pod_requests
 
-_SLICE = 200  # pods between two turns of the loop's other tasks
+_BATCH_SIZE = 200  # pods between turns of other tasks
 _HELP = (
     "Resources {what} on the cluster, broken down by pod. This shows the resource usage the scheduler and kubelet "
     "expect per pod for resources along with the unit for the resource if any."
 )
 
 
-async def pod_resources(pods: Iterable[Pod]) -> File:
-    """kube_pod_resource_request and kube_pod_resource_limit of all pods but those that have ended."""
+async def pod_resources(pods: Iterable[Pod]) -> RawResponse:
+    """Return kube_pod_resource_request and kube_pod_resource_limit of all pods that have not terminated."""
     requests: list[str] = []
     limits: list[str] = []
     for number, pod in enumerate(pods):
-        if number % _SLICE == _SLICE - 1:
+        if number % _BATCH_SIZE == _BATCH_SIZE - 1:
             await asyncio.sleep(0)
         if pod.spec.node_name and pod.status.phase in ("Succeeded", "Failed"):
             continue
@@ -36,17 +36,17 @@ async def pod_resources(pods: Iterable[Pod]) -> File:
         *_head("kube_pod_resource_request", _HELP.format(what="requested by workloads")),
         *requests,
     ]
-    return File(("\n".join(lines) + "\n").encode(), "text/plain")
+    return RawResponse(("\n".join(lines) + "\n").encode(), "text/plain")
 
 
 def _head(name: str, help_: str) -> tuple[str, str]:
     return f"# HELP {name} [STABLE] {help_}", f"# TYPE {name} gauge"
 
 
-def _samples(name: str, pod: Pod, amounts: dict[str, int]) -> Iterator[str]:
+def _samples(name: str, pod: Pod, quantities: dict[str, int]) -> Iterator[str]:
     priority = "" if pod.spec.priority is None else str(pod.spec.priority)
-    for resource, amount in sorted(amounts.items()):
-        if not amount:
+    for resource, quantity in sorted(quantities.items()):
+        if not quantity:
             continue
         labels = {
             "namespace": pod.metadata.namespace,
@@ -57,7 +57,7 @@ def _samples(name: str, pod: Pod, amounts: dict[str, int]) -> Iterator[str]:
             "resource": resource,
             "unit": _unit(resource),
         }
-        value = amount / 1000 if resource == "cpu" else float(amount)
+        value = quantity / 1000 if resource == "cpu" else float(quantity)
         written = ",".join(f'{label}="{text}"' for label, text in labels.items())
         yield f"{name}{{{written}}} {value!r}"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.objects.resources import PODS
-from kubeloop.process.endpoint.explain_pages import explain_pages
+from kubeloop.process.endpoint.explain_pages import add_explain_pages
 from kubeloop.process.endpoint.pod_resource_metrics import pod_resources
-from kubeloop.process.endpoint.scheduler_dump_pages import dump_pages
-from kubeloop.process.endpoint.trace_pages import trace_pages
+from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
+from kubeloop.process.endpoint.trace_pages import add_trace_pages
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def add_process_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
-    """Readiness, configuration, traces, explanations and dumps of `plane`."""
+    """Add the readiness check, configuration, traces, explanations and dumps of `plane`."""
     endpoint.add_readiness_check("informer-sync", lambda: None if plane.synced.is_set() else "caches are not filled")
     endpoint.add_page("/configz", lambda _: _configuration(plane))
     if "scheduler" in plane.settings.controllers:
         endpoint.add_page("/metrics/resources", lambda _: pod_resources(plane.informers.informer(PODS).store.list()))
-    trace_pages(endpoint, plane)
-    explain_pages(endpoint, plane)
-    dump_pages(endpoint, plane)
+    add_trace_pages(endpoint, plane)
+    add_explain_pages(endpoint, plane)
+    add_dump_pages(endpoint, plane)
 
 
 def _configuration(plane: ControlPlane) -> dict[str, Any]:

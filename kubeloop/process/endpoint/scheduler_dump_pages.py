@@ -8,33 +8,33 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.process.endpoint.server import File
-from kubeloop.process.scheduler_dump import compared, in_slices
+from kubeloop.process.endpoint.server import RawResponse
+from kubeloop.process.scheduler_dump import compare_with_api_server, in_batches
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
     from kubeloop.process.endpoint.server import Endpoint
 
-_NODES_IN_A_SLICE, _PODS_IN_A_SLICE = 200, 2000  # some 5 ms each
+_NODES_PER_BATCH, _PODS_PER_BATCH = 200, 2000  # some 5 ms each
 
 
-def dump_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
-    """Let the endpoint answer /debug/scheduler: {"nodes", "queue", "differences" or "comparisonError"}."""
+def add_dump_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+    """Add /debug/scheduler: {"nodes", "queue", "differences" or "comparisonError"}."""
 
-    async def answer(_: Mapping[str, str]) -> File:
+    async def dump(_: Mapping[str, str]) -> RawResponse:
         if plane.scheduler is None:
             raise KeyError("this process runs no scheduler, or has not started it yet")
         from kubeloop.scheduler.explain.cache_debugger import Held
 
         held = Held(plane.scheduler.cache, plane.scheduler.queue)
-        nodes = [msgspec.json.encode(node) async for node in in_slices(held.nodes(), _NODES_IN_A_SLICE)]
-        queued = [each async for each in in_slices(held.queued(), _PODS_IN_A_SLICE)]
-        end: dict[str, Any] = {"queue": held.queue_document(queued)}
+        nodes = [msgspec.json.encode(node) async for node in in_batches(held.nodes(), _NODES_PER_BATCH)]
+        queued = [pod async for pod in in_batches(held.queued(), _PODS_PER_BATCH)]
+        rest: dict[str, Any] = {"queue": held.queue_document(queued)}
         try:
-            end["differences"] = (await compared(plane.client, plane.scheduler)).to_json()
+            rest["differences"] = (await compare_with_api_server(plane.client, plane.scheduler)).to_json()
         except (ApiError, ServerUnreachable) as error:
-            end["comparisonError"] = str(error)
-        body = b'{"nodes":[' + b",".join(nodes) + b"]," + msgspec.json.encode(end)[1:]
-        return File(body, "application/json")
+            rest["comparisonError"] = str(error)
+        body = b'{"nodes":[' + b",".join(nodes) + b"]," + msgspec.json.encode(rest)[1:]
+        return RawResponse(body, "application/json")
 
-    endpoint.add_page("/debug/scheduler", answer)
+    endpoint.add_page("/debug/scheduler", dump)

@@ -1,9 +1,8 @@
-"""The process' own HTTP endpoint: /healthz /livez /readyz /metrics /configz, the traces that `kubeloop trace` asks, and
-their page for browsers.
+"""HTTP endpoint of one process: /healthz, /livez, /readyz, /metrics, /configz, and pages that parts of the process add.
 
-Read-only, on loopback unless told otherwise. Answers are computed on the event loop that it reports on: an endpoint
-that answers is itself a sign of health. On loopback, pages answer only who calls this machine by a name of its own: a
-web page of somebody else, whose name suddenly means 127.0.0.1 (DNS rebinding), does not get to read them.
+Read-only, on loopback by default. Responses are computed on the event loop that they report on: an endpoint that
+responds is itself a sign of health. On loopback, pages reject requests whose Host header is neither localhost nor an
+address: a web site whose name resolves to 127.0.0.1 (DNS rebinding) cannot read them.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
+from kubeloop.process.endpoint.listener import listener_url, open_listener
 from kubeloop.process.metrics.registry import Collector
 
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
-"""None if all is well, else what is wrong."""
+"""Returns None if healthy, else the reason."""
 
 Page = Callable[[Mapping[str, str]], Awaitable[Any] | Any]
-"""Query parameters -> a JSON value, str for text, a File, or a generator of the lines of a long answer.
+"""Query parameters -> a JSON value, str for text, a RawResponse, or a generator of the lines of a long response.
 
-KeyError means: not found; so does UserError, which also says what to try.
+KeyError and UserError become 404; a UserError also carries a hint.
 """
 
 _HEADERS = b"".join(
@@ -50,8 +49,8 @@ _HEADERS = b"".join(
 _TEXT_TYPE = "text/plain; charset=utf-8"
 
 
-class File(msgspec.Struct, frozen=True):
-    """An answer that is no JSON: bytes of a media type ("text/css"; text is UTF-8), with headers of its own."""
+class RawResponse(msgspec.Struct, frozen=True):
+    """A response other than JSON: bytes of a media type ("text/css"; text is UTF-8), with additional headers."""
 
     body: bytes
     content_type: str
@@ -59,10 +58,10 @@ class File(msgspec.Struct, frozen=True):
 
 
 class Endpoint:
-    """The pages of one process. Parts add checks and pages before `serving()`."""
+    """The pages of one process. Checks and pages are added before `serving()`."""
 
     def __init__(self, registry: Collector, *, clock: Clock) -> None:
-        self.clock = clock  # for the answers' Date
+        self.clock = clock  # for the Date header
         self._registry = registry
         self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
@@ -70,11 +69,11 @@ class Endpoint:
         self._on_loopback = False
 
     def add_liveness_check(self, name: str, check: Check) -> None:
-        """Part of /livez and /healthz."""
+        """Add a check to /livez and /healthz."""
         self._live[name] = check
 
     def add_readiness_check(self, name: str, check: Check) -> None:
-        """Part of /readyz, which also has all liveness checks."""
+        """Add a check to /readyz, which also runs all liveness checks."""
         self._ready[name] = check
 
     def add_page(self, path: str, page: Page) -> None:
@@ -82,25 +81,25 @@ class Endpoint:
 
     @contextlib.asynccontextmanager
     async def serving(self, address: str, port: int) -> AsyncIterator[str]:
-        """Serve for the length of the context; gives the URL. Raises UserError if the port is taken."""
-        with listening_socket(address, port) as listening:
-            async with self.serving_on(listening) as url:
+        """Serve for the length of the context and yield the URL. Raises UserError if the port is in use."""
+        with open_listener(address, port) as listener:
+            async with self.serving_on(listener) as url:
                 yield url
 
     @contextlib.asynccontextmanager
-    async def serving_on(self, listening: socket.socket) -> AsyncIterator[str]:
-        """The same with a socket that listens already, and is the caller's to close."""
-        self._on_loopback = ipaddress.ip_address(listening.getsockname()[0]).is_loopback
-        # what is packed would not be sent in slices, and whoever asks is mostly on this machine
+    async def serving_on(self, listener: socket.socket) -> AsyncIterator[str]:
+        """Serve on an open listener, which the caller closes."""
+        self._on_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+        # a compressed response would not be sent in slices, and most clients are on this machine
         async with HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf) as http:
-            accepting = await asyncio.get_running_loop().create_server(http, sock=listening.dup())
+            server = await asyncio.get_running_loop().create_server(http, sock=listener.dup())
             try:
-                yield url_of(listening)
+                yield listener_url(listener)
             finally:
-                accepting.close()
+                server.close()
 
     def at_once(self, request: Request) -> Response | None:
-        """Health pages; the others may take time."""
+        """Return the response of a health page; None for other pages, which may await."""
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"only GET\n", _TEXT_TYPE, [("Allow", "GET, HEAD")])
         match request.path:
@@ -113,45 +112,48 @@ class Endpoint:
     async def handle(self, request: Request) -> Response:
         if request.path == "/metrics":
             exposition = await asyncio.to_thread(importlib.import_module, "prometheus_client.exposition")
-            # exemplars: OpenMetrics only
+            # only the OpenMetrics format has exemplars
             encode, content_type = exposition.choose_encoder(request.headers.get("accept", ""))
             return Response(200, encode(self._registry), content_type)
         page = self._pages.get(request.path)
         if page is None:
-            known = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])
-            return Response(404, f"no such page; there are\n{known}\n".encode(), _TEXT_TYPE)
-        if self._on_loopback and not _names_this_machine(request.headers.get("host", "")):
-            return Response(403, b"this endpoint is for this machine: call it by its address\n", _TEXT_TYPE)
+            paths = "\n".join(["/healthz", "/livez", "/readyz", "/metrics", *sorted(self._pages)])
+            return Response(404, f"no such page; there are\n{paths}\n".encode(), _TEXT_TYPE)
+        if self._on_loopback and not _is_local_host(request.headers.get("host", "")):
+            return Response(
+                403, b"this endpoint serves this machine only; use localhost or an IP address\n", _TEXT_TYPE
+            )
         try:
-            answer = page({name: values[0] for name, values in request.query.items()})
-            if isinstance(answer, Awaitable):
-                answer = await answer
+            result = page({name: values[0] for name, values in request.query.items()})
+            if isinstance(result, Awaitable):
+                result = await result
         except KeyError as error:
             return Response(404, msgspec.json.encode({"error": str(error.args[0])}))
         except UserError as error:
             return Response(404, msgspec.json.encode({"error": str(error), "hint": error.hint}))
         except Exception:
-            log.exception("a page failed", extra={"path": request.path})
-            return Response(500, b"the page failed; the log says why\n", _TEXT_TYPE)
-        if isinstance(answer, AsyncGenerator):
-            return Response(200, _lines(answer), "application/x-ndjson")
-        if isinstance(answer, File):
-            charset = "; charset=utf-8" if answer.content_type.startswith("text/") else ""
-            return Response(200, answer.body, f"{answer.content_type}{charset}", list(answer.headers.items()))
-        if isinstance(answer, str):
-            return Response(200, answer.encode(), _TEXT_TYPE)
-        return Response(200, msgspec.json.encode(answer), JSON_TYPE)
+            log.exception("page failed", extra={"path": request.path})
+            return Response(500, b"the page failed; see the log of the process\n", _TEXT_TYPE)
+        if isinstance(result, AsyncGenerator):
+            return Response(200, _lines(result), "application/x-ndjson")
+        if isinstance(result, RawResponse):
+            charset = "; charset=utf-8" if result.content_type.startswith("text/") else ""
+            return Response(200, result.body, f"{result.content_type}{charset}", list(result.headers.items()))
+        if isinstance(result, str):
+            return Response(200, result.encode(), _TEXT_TYPE)
+        return Response(200, msgspec.json.encode(result), JSON_TYPE)
 
 
 async def _lines(values: AsyncGenerator[Any, None]) -> AsyncGenerator[bytes, None]:
-    """A JSON value on each line, sent as they come: memory holds one, and a reader who is slow slows only this down."""
-    async with contextlib.aclosing(values) as each:
-        async for value in each:
+    """Yield each value as a line of JSON as soon as it exists: one value is in memory, and a slow client delays only
+    it."""
+    async with contextlib.aclosing(values) as stream:
+        async for value in stream:
             yield msgspec.json.encode(value) + b"\n"
 
 
-def _names_this_machine(host: str) -> bool:
-    """`host`: of the Host header, with or without a port. "localhost", or an address."""
+def _is_local_host(host: str) -> bool:
+    """Return True if a Host header (with or without port) is "localhost" or an address."""
     name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
     if name.lower().rstrip(".") == "localhost" or name.lower().endswith(".localhost"):
         return True
@@ -163,7 +165,7 @@ def _names_this_machine(host: str) -> bool:
 
 
 def _report(request: Request, checks: Mapping[str, Check]) -> Response:
-    """The answer of a health page, in the form of Kubernetes' components (`?verbose` lists the checks)."""
+    """Return the response of a health page, in the format of Kubernetes' components (`?verbose` lists the checks)."""
     results = {name: check() for name, check in checks.items()}
     failed = {name: reason for name, reason in results.items() if reason is not None}
     lines = [f"[-]{name} failed: {results[name]}" if name in failed else f"[+]{name} ok" for name in results]

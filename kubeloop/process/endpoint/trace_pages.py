@@ -1,9 +1,9 @@
-"""What the endpoint answers about traces: to `kubeloop trace`, and to browsers at /traces.
+"""Trace pages of the endpoint, for `kubeloop trace` and for browsers.
 
 /debug/traces          one trace: ?pod= | ?deployment= (its slowest pod) | ?key= | ?trace= | the slowest of all
-/debug/traces/lines    pods as lines, those that changed since ?cursor=; of ?namespace= and ?owner=
-/debug/traces/stream   every trace of ?pod= | ?deployment= | ?namespace=, and what caused them
-/traces                the page, and its files
+/debug/traces/lines    one line per pod, those that changed since ?cursor=; filtered by ?namespace= and ?owner=
+/debug/traces/stream   all traces of ?pod= | ?deployment= | ?namespace=, and the traces of their causes
+/traces                the web page and its files
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.endpoint.server import File
+from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.browser_page import served_files, served_paths
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from kubeloop.process.endpoint.server import Endpoint
     from kubeloop.tracing.spans.pod_record import PodRecord
 
-_WHAT_THERE_IS = "kubectl get pods -A lists what there is; the newest traces are kept"
+_HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
 
-def trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
-    """Let the endpoint answer about traces."""
+def add_trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+    """Add the trace pages and the web page to the endpoint."""
     pages = TracePages(plane)
-    endpoint.add_page(TRACES_PATH, pages.one)
+    endpoint.add_page(TRACES_PATH, pages.trace)
     endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
     endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
     for path in served_paths(TRACES_PAGE_PATH):
@@ -41,41 +41,41 @@ def trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
 
 
 class TracePages:
-    """Pages over one process' traces. Query parameters are strings from anybody: what is missing counts as ""."""
+    """Pages over the traces of one process. Query parameters are untrusted strings; a missing one counts as ""."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._tracing = plane.tracing
         self._memory = plane.tracing.memory
         self._pods = plane.informers.informer(PODS).store
-        self._deployments = plane.informers.informer(DEPLOYMENTS).store if _knows_deployments(plane) else None
+        self._deployments = plane.informers.informer(DEPLOYMENTS).store if _has_deployment_informer(plane) else None
         now_ns = plane.tracing.pods.now_ns
         self._feed = PodFeed(self._memory, self._pods, now_ns=now_ns, instance=f"{now_ns():x}")
 
-    async def one(self, query: Mapping[str, str]) -> Any:
-        """A trace as a document. Raises UserError if there is none."""
+    async def trace(self, query: Mapping[str, str]) -> Any:
+        """Return a trace as a document. Raises UserError if there is none."""
         await self._tracing.flush()
         namespace = query.get("namespace", "")
         if "key" in query:
-            found = self._of_key(query["key"])
+            document = self._trace_by_key(query["key"])
             missing = f"no trace of a pod with key {query['key']}"
         elif "trace" in query:
-            found = self._memory.of_trace(query["trace"])
+            document = self._memory.of_trace(query["trace"])
             missing = f"no trace {query['trace']}"
         elif "pod" in query:
-            return self._of_pod(namespace, query["pod"])
+            return self._pod_trace(namespace, query["pod"])
         elif "deployment" in query:
             namespace = self._namespace_of_deployment(namespace, query["deployment"])
-            found = self._memory.slowest_of_deployment(namespace, query["deployment"])
+            document = self._memory.slowest_of_deployment(namespace, query["deployment"])
             missing = f"no pod of deployment {namespace}/{query['deployment']} has a trace"
         else:
-            found = self._memory.slowest(namespace)
+            document = self._memory.slowest(namespace)
             missing = f"no trace of a pod in namespace {namespace}" if namespace else "no trace of any pod yet"
-        if found is None:
-            raise UserError(missing, hint=_WHAT_THERE_IS)
-        return found
+        if document is None:
+            raise UserError(missing, hint=_HINT)
+        return document
 
     async def lines(self, query: Mapping[str, str]) -> Any:
-        """A feed.Answer. Raises UserError if `owner` names a Deployment that nobody knows."""
+        """Return a feed.Answer. Raises UserError if `owner` names a Deployment that does not exist."""
         namespace, owner = query.get("namespace", ""), query.get("owner", "")
         kind, _, name = owner.partition("/")
         if kind == "deployment":
@@ -88,81 +88,83 @@ class TracePages:
         )
 
     async def stream(self, query: Mapping[str, str]) -> AsyncGenerator[Any, None]:
-        """Documents. Raises UserError as one() does, before the first of them."""
+        """Return a generator of trace documents. Raises UserError as trace() does, before the first document."""
         await self._tracing.flush()
         namespace = query.get("namespace", "")
         if "pod" in query:
-            return self._documents([self._of_pod(namespace, query["pod"])], [])
+            return self._documents([self._pod_trace(namespace, query["pod"])], [])
         records = [*self._memory.records()]
         if "deployment" in query:
             namespace = self._namespace_of_deployment(namespace, query["deployment"])
             records = [record for record in records if record.deployment_name == query["deployment"]]
         records = [record for record in records if namespace in ("", record.namespace)]
         if not records:
-            whose = f" of deployment {namespace}/{query['deployment']}" if "deployment" in query else ""
-            raise UserError(f"no pod{whose} has a trace", hint=_WHAT_THERE_IS)
+            owner = f" of deployment {namespace}/{query['deployment']}" if "deployment" in query else ""
+            raise UserError(f"no pod{owner} has a trace", hint=_HINT)
         return self._documents([], records)
 
     async def _documents(
         self, documents: Iterable[dict[str, Any]], records: Iterable[PodRecord]
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """These, and then what caused them: reconciles, what caused those, and requests."""
-        waiting: dict[str, None] = {}  # ids of traces, in order, each once
+        """Yield the documents, then the traces of their causes: reconciles, their causes, and requests."""
+        pending_ids: dict[str, None] = {}  # trace ids, unique and in order
         for document in documents:
-            waiting |= dict.fromkeys(causes_of(document))
+            pending_ids |= dict.fromkeys(causes_of(document))
             yield document
         for number, record in enumerate(records):
             document = self._memory.document(record)
-            waiting |= dict.fromkeys(causes_of(document))
+            pending_ids |= dict.fromkeys(causes_of(document))
             yield document
             if number % 50 == 49:
-                await asyncio.sleep(0)  # a socket that takes everything at once gives no turn to anybody else
-        told: set[str] = set()
-        while waiting:
-            trace_id = next(iter(waiting))
-            del waiting[trace_id]
-            told.add(trace_id)
+                await asyncio.sleep(0)  # a socket with room in its buffer never yields to other tasks
+        sent_ids: set[str] = set()
+        while pending_ids:
+            trace_id = next(iter(pending_ids))
+            del pending_ids[trace_id]
+            sent_ids.add(trace_id)
             cause = self._memory.of_reconcile(trace_id)
             if cause is not None:
                 yield cause
-                waiting |= dict.fromkeys(each for each in causes_of(cause) if each not in told)
+                pending_ids |= dict.fromkeys(link_id for link_id in causes_of(cause) if link_id not in sent_ids)
 
-    def _of_key(self, key: str) -> dict[str, Any] | None:
-        found = self._feed.document(key)
+    def _trace_by_key(self, key: str) -> dict[str, Any] | None:
+        document = self._feed.document(key)
         pod = self._feed.pod(key)
-        return self._tracing.reconstructed(pod) if found is None and pod is not None else found
+        return self._tracing.reconstructed(pod) if document is None and pod is not None else document
 
-    def _of_pod(self, namespace: str, name: str) -> dict[str, Any]:
-        """The trace of a pod of this name; without a namespace: in "default", else in the only one that has it."""
-        known = {(record.namespace, record.name) for record in self._memory.records()}
-        known |= {(pod.metadata.namespace, pod.metadata.name) for pod in self._pods.values()}
-        namespace = resolve("pod", name, namespace, known)
-        found = self._memory.of_pod(namespace, name)
+    def _pod_trace(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return the trace of a pod; without a namespace, in the one that resolve() selects."""
+        existing = {(record.namespace, record.name) for record in self._memory.records()}
+        existing |= {(pod.metadata.namespace, pod.metadata.name) for pod in self._pods.values()}
+        namespace = resolve("pod", name, namespace, existing)
+        document = self._memory.of_pod(namespace, name)
         pod = self._pods.get(f"{namespace}/{name}")
-        if found is None and pod is not None:
-            found = self._tracing.reconstructed(pod)  # bound before this process began: what the object tells
-            if found is None:
+        if document is None and pod is not None:
+            document = self._tracing.reconstructed(pod)  # bound before this process started: rebuild from the object
+            if document is None:
                 raise _not_traced(pod)
-        if found is None:
-            raise UserError(f"no trace of pod {namespace}/{name}", hint=_WHAT_THERE_IS)  # forgotten just now
-        return found
+        if document is None:
+            raise UserError(f"no trace of pod {namespace}/{name}", hint=_HINT)  # evicted from memory meanwhile
+        return document
 
     def _namespace_of_deployment(self, namespace: str, name: str) -> str:
-        """Where the Deployment is; see resolve(). Raises UserError if neither the cluster nor a trace knows it."""
-        known = {(record.namespace, record.deployment_name) for record in self._memory.records()}
+        """Return the Deployment's namespace; see resolve(). Raises UserError if neither cluster nor traces have it."""
+        existing = {(record.namespace, record.deployment_name) for record in self._memory.records()}
         if self._deployments is not None:
-            known |= {(each.metadata.namespace, each.metadata.name) for each in self._deployments.values()}
-        return resolve("deployment", name, namespace, known)
+            existing |= {
+                (deployment.metadata.namespace, deployment.metadata.name) for deployment in self._deployments.values()
+            }
+        return resolve("deployment", name, namespace, existing)
 
 
-def _file(path: str, _query: Mapping[str, str]) -> File:
-    """One of the page's; they are read when somebody opens it."""
+def _file(path: str, _query: Mapping[str, str]) -> RawResponse:
+    """Return a file of the web page; it is read when requested."""
     file = served_files(TRACES_PAGE_PATH)[path]
-    return File(file.body, file.content_type, file.headers)
+    return RawResponse(file.body, file.content_type, file.headers)
 
 
-def _knows_deployments(plane: ControlPlane) -> bool:
-    """Only where the Deployment controller runs: an informer of our own would watch for nothing else."""
+def _has_deployment_informer(plane: ControlPlane) -> bool:
+    """Return True if the Deployment controller runs: this page alone does not justify another informer."""
     return "deployment" in plane.settings.controllers
 
 
@@ -174,5 +176,5 @@ def _not_traced(pod: Pod) -> UserError:
         )
     return UserError(
         f"pod {pod.key} is not traced: another scheduler bound it, or tracing was off",
-        hint="see OTEL_TRACES_SAMPLER, OTEL_SDK_DISABLED; kubectl describe pod tells what else is known",
+        hint="see OTEL_TRACES_SAMPLER and OTEL_SDK_DISABLED; for more, see kubectl describe pod",
     )

@@ -1,4 +1,4 @@
-"""What `kubeloop trace` is asked for, and where it is found: shared by the command and by the pages that answer it."""
+"""Targets of `kubeloop trace`, shared by the command and the endpoint's pages."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kubeloop.kube.errors import UserError
 
 TRACES_PATH = "/debug/traces"
 TRACES_PAGE_PATH = "/traces"
-_NAMED = 5  # in a hint
-_COMPARED = 500  # names that one is looked for among: 20 us each
+_MAX_SUGGESTIONS = 5  # in a hint
+_MAX_COMPARED = 500  # names compared for similarity: 20 us each
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What somebody wants to see. kind: "pod", "deployment", or "" for everything; namespace "": not said."""
+    """The selected traces. kind: "pod", "deployment", or "" for all; namespace "": not specified."""
 
     kind: str = ""
     name: str = ""
     namespace: str = ""
 
     def query(self) -> dict[str, str]:
-        """As query parameters of the pages here."""
-        asked = {"namespace": self.namespace} if self.namespace else {}
-        return asked | ({self.kind: self.name} if self.kind else {})
+        """Return the query parameters for the endpoint's trace pages."""
+        parameters = {"namespace": self.namespace} if self.namespace else {}
+        return parameters | ({self.kind: self.name} if self.kind else {})
 
     def __str__(self) -> str:
         if self.kind:
@@ -34,41 +34,42 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def causes_of(document: Mapping[str, Any]) -> Iterator[str]:
-    """Ids of the traces that a trace is linked to, but for the pods that a reconcile created."""
+    """Yield ids of the traces that a trace is linked to, except for those of pods that a reconcile created."""
     for span in document["spans"]:
         for link in span["links"]:
             if link.get("attributes", {}).get("kubeloop.link") != "pod":
                 yield link["traceId"]
 
 
-def resolve(kind: str, name: str, namespace: str, known: Collection[tuple[str, str]]) -> str:
-    """The namespace of what is called `name`: the one asked for; without one "default" if it is there, else the only
-    one that has it.
+def resolve(kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]]) -> str:
+    """Return the namespace of the object `name`: `namespace` if given, else "default" if it has one, else the only
+    namespace that has one.
 
-    known: namespaces and names of everything there is. Raises UserError if it is nowhere, or in several of them.
+    existing: (namespace, name) of all objects of the kind. Raises UserError if no namespace or several have the object.
     """
-    having = {space for space, each in known if each == name and namespace in ("", space)}
-    if not having:
+    namespaces = {ns for ns, existing_name in existing if existing_name == name and namespace in ("", ns)}
+    if not namespaces:
         where = f"in namespace {namespace}" if namespace else "in any namespace"
-        elsewhere = sorted(space for space, each in known if each == name)
-        raise UserError(f"no {kind} {name} {where}", hint=_alike(kind, name, namespace, known, elsewhere))
-    if len(having) == 1:
-        return next(iter(having))
-    if "default" in having:
+        elsewhere = sorted(ns for ns, existing_name in existing if existing_name == name)
+        raise UserError(f"no {kind} {name} {where}", hint=_hint(kind, name, namespace, existing, elsewhere))
+    if len(namespaces) == 1:
+        return next(iter(namespaces))
+    if "default" in namespaces:
         return "default"
-    raise UserError(f"{kind} {name} is in several namespaces: {', '.join(sorted(having))}", hint="say which with -n")
+    listed = ", ".join(sorted(namespaces))
+    raise UserError(f"{kind} {name} exists in several namespaces: {listed}", hint="choose one with -n")
 
 
-def _alike(kind: str, name: str, namespace: str, known: Collection[tuple[str, str]], elsewhere: Sequence[str]) -> str:
-    """A hint: where it is, or what there is that looks like it."""
+def _hint(kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]], elsewhere: Sequence[str]) -> str:
+    """Return a hint: other namespaces that have the name, or similar names."""
     if elsewhere:
-        return f"there is one in namespace {', '.join(elsewhere)}"
-    names = {each: space for space, each in sorted(known) if each and namespace in ("", space)}
-    starting = sorted(each for each in names if each.startswith(name))
+        return f"it exists in namespace {', '.join(elsewhere)}"
+    names = {candidate: ns for ns, candidate in sorted(existing) if candidate and namespace in ("", ns)}
+    starting = sorted(candidate for candidate in names if candidate.startswith(name))
     import difflib
 
-    likely = starting or difflib.get_close_matches(name, sorted(names)[:_COMPARED], n=_NAMED)
+    likely = starting or difflib.get_close_matches(name, sorted(names)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
     if not likely:
-        return f"kubectl get {kind}s -A lists what there is; the newest traces are kept"
-    more = f" and {len(likely) - _NAMED} more" if len(likely) > _NAMED else ""
-    return f"did you mean {', '.join(likely[:_NAMED])}{more}?"
+        return f"list all with kubectl get {kind}s -A; only the newest traces are stored"
+    more = f" and {len(likely) - _MAX_SUGGESTIONS} more" if len(likely) > _MAX_SUGGESTIONS else ""
+    return f"did you mean {', '.join(likely[:_MAX_SUGGESTIONS])}{more}?"

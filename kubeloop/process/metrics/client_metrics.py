@@ -8,28 +8,28 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
-from kubeloop.process.metrics.registry import Counter, Histogram, Registration
+from kubeloop.process.metrics.registry import Counter, Histogram, Registerer
 
 # Source: k8s.io/component-base/metrics/prometheus/restclient
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
 class MeasuredTransport(Transport):
-    """A transport whose requests are counted: rest_client_requests_total, rest_client_request_duration_seconds."""
+    """A transport with metrics: rest_client_requests_total and rest_client_request_duration_seconds."""
 
-    def __init__(self, transport: Transport, registry: Registration, now_ns: Callable[[], int]) -> None:
+    def __init__(self, transport: Transport, registry: Registerer, now_ns: Callable[[], int]) -> None:
         self._transport = transport
         self._now_ns = now_ns
         self._host = urlsplit(transport.server).netloc or transport.server
         self._requests = Counter(
             "rest_client_requests_total",
-            "HTTP requests by status code, method and host; of a request without an answer the code is <error>.",
+            "Number of HTTP requests, by status code, method and host; code <error> without a response.",
             ["code", "method", "host"],
             registry=registry,
         )
         self._seconds = Histogram(
             "rest_client_request_duration_seconds",
-            "How long requests took, by verb and host; of a watch, until it was answered.",
+            "Request latency in seconds, by verb and host; for a watch, until the response headers.",
             ["verb", "host"],
             buckets=_REQUEST_BUCKETS,
             registry=registry,
@@ -50,13 +50,13 @@ class MeasuredTransport(Transport):
     ) -> Response:
         start_ns, code = self._now_ns(), "<error>"
         try:
-            answer = await self._transport.request(
+            response = await self._transport.request(
                 method, target, headers=headers, body=body, timeout_seconds=timeout_seconds
             )
-            code = str(answer.status)
-            return answer
+            code = str(response.status)
+            return response
         finally:
-            self._note(method, code, start_ns)
+            self._record(method, code, start_ns)
 
     @asynccontextmanager
     async def stream(
@@ -65,18 +65,18 @@ class MeasuredTransport(Transport):
         start_ns = self._now_ns()
         try:
             stream = self._transport.stream(method, target, headers=headers, body=body)
-            answer = await stream.__aenter__()
+            response = await stream.__aenter__()
         except TransportError:
-            self._note(method, "<error>", start_ns)
+            self._record(method, "<error>", start_ns)
             raise
-        self._note(method, str(answer.status), start_ns)
-        async with contextlib.AsyncExitStack() as opened:
-            opened.push_async_exit(stream)
-            yield answer
+        self._record(method, str(response.status), start_ns)
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_exit(stream)
+            yield response
 
     async def close(self) -> None:
         await self._transport.close()
 
-    def _note(self, method: str, code: str, start_ns: int) -> None:
+    def _record(self, method: str, code: str, start_ns: int) -> None:
         self._requests.labels(code, method, self._host).inc()
         self._seconds.labels(method, self._host).observe((self._now_ns() - start_ns) / 1e9)

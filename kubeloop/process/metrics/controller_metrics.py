@@ -1,4 +1,4 @@
-"""workqueue_* metrics and those of reconciles, under the names of kube-controller-manager."""
+"""workqueue_* and reconcile metrics, with the names of kube-controller-manager."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, QueueMetrics, QueueState
-from kubeloop.process.metrics.registry import Counter, Histogram, Registration
+from kubeloop.process.metrics.registry import Counter, Histogram, Registerer
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -19,20 +19,20 @@ _DELETION_AGE_RATIO_BUCKETS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 class PrometheusControllerMetrics(ControllerMetrics):
-    """workqueue_*, reconcile durations and errors, and what the ReplicaSet controller counts."""
+    """workqueue_*, reconcile durations and errors, and metrics of the ReplicaSet controller."""
 
-    def __init__(self, registry: Registration) -> None:
+    def __init__(self, registry: Registerer) -> None:
         self._queues = _QueueFamilies(registry)
         self._seconds = Histogram(
             "kubeloop_reconcile_duration_seconds",
-            "How long one reconcile took, per controller.",
+            "Duration of reconciles in seconds, by controller.",
             ["controller"],
             buckets=_RECONCILE_BUCKETS,
             registry=registry,
         )
         self._errors = Counter(
             "kubeloop_reconcile_errors_total",
-            "Reconciles that failed, per controller.",
+            "Number of failed reconciles, by controller.",
             ["controller"],
             registry=registry,
         )
@@ -44,7 +44,9 @@ class PrometheusControllerMetrics(ControllerMetrics):
         )
         self._stale = {
             controller: Counter(
-                name, f"Syncs of the {controller} controller put off because caches lag.", registry=registry
+                name,
+                f"Number of syncs of the {controller} controller that were postponed because its caches were stale.",
+                registry=registry,
             )
             for controller, name in {
                 "replicaset": "replicaset_controller_stale_sync_skips_total",
@@ -68,22 +70,26 @@ class PrometheusControllerMetrics(ControllerMetrics):
 
 
 class _QueueFamilies:
-    """The metrics of all work queues; gauges are read from the queues when somebody scrapes."""
+    """Metrics of all work queues; gauges are read from the queues at each scrape."""
 
-    def __init__(self, registry: Registration) -> None:
+    def __init__(self, registry: Registerer) -> None:
         self.states: dict[str, QueueState] = {}
-        self.adds = Counter("workqueue_adds_total", "Keys added to the queue.", ["name"], registry=registry)
-        self.retries = Counter("workqueue_retries_total", "Keys put back after a delay.", ["name"], registry=registry)
+        self.adds = Counter(
+            "workqueue_adds_total", "Total number of adds handled by workqueue.", ["name"], registry=registry
+        )
+        self.retries = Counter(
+            "workqueue_retries_total", "Total number of retries handled by workqueue.", ["name"], registry=registry
+        )
         self.waited = Histogram(
             "workqueue_queue_duration_seconds",
-            "How long a key stayed in the queue before a worker took it.",
+            "How long in seconds an item stays in workqueue before being requested.",
             ["name"],
             buckets=_QUEUE_BUCKETS,
             registry=registry,
         )
         self.worked = Histogram(
             "workqueue_work_duration_seconds",
-            "How long a worker kept a key.",
+            "How long in seconds processing an item from workqueue takes.",
             ["name"],
             buckets=_QUEUE_BUCKETS,
             registry=registry,
@@ -94,15 +100,15 @@ class _QueueFamilies:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         families = (
-            ("workqueue_depth", "Keys that wait for a worker.", len),
+            ("workqueue_depth", "Current depth of workqueue.", len),
             (
                 "workqueue_unfinished_work_seconds",
-                "Seconds of work in progress, summed over the keys being processed.",
+                "Seconds of work in progress, summed over the items being processed.",
                 lambda state: state.unfinished_work_seconds(),
             ),
             (
                 "workqueue_longest_running_processor_seconds",
-                "Age of the oldest piece of work in progress.",
+                "How many seconds the longest running processor for workqueue has been running.",
                 lambda state: state.longest_running_processor_seconds(),
             ),
         )

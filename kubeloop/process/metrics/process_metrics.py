@@ -1,4 +1,4 @@
-"""Registry of a process with its process_* metrics and kubeloop_build_info."""
+"""process_* metrics and kubeloop_build_info."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def new_registry() -> Registry:
-    """A registry with the process' own metrics and kubeloop_build_info."""
+    """Return a registry with process_* and kubeloop_build_info."""
     registry = Registry()
     registry.register(_ProcessMetrics())
     build = Gauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
@@ -22,7 +22,7 @@ def new_registry() -> Registry:
 
 
 class _ProcessMetrics:
-    """process_*: memory, CPU, file descriptors."""
+    """process_* metrics: memory, CPU, file descriptors."""
 
     def collect(self) -> Iterable[Metric]:
         from prometheus_client import ProcessCollector

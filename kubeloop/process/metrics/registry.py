@@ -1,8 +1,8 @@
-"""Counters, gauges and histograms for one event loop, collected as prometheus_client's families when somebody scrapes.
+"""Counters, gauges and histograms for one event loop, collected as prometheus_client's metric families at each scrape.
 
-prometheus_client's own lock each observation (2 us, of which a pod causes forty), and it takes 25 ms to import: here an
-observation is a quarter of that, and the library is imported at the first scrape. Names, labels and documentation are
-given as to prometheus_client's classes.
+prometheus_client's own classes lock at each observation (2 us; a pod causes forty observations), and the library takes
+25 ms to import. Here an observation takes a quarter of that, and the library is imported at the first scrape. Names,
+labels and documentation are passed as to prometheus_client's classes.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ S = TypeVar("S")
 
 class Collector(Protocol):
     def collect(self) -> Iterable[Metric]:
-        """Its families, as they are now."""
+        """Return the current metric families."""
         ...
 
 
-class Registration(Protocol):
-    """What a collector registers with: Registry, or prometheus_client's CollectorRegistry."""
+class Registerer(Protocol):
+    """Interface to register a collector: Registry, or prometheus_client's CollectorRegistry."""
 
     def register(self, collector: Any) -> None: ...
 
 
 class Registry:
-    """All collectors of a process. prometheus_client's encoders take it in place of a CollectorRegistry."""
+    """All collectors of a process. prometheus_client's encoders accept it in place of a CollectorRegistry."""
 
     def __init__(self) -> None:
         self._collectors: list[Collector] = []
@@ -44,8 +44,8 @@ class Registry:
             yield from collector.collect()
 
 
-class CounterSeries:
-    """One series of a counter."""
+class LabeledCounter:
+    """A counter with one set of label values."""
 
     __slots__ = ("value",)
 
@@ -56,8 +56,8 @@ class CounterSeries:
         self.value += amount
 
 
-class GaugeSeries:
-    """One series of a gauge."""
+class LabeledGauge:
+    """A gauge with one set of label values."""
 
     __slots__ = ("_read", "_value")
 
@@ -73,17 +73,17 @@ class GaugeSeries:
         self._value = value
 
     def set_function(self, read: Callable[[], float]) -> None:
-        """Read the value when somebody scrapes."""
+        """Compute the value at each scrape."""
         self._read = read
 
 
-class HistogramSeries:
-    """One series of a histogram."""
+class LabeledHistogram:
+    """A histogram with one set of label values."""
 
     __slots__ = ("_bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self._bounds = bounds  # upper, without infinity
+        self._bounds = bounds  # upper bounds, without infinity
         self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
@@ -93,66 +93,72 @@ class HistogramSeries:
 
 
 class _Family(Generic[S]):
-    """Series by the values of their labels; without labels there is one, from the start."""
+    """Metrics by label values; without labels there is one metric, created at once."""
 
     def __init__(
-        self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registration, new: Callable[[], S]
+        self,
+        name: str,
+        documentation: str,
+        labels: Sequence[str] = (),
+        *,
+        registry: Registerer,
+        create: Callable[[], S],
     ) -> None:
-        self._name, self._documentation, self._labels, self._new = name, documentation, tuple(labels), new
-        self._series: dict[tuple[str, ...], S] = {}
+        self._name, self._documentation, self._labels, self._create = name, documentation, tuple(labels), create
+        self._metrics: dict[tuple[str, ...], S] = {}
         if not labels:
-            self._series[()] = new()
+            self._metrics[()] = create()
         registry.register(self)
 
     def labels(self, *values: str) -> S:
-        """The series with these values, in the order of the labels."""
-        series = self._series.get(values)
-        if series is None:
+        """Return the metric with these label values, in the order of the labels."""
+        metric = self._metrics.get(values)
+        if metric is None:
             if len(values) != len(self._labels):
                 raise ValueError(f"{self._name} has the labels {self._labels}, not {values}")
-            series = self._series[values] = self._new()
-        return series
+            metric = self._metrics[values] = self._create()
+        return metric
 
 
-class Counter(_Family[CounterSeries]):
-    """Its name ends in _total."""
+class Counter(_Family[LabeledCounter]):
+    """A counter family. The name ends in _total."""
 
-    def __init__(self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registration) -> None:
-        super().__init__(name, documentation, labels, registry=registry, new=CounterSeries)
+    def __init__(self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer) -> None:
+        super().__init__(name, documentation, labels, registry=registry, create=LabeledCounter)
 
     def inc(self, amount: float = 1.0) -> None:
-        self._series[()].inc(amount)
+        self._metrics[()].inc(amount)
 
     def collect(self) -> Iterable[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily
 
         family = CounterMetricFamily(self._name, self._documentation, labels=self._labels)
-        for values, series in self._series.items():
-            family.add_metric(values, series.value)
+        for values, metric in self._metrics.items():
+            family.add_metric(values, metric.value)
         yield family
 
 
-class Gauge(_Family[GaugeSeries]):
-    def __init__(self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registration) -> None:
-        super().__init__(name, documentation, labels, registry=registry, new=GaugeSeries)
+class Gauge(_Family[LabeledGauge]):
+    def __init__(self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer) -> None:
+        super().__init__(name, documentation, labels, registry=registry, create=LabeledGauge)
 
     def set(self, value: float) -> None:
-        self._series[()].set(value)
+        self._metrics[()].set(value)
 
     def set_function(self, read: Callable[[], float]) -> None:
-        self._series[()].set_function(read)
+        self._metrics[()].set_function(read)
 
     def collect(self) -> Iterable[Metric]:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         family = GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
-        for values, series in self._series.items():
-            family.add_metric(values, series.value)
+        for values, metric in self._metrics.items():
+            family.add_metric(values, metric.value)
         yield family
 
 
-class Histogram(_Family[HistogramSeries]):
-    """buckets: upper bounds, ascending, without infinity."""
+class Histogram(_Family[LabeledHistogram]):
+    """A histogram family. buckets: upper bounds, ascending, without infinity."""
 
     def __init__(
         self,
@@ -161,14 +167,14 @@ class Histogram(_Family[HistogramSeries]):
         labels: Sequence[str] = (),
         *,
         buckets: Sequence[float],
-        registry: Registration,
+        registry: Registerer,
     ) -> None:
         bounds = tuple(map(float, buckets))
-        super().__init__(name, documentation, labels, registry=registry, new=lambda: HistogramSeries(bounds))
+        super().__init__(name, documentation, labels, registry=registry, create=lambda: LabeledHistogram(bounds))
         self._bounds = bounds
 
     def observe(self, value: float) -> None:
-        self._series[()].observe(value)
+        self._metrics[()].observe(value)
 
     def collect(self) -> Iterable[Metric]:
         from prometheus_client.metrics_core import HistogramMetricFamily
@@ -176,10 +182,10 @@ class Histogram(_Family[HistogramSeries]):
 
         family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
         bounds = [floatToGoString(bound) for bound in (*self._bounds, math.inf)]  # type: ignore[no-untyped-call]
-        for values, series in self._series.items():
+        for values, metric in self._metrics.items():
             total, cumulative = 0, []
-            for bound, count in zip(bounds, series.counts, strict=True):
+            for bound, count in zip(bounds, metric.counts, strict=True):
                 total += count
                 cumulative.append((bound, total))
-            family.add_metric(values, cumulative, series.sum)
+            family.add_metric(values, cumulative, metric.sum)
         yield family

@@ -1,11 +1,11 @@
-"""scheduler_* metrics under the names of kube-scheduler. Source: pkg/scheduler/metrics."""
+"""scheduler_* metrics with the names of kube-scheduler. Source: pkg/scheduler/metrics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kubeloop.process.metrics.registry import Counter, Gauge, Histogram, Registration
+from kubeloop.process.metrics.registry import Counter, Gauge, Histogram, Registerer
 from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
     EvictionResult,
@@ -17,122 +17,129 @@ from kubeloop.scheduler.metrics_protocol import (
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-_MOST_ATTEMPTS = 16  # more of them share one label value
+_MAX_ATTEMPTS_LABEL = 16  # label value "16+" from here on
 _PLUGIN_BUCKETS = tuple(0.00001 * 1.5**power for power in range(20))
 
 
 class PrometheusSchedulerMetrics(SchedulerMetrics):
-    """scheduler_*, as kube-scheduler names them. Source: pkg/scheduler/metrics."""
+    """All scheduler_* metrics."""
 
-    def __init__(self, registry: Registration) -> None:
+    def __init__(self, registry: Registerer) -> None:
         self._attempts = Counter(
             "scheduler_schedule_attempts_total",
-            "Attempts to schedule pods, by the result.",
+            "Number of attempts to schedule pods, by the result.",
             ["result", "profile"],
             registry=registry,
         )
         self._attempt_seconds = Histogram(
             "scheduler_scheduling_attempt_duration_seconds",
-            "How long an attempt took: scheduling cycle and binding.",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding).",
             ["result", "profile"],
-            buckets=_doubling(0.001, 15),
+            buckets=_exponential_buckets(0.001, 15),
             registry=registry,
         )
         self._algorithm_seconds = Histogram(
             "scheduler_scheduling_algorithm_duration_seconds",
-            "How long it took to choose a node.",
-            buckets=_doubling(0.001, 15),
+            "Scheduling algorithm latency in seconds.",
+            buckets=_exponential_buckets(0.001, 15),
             registry=registry,
         )
         self._attempts_of_pod = Histogram(
             "scheduler_pod_scheduling_attempts",
-            "Attempts it took to schedule a pod.",
-            buckets=_doubling(1, 5),
+            "Number of attempts to successfully schedule a pod.",
+            buckets=_exponential_buckets(1, 5),
             registry=registry,
         )
         self._sli_seconds = Histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
-            "From a pod entering the scheduling queue to its binding, without time in the gates.",
+            "Latency from a pod entering the scheduling queue to its binding, without gated time.",
             ["attempts"],
-            buckets=_doubling(0.01, 20),
+            buckets=_exponential_buckets(0.01, 20),
             registry=registry,
         )
-        self._pending = Gauge("scheduler_pending_pods", "Pods that wait, by queue.", ["queue"], registry=registry)
+        self._pending = Gauge(
+            "scheduler_pending_pods", "Number of pending pods, by the queue type.", ["queue"], registry=registry
+        )
         self._incoming = Counter(
             "scheduler_queue_incoming_pods_total",
-            "Pods added to the scheduling queues, by event and queue.",
+            "Number of pods added to scheduling queues by event and queue type.",
             ["queue", "event"],
             registry=registry,
         )
         self._extension_point_seconds = Histogram(
             "scheduler_framework_extension_point_duration_seconds",
-            "How long all plugins of an extension point took.",
+            "Latency for running all plugins of a specific extension point.",
             ["extension_point", "status", "profile"],
-            buckets=_doubling(0.0001, 12),
+            buckets=_exponential_buckets(0.0001, 12),
             registry=registry,
         )
         self._plugin_seconds = Histogram(
             "scheduler_plugin_execution_duration_seconds",
-            "How long one plugin took at one extension point; one cycle in ten is measured.",
+            "Duration for running a plugin at a specific extension point; one cycle in ten is measured.",
             ["plugin", "extension_point", "status"],
             buckets=_PLUGIN_BUCKETS,
             registry=registry,
         )
         self._preemptions = Counter(
-            "scheduler_preemption_attempts_total", "Attempts to preempt in the cluster till now.", registry=registry
+            "scheduler_preemption_attempts_total",
+            "Total preemption attempts in the cluster till now.",
+            registry=registry,
         )
         self._victims = Histogram(
             "scheduler_preemption_victims",
-            "Victims chosen by a preemption.",
-            buckets=_doubling(1, 7),
+            "Number of selected preemption victims.",
+            buckets=_exponential_buckets(1, 7),
             registry=registry,
         )
         self._evictions = Counter(
             "scheduler_preemption_goroutines_execution_total",
-            "Preemptions whose victims have been told to go, or not all of them, by result.",
+            "Number of preemptions whose victims were evicted, by result.",
             ["result"],
             registry=registry,
         )
         self._eviction_seconds = Histogram(
             "scheduler_preemption_goroutines_duration_seconds",
-            "How long it took to tell the victims of a preemption to go, by result.",
+            "Duration in seconds of the eviction of a preemption's victims, by result.",
             ["result"],
-            buckets=_doubling(0.01, 20),
+            buckets=_exponential_buckets(0.01, 20),
             registry=registry,
         )
         self._volume_failures = Counter(
             "scheduler_volume_scheduling_stage_error_total",
-            "Failures to find, assume or bind a pod's volumes, by operation.",
+            "Volume scheduling stage error count, by operation.",
             ["operation"],
             registry=registry,
         )
         self._permit_seconds = Histogram(
             "scheduler_permit_wait_duration_seconds",
-            "How long pods waited to be permitted, by result.",
+            "Duration of waiting on permit, by result.",
             ["result"],
-            buckets=_doubling(0.001, 15),
+            buckets=_exponential_buckets(0.001, 15),
             registry=registry,
         )
         self._cache = Gauge(
-            "scheduler_cache_size", "Nodes, pods and assumed pods in the cache.", ["type"], registry=registry
+            "scheduler_cache_size",
+            "Number of nodes, pods, and assumed pods in the scheduler cache.",
+            ["type"],
+            registry=registry,
         )
         self._after_flush = Counter(
             "scheduler_pod_scheduled_after_flush_total",
-            "Pods scheduled after five minutes without an event that concerned them: a missed event or a wrong hint.",
+            "Number of pods scheduled after a timeout in the unschedulable pods: a missed event or hint.",
             registry=registry,
         )
         self._hint_seconds = Histogram(
             "scheduler_queueing_hint_execution_duration_seconds",
-            "How long a plugin's queueing hint took; one call in ten is measured.",
+            "Latency for running a queueing hint function of a plugin; one call in ten is measured.",
             ["plugin", "event", "hint"],
             buckets=_PLUGIN_BUCKETS,
             registry=registry,
         )
         self._event_seconds = Histogram(
             "scheduler_event_handling_duration_seconds",
-            "How long the scheduler worked on an event, the moves of waiting pods included.",
+            "Event handling latency in seconds, including moves of pending pods.",
             ["event"],
-            buckets=_doubling(0.0001, 12),
+            buckets=_exponential_buckets(0.0001, 12),
             registry=registry,
         )
         self._state: SchedulerState | None = None
@@ -142,32 +149,34 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._state = state
 
     def collect(self) -> Iterable[Metric]:
-        """What is read from the scheduler when somebody scrapes."""
+        """Return the metrics that are read from the scheduler at each scrape."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         in_flight = GaugeMetricFamily(
-            "scheduler_inflight_events", "Events remembered for pods being scheduled, by event.", labels=["event"]
+            "scheduler_inflight_events",
+            "Number of events tracked for pods being scheduled, by event.",
+            labels=["event"],
         )
         unschedulable = GaugeMetricFamily(
             "scheduler_unschedulable_pods",
-            "Unschedulable pods by the plugin that rejected them; a pod counts for each of its plugins.",
+            "Number of unschedulable pods by plugin; a pod counts for each plugin that rejected it.",
             labels=["plugin", "profile"],
         )
         evaluations = CounterMetricFamily(
             "scheduler_plugin_evaluation",
-            "Attempts in which a plugin had a say, at PreFilter, Filter, PreScore and Score.",
+            "Number of attempts to schedule pods by plugin and extension point (PreFilter, Filter, PreScore, Score).",
             labels=["plugin", "extension_point", "profile"],
         )
         goroutines = GaugeMetricFamily(
-            "scheduler_goroutines", "Tasks under way, by what they do.", labels=["operation"]
+            "scheduler_goroutines", "Number of running tasks, by operation.", labels=["operation"]
         )
         if self._state is not None:
-            for event, number in self._state.in_flight_events().items():
-                in_flight.add_metric([event], number)
-            for rejected, number in self._state.unschedulable_pods().items():
-                unschedulable.add_metric(rejected, number)
-            for evaluated, number in self._state.plugin_evaluations().items():
-                evaluations.add_metric(evaluated, number)
+            for event, count in self._state.in_flight_events().items():
+                in_flight.add_metric([event], count)
+            for plugin_profile, count in self._state.unschedulable_pods().items():
+                unschedulable.add_metric(plugin_profile, count)
+            for evaluation_labels, count in self._state.plugin_evaluations().items():
+                evaluations.add_metric(evaluation_labels, count)
             goroutines.add_metric(["binding"], self._state.bindings_in_flight())
         return in_flight, unschedulable, evaluations, goroutines
 
@@ -188,9 +197,9 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         if after_flush:
             self._after_flush.inc()
         self._attempts_of_pod.observe(attempts)
-        self._sli_seconds.labels(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(
-            sli_seconds
-        )
+        self._sli_seconds.labels(
+            str(attempts) if attempts < _MAX_ATTEMPTS_LABEL else f"{_MAX_ATTEMPTS_LABEL}+"
+        ).observe(sli_seconds)
 
     def pending_pods(self, *, active: int, backoff: int, unschedulable: int, gated: int) -> None:
         self._pending.labels("active").set(active)
@@ -228,6 +237,6 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
         self._cache.labels("assumed_pods").set(assumed_pods)
 
 
-def _doubling(first: float, count: int) -> tuple[float, ...]:
-    """Histogram buckets, in the histogram's unit: `first`, each twice the one before."""
+def _exponential_buckets(first: float, count: int) -> tuple[float, ...]:
+    """Return exponential histogram buckets: `first`, and each next bound twice the previous one."""
     return tuple(first * 2**power for power in range(count))

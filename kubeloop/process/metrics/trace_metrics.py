@@ -1,4 +1,4 @@
-"""Metrics derived from traces: how long pods are in each phase, with the trace of an example, and what is lost."""
+"""Metrics derived from traces: phase durations of pods with exemplars, and lost spans and traces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.process.metrics.registry import Counter, Gauge, Registration
+from kubeloop.process.metrics.registry import Counter, Gauge, Registerer
 from kubeloop.tracing.metrics_interface import DropReason, LostReason, TraceMetrics
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _PHASE_BUCKETS_NS = tuple(round(seconds * 1e9) for seconds in _PHASE_BUCKETS)
 
 
 class _Durations:
-    """One series of a histogram: counts per bucket, and the trace of the last one in each."""
+    """One labeled histogram: counts per bucket, and the last trace id of each bucket."""
 
     __slots__ = ("counts", "examples", "sum_ns")
 
@@ -33,68 +33,68 @@ class _Durations:
         bucket = bisect_left(_PHASE_BUCKETS_NS, ns)
         self.counts[bucket] += 1
         self.examples[bucket] = trace_id, ns
-        self.sum_ns += max(0, ns)  # a clock may be set back
+        self.sum_ns += max(0, ns)  # negative after a clock was set back
 
     def buckets(self) -> list[Any]:
-        """(upper bound, observations up to it, example or None), as HistogramMetricFamily takes them."""
+        """Return (upper bound, cumulative count, exemplar or None) as HistogramMetricFamily takes them."""
         from prometheus_client.samples import Exemplar
 
-        found: list[Any] = []
+        buckets: list[Any] = []
         total = 0
         for bound, count, example in zip((*_PHASE_BUCKETS, float("inf")), self.counts, self.examples, strict=True):
             total += count
             exemplar = Exemplar({"trace_id": example[0]}, example[1] / 1e9) if example is not None else None
-            found.append((("+Inf" if bound == float("inf") else str(bound)), total, exemplar))
-        return found
+            buckets.append((("+Inf" if bound == float("inf") else str(bound)), total, exemplar))
+        return buckets
 
 
 class PrometheusTraceMetrics(TraceMetrics):
     """kubeloop_pod_*_duration_seconds and kubeloop_trace*."""
 
-    def __init__(self, registry: Registration) -> None:
+    def __init__(self, registry: Registerer) -> None:
         self._total = _Durations()
         self._phases: dict[str, _Durations] = {"total": self._total}
         registry.register(self)
         self._exported = Counter(
-            "kubeloop_trace_spans_exported_total", "Spans that the collector has taken.", registry=registry
+            "kubeloop_trace_spans_exported_total", "Spans that the collector accepted.", registry=registry
         )
         self._dropped = Counter(
             "kubeloop_trace_spans_dropped_total",
-            "Spans that could not be exported: the queue was full, the collector unreachable, or it refused them.",
+            "Spans that could not be exported: the queue was full, or the collector was unreachable or rejected them.",
             ["reason"],
             registry=registry,
         )
         self._lost = Counter(
             "kubeloop_traces_lost_total",
-            "Traces given up because too many pods are on their way, or too many have ended.",
+            "Traces dropped because too many pods are pending, or too many traces have ended.",
             ["reason"],
             registry=registry,
         )
-        self.open = Gauge("kubeloop_traces_open", "Pods that are followed and on their way.", registry=registry)
+        self.open = Gauge("kubeloop_traces_open", "Traces of pods that have not ended.", registry=registry)
 
     def phases(self, times_ns: Mapping[str, int], trace_id: str) -> None:
         for phase, ns in times_ns.items():
-            series = self._phases.get(phase)
-            if series is None:
-                series = self._phases[phase] = _Durations()
-            series.observe(ns, trace_id)
+            histogram = self._phases.get(phase)
+            if histogram is None:
+                histogram = self._phases[phase] = _Durations()
+            histogram.observe(ns, trace_id)
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry."""
+        """Return the histograms of phase durations, with exemplars."""
         from prometheus_client.metrics_core import HistogramMetricFamily
 
         phases = HistogramMetricFamily(
             "kubeloop_pod_phase_duration_seconds",
-            "How long pods were in each phase of their creation, summed over a pod's attempts; from their traces.",
+            "Duration of each phase of pod creation in seconds, summed over a pod's attempts; from traces.",
             labels=["phase"],
         )
-        for phase, series in sorted(self._phases.items()):
-            if series is self._total:
+        for phase, histogram in sorted(self._phases.items()):
+            if histogram is self._total:
                 continue
-            phases.add_metric([phase.replace(" ", "_")], series.buckets(), series.sum_ns / 1e9)
+            phases.add_metric([phase.replace(" ", "_")], histogram.buckets(), histogram.sum_ns / 1e9)
         total = HistogramMetricFamily(
             "kubeloop_pod_created_to_bound_duration_seconds",
-            "From the create request to the bound pod in the informer; from their traces.",
+            "Duration from the create request to the bound pod in the informer, in seconds; from traces.",
         )
         total.add_metric([], self._total.buckets(), self._total.sum_ns / 1e9)
         return (phases, total)

@@ -14,7 +14,7 @@ from kubeloop.cli.explain import amount_text, help_lines, reasons, told
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.control_plane import Settings
-from kubeloop.process.endpoint.explain_pages import explain_pages
+from kubeloop.process.endpoint.explain_pages import add_explain_pages
 from kubeloop.process.endpoint.server import Endpoint
 
 
@@ -163,6 +163,6 @@ def test_amounts_are_written_as_quantities(resource, amount, written):
 )
 async def test_a_process_without_scheduler_says_so(controllers, problem):
     endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
-    explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
+    add_explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
     with pytest.raises(KeyError, match=problem):
         await endpoint._pages["/debug/explain"]({"pod": "p"})

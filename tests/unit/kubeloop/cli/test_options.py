@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.cli.main import commands
-from kubeloop.cli.options import ClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
+from kubeloop.cli.options import DevClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
 from kubeloop.kube.errors import UserError
 
 
@@ -19,7 +19,7 @@ def parsed(*arguments: str):
 
     @click.command()
     @click.argument("rest", nargs=-1)
-    @taking(ClusterOptions, UpOptions, ShowOptions)
+    @taking(DevClusterOptions, UpOptions, ShowOptions)
     def command(*options, rest):
         seen.extend([*options, rest])
 
@@ -28,17 +28,19 @@ def parsed(*arguments: str):
 
 
 def test_without_arguments_the_defaults_count():
-    assert parsed() == [ClusterOptions(), UpOptions(), ShowOptions(), ()]
+    assert parsed() == [DevClusterOptions(), UpOptions(), ShowOptions(), ()]
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        pytest.param(ClusterOptions(), id="defaults"),
-        pytest.param(ClusterOptions(nodes=0, start_delay=0.125, probe_delays=True, zones=30), id="numbers and a flag"),
-        pytest.param(ClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="several of one"),
-        pytest.param(ClusterOptions(kubeconfig=Path("-k"), data_dir=Path("some/where")), id="paths"),
-        pytest.param(ClusterOptions(node_cpu="-a", node_memory=""), id="what looks like an option"),
+        pytest.param(DevClusterOptions(), id="defaults"),
+        pytest.param(
+            DevClusterOptions(nodes=0, start_delay=0.125, probe_delays=True, zones=30), id="numbers and a flag"
+        ),
+        pytest.param(DevClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="several of one"),
+        pytest.param(DevClusterOptions(kubeconfig=Path("-k"), data_dir=Path("some/where")), id="paths"),
+        pytest.param(DevClusterOptions(node_cpu="-a", node_memory=""), id="what looks like an option"),
     ],
 )
 def test_the_command_line_that_options_make_gives_them_again(options):

@@ -10,8 +10,8 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import Response, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.api_server_check import greet
-from kubeloop.process.endpoint.listening_socket import listening_socket, url_of
+from kubeloop.process.api_server_check import check_api_server
+from kubeloop.process.endpoint.listener import listener_url, open_listener
 
 URL = "https://10.0.0.1:6443"
 
@@ -43,61 +43,61 @@ def status(code, message):
     [
         pytest.param(
             lost("[Errno 111] Connection refused"),
-            f"the API server {URL} does not answer: Connection refused",
+            f"the API server {URL} does not respond: Connection refused",
             "is it running",
             id="nobody listens",
         ),
         pytest.param(
             lost("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"),
-            f"the certificate of the API server {URL} is not to be trusted: self-signed certificate",
+            f"the certificate of the API server {URL} is not trusted: self-signed certificate",
             "certificate-authority",
             id="certificate",
         ),
         pytest.param(
             status(401, b"Unauthorized"),
-            f"the API server {URL} refuses us: Unauthorized",
+            f"the API server {URL} denies access: Unauthorized",
             "check the user",
             id="unknown user",
         ),
         pytest.param(
             status(403, b"nodes is forbidden"),
-            f"the API server {URL} refuses us: nodes is forbidden",
+            f"the API server {URL} denies access: nodes is forbidden",
             "permissions",
             id="forbidden",
         ),
         pytest.param(
             Response(404, b"<html>\n<p>not found</p></html>"),
-            f"{URL} is no Kubernetes API server",
+            f"{URL} is not a Kubernetes API server",
             "check the server",
             id="another server",
         ),
         pytest.param(
-            status(418, b"a teapot"), f"the API server {URL} answers 418: a teapot", "try again", id="anything else"
+            status(418, b"a teapot"), f"the API server {URL} responds 418: a teapot", "try again", id="anything else"
         ),
     ],
 )
 async def test_what_keeps_us_from_a_server_is_said_in_one_line_with_a_hint(answer, problem, hint):
     client = Client(AnsweringTransport(answer), clock=SystemClock(), rng=random.Random(1))
     with pytest.raises(UserError) as told:
-        await greet(client, URL)
+        await check_api_server(client, URL)
     assert str(told.value) == problem
     assert hint in told.value.hint
 
 
 async def test_a_server_that_answers_is_greeted_in_silence():
     client = Client(AnsweringTransport(Response(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
-    await greet(client, URL)
+    await check_api_server(client, URL)
 
 
 def test_an_address_that_cannot_be_listened_on_is_told_with_what_to_change():
-    with listening_socket("127.0.0.1", 0) as listening:
+    with open_listener("127.0.0.1", 0) as listening:
         port = listening.getsockname()[1]
-        assert url_of(listening) == f"http://127.0.0.1:{port}"
+        assert listener_url(listening) == f"http://127.0.0.1:{port}"
         with pytest.raises(UserError, match=f"127.0.0.1 port {port}: Address already in use") as taken:
-            listening_socket("127.0.0.1", port).__enter__()
+            open_listener("127.0.0.1", port).__enter__()
     assert "--endpoint-port" in taken.value.hint
     with pytest.raises(UserError, match=r"203\.0\.113\.1 port 0") as elsewhere:
-        listening_socket("203.0.113.1", 0).__enter__()
+        open_listener("203.0.113.1", 0).__enter__()
     with pytest.raises(UserError, match=r"cannot listen on a\.\.b port 0: not a name"):
-        listening_socket("a..b", 0).__enter__()
+        open_listener("a..b", 0).__enter__()
     assert "--bind-address" in elsewhere.value.hint

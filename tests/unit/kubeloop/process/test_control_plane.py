@@ -17,7 +17,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.control_plane import _WATCHED, CONTROLLERS, ControlPlane, Settings, parse_controllers
+from kubeloop.process.control_plane import _WATCHED_RESOURCES, CONTROLLERS, ControlPlane, Settings, parse_controllers
 from kubeloop.testing.memory_transport import MemoryTransport
 
 DEPLOYMENT = {
@@ -88,12 +88,12 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 @pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "garbagecollector"])
 async def test_informers_that_begin_before_a_part_is_imported_are_those_it_asks_for(api, name):
     plane = plane_over(api, Settings(controllers=frozenset({name})))
-    plane._make(name)
-    assert {each.resource for each in plane.informers.informers} == {PODS, *_WATCHED[name]}
+    plane._create_component(name)
+    assert {each.resource for each in plane.informers.informers} == {PODS, *_WATCHED_RESOURCES[name]}
 
 
-@pytest.mark.parametrize("import_meanwhile", [False, True])
-async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_meanwhile):
+@pytest.mark.parametrize("import_in_background", [False, True])
+async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_in_background):
     plane = plane_over(api, Settings())
     nodes = SimulatedNodes(api.store, NodeSettings(count=1), clock=SystemClock(), rng=random.Random(3))
     nodes.register()
@@ -101,9 +101,9 @@ async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_meanwhi
     async with asyncio.TaskGroup() as group, asyncio.timeout(60):
         serving = group.create_task(api.run())
         kubelets = group.create_task(nodes.run())
-        running = group.create_task(plane.run(import_meanwhile=import_meanwhile))
+        running = group.create_task(plane.run(import_in_background=import_in_background))
         await plane.synced.wait()
-        assert plane.made.is_set()
+        assert plane.components_created.is_set()
         assert plane.scheduler is not None
         while sum(bool(pod.spec.node_name) for pod in plane.informers.informer(PODS).store.list()) < 2:
             await asyncio.sleep(0.01)
@@ -142,11 +142,11 @@ async def test_a_part_that_cannot_be_made_ends_the_run_with_its_error(api, monke
     def refuse(name):
         raise UserError(f"no {name} today", hint="try tomorrow")
 
-    monkeypatch.setattr(plane, "_make", refuse)
+    monkeypatch.setattr(plane, "_create_component", refuse)
     with pytest.raises(UserError, match="no deployment today"):
         await plane.run()
     with pytest.raises(ExceptionGroup) as group:
         async with asyncio.timeout(60):
-            await plane.run(import_meanwhile=True)
+            await plane.run(import_in_background=True)
     assert group.group_contains(UserError, match="no deployment today")
     assert not plane.synced.is_set()

@@ -6,10 +6,10 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.process.process_files import (
-    RunningProcess,
-    announced,
-    process_to_ask,
-    running_processes,
+    ProcessRecord,
+    default_process,
+    list_processes,
+    process_file,
     runtime_directory,
 )
 
@@ -21,34 +21,34 @@ def _own_runtime_directory(tmp_path, monkeypatch):
 
 
 def process(pid=None, started_ns=1, kubeconfig=""):
-    return RunningProcess(pid or os.getpid(), "http://127.0.0.1:1", "https://127.0.0.1:2", kubeconfig, started_ns)
+    return ProcessRecord(pid or os.getpid(), "http://127.0.0.1:1", "https://127.0.0.1:2", kubeconfig, started_ns)
 
 
 def test_a_process_is_found_while_it_announces_itself():
-    with announced(process()):
-        assert running_processes() == [process()]
-    assert running_processes() == []
+    with process_file(process()):
+        assert list_processes() == [process()]
+    assert list_processes() == []
 
 
 def test_a_process_that_is_gone_counts_for_nothing_and_its_file_is_removed():
     child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     gone = process(pid=int(child.stdout))
-    with announced(gone):
-        assert running_processes() == []
+    with process_file(gone):
+        assert list_processes() == []
         assert list(runtime_directory().iterdir()) == []
 
 
 def test_the_process_that_serves_the_kubeconfig_in_use_is_asked_first(monkeypatch):
     mine, newer = process(started_ns=1, kubeconfig="/mine"), process(pid=os.getppid(), started_ns=2)
-    with announced(mine), announced(newer):
-        assert process_to_ask() == newer
+    with process_file(mine), process_file(newer):
+        assert default_process() == newer
         monkeypatch.setenv("KUBECONFIG", "/mine")
-        assert process_to_ask() == mine
+        assert default_process() == mine
 
 
 def test_with_no_process_the_user_learns_how_to_start_one():
     with pytest.raises(UserError, match="no kubeloop process runs") as raised:
-        process_to_ask()
+        default_process()
     assert "kubeloop up" in raised.value.hint
 
 
@@ -67,7 +67,7 @@ def test_a_runtime_directory_that_cannot_be_made_is_told(monkeypatch):
 
 def test_a_process_that_cannot_be_found_works_all_the_same(monkeypatch, caplog):
     monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
-    with announced(process()):
+    with process_file(process()):
         assert "give them --endpoint" in caplog.text
 
 
@@ -77,5 +77,5 @@ def test_a_kubeconfig_that_a_killed_cluster_left_is_removed():
     own = runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
     for path in (left, own):
         path.write_text("")
-    assert running_processes() == []
+    assert list_processes() == []
     assert (left.exists(), own.exists()) == (False, True)

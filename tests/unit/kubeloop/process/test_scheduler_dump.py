@@ -12,7 +12,7 @@ import pytest
 from kubeloop.kube.errors import ServerUnreachable
 from kubeloop.kube.objects.api_types import Node, convert
 from kubeloop.kube.objects.resources import NODES
-from kubeloop.process.scheduler_dump import compared, dump_on_request
+from kubeloop.process.scheduler_dump import compare_with_api_server, dump_on_request
 from kubeloop.scheduler.cache.cache import Cache
 
 pytestmark = pytest.mark.virtual_time
@@ -58,12 +58,12 @@ def plane_over(*answers: list[str] | None) -> Any:
 
 async def test_a_difference_that_is_gone_a_second_later_does_not_count():
     plane = plane_over(["a"], ["a", "b"])
-    assert not await compared(plane.client, plane.scheduler)
+    assert not await compare_with_api_server(plane.client, plane.scheduler)
 
 
 async def test_a_difference_that_stays_counts():
     plane = plane_over(["a", "c"], ["a", "c", "d"])
-    differences = await compared(plane.client, plane.scheduler)
+    differences = await compare_with_api_server(plane.client, plane.scheduler)
     assert (differences.missed_nodes, differences.redundant_nodes) == (("c",), ("b",))
 
 
@@ -74,7 +74,7 @@ async def test_a_difference_that_stays_counts():
         pytest.param(
             [["a"]], "The cache does not agree with the API server\n  redundantNodes: b", id="a node too many"
         ),
-        pytest.param([None], "no comparison with the API server: nobody there", id="no answer"),
+        pytest.param([None], "cannot compare the scheduler's cache with the API server", id="no response"),
     ],
 )
 async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.server import Endpoint, File
+from kubeloop.process.endpoint.server import Endpoint, RawResponse
 
 
 @asynccontextmanager
@@ -62,7 +62,7 @@ async def test_pages_answer_json_text_files_and_lines():
 
     endpoint.add_page("/json", dict)
     endpoint.add_page("/text", lambda query: "text")
-    endpoint.add_page("/file", lambda query: File(b"a{}", "text/css", {"X-Frame-Options": "DENY"}))
+    endpoint.add_page("/file", lambda query: RawResponse(b"a{}", "text/css", {"X-Frame-Options": "DENY"}))
     endpoint.add_page("/lines", lines)
     async with asked(endpoint) as session:
         status, kind, body = await told(session, "/json?a=1&a=2&b=%20&c")

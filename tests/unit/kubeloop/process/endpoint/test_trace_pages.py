@@ -33,7 +33,7 @@ async def test_only_this_machine_is_answered_on_loopback():
     [
         ("pod=nope", "no pod nope in any namespace", "kubectl get pods"),
         ("pod=web-5f", "no pod web-5f in any namespace", "did you mean web-5f-1, web-5f-2?"),
-        ("pod=web-5f-1&namespace=other", "no pod web-5f-1 in namespace other", "there is one in namespace shop"),
+        ("pod=web-5f-1&namespace=other", "no pod web-5f-1 in namespace other", "it exists in namespace shop"),
         ("pod=old", "pod shop/old is not traced", "OTEL_TRACES_SAMPLER"),
         ("deployment=webb", "no deployment webb in any namespace", "did you mean web?"),
         ("key=nope", "no trace of a pod with key nope", "kubectl"),
