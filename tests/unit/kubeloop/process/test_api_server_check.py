@@ -44,7 +44,7 @@ def status(code, message):
         pytest.param(
             lost("[Errno 111] Connection refused"),
             f"the API server {URL} does not respond: Connection refused",
-            "is it running",
+            "check that it is running",
             id="nobody listens",
         ),
         pytest.param(
