@@ -83,7 +83,7 @@ class Situation(Bench):
         try:
             placement = await self.algorithm.schedule(self.framework, state, info, facts)
         except FitError as error:
-            verdicts = error.diagnosis.verdicts
+            verdicts = error.diagnosis.node_to_status
             result, status = await self.framework.run_post_filter(state, info, self.snapshot, verdicts)
             error.diagnosis.post_filter_message = status.message
             str(error)

@@ -25,7 +25,7 @@ from kubeloop.scheduler.framework.fit_error import (
     EXTENDER,
     Diagnosis,
     FitError,
-    NodeVerdicts,
+    NodeToStatus,
     NoNodesAvailable,
     num_feasible_nodes_to_find,
     rows_of,
@@ -33,7 +33,7 @@ from kubeloop.scheduler.framework.fit_error import (
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
 
-_TOLD_SCORES = 5  # of the best nodes, in the trace
+_TRACED_SCORES = 5  # of the best nodes, in the trace
 _MAX_EXTENDER_PRIORITY = 10
 
 
@@ -75,10 +75,10 @@ class Algorithm:
         facts.nodes = len(snapshot)
         if facts.nodes == 0:
             raise NoNodesAvailable
-        diagnosis = Diagnosis(NodeVerdicts(snapshot))
+        diagnosis = Diagnosis(NodeToStatus(snapshot))
         rows = await self._feasible(framework, state, pod, diagnosis, facts)
         facts.feasible = len(rows)
-        facts.rejections = diagnosis.verdicts.plugins()
+        facts.rejections = diagnosis.node_to_status.plugins()
         if len(rows) == 0:
             raise FitError(facts.nodes, diagnosis)
         if len(rows) == 1:
@@ -101,7 +101,7 @@ class Algorithm:
         facts.pre_filter_ns = (start_ns, filter_ns)
         diagnosis.unschedulable_plugins.update(confining)
         if rejection is not None:
-            diagnosis.verdicts.absent = rejection
+            diagnosis.node_to_status.absent = rejection
             diagnosis.pre_filter_message = rejection.message
             diagnosis.note(rejection)
             return snapshot.all_rows[:0]
@@ -123,7 +123,7 @@ class Algorithm:
         if names is not None:
             rows = rows_of(snapshot, names)
             reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
-            diagnosis.verdicts.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
+            diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
         feasible = framework.run_filters(state, pod, snapshot, rows, diagnosis)
         feasible = self._sampled(framework, rows, feasible)
         before = len(feasible)
@@ -164,9 +164,9 @@ class Algorithm:
                     continue
                 raise SchedulingError(str(error), EXTENDER) from error
             for name, message in verdict.failed.items():
-                diagnosis.verdicts.set(name, Status(Code.UNSCHEDULABLE, (message,)))
+                diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE, (message,)))
             for name, message in verdict.failed_and_unresolvable.items():
-                diagnosis.verdicts.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
+                diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
             rows = rows_of(self._snapshot, verdict.feasible)
         return rows
 
@@ -197,10 +197,10 @@ class Algorithm:
             index = int(best[self._turn % len(best)])
             self._turn += 1
         infos = self._snapshot.node_infos
-        told = [index, *(other for other in best[:_TOLD_SCORES].tolist() if other != index)]
+        told = [index, *(other for other in best[:_TRACED_SCORES].tolist() if other != index)]
         level = totals[index]
-        while len(told) < min(_TOLD_SCORES, len(totals)):  # sorting all of them would cost more than choosing
+        while len(told) < min(_TRACED_SCORES, len(totals)):  # sorting all of them would cost more than choosing
             level = totals[totals < level].max()
-            told += np.flatnonzero(totals == level)[:_TOLD_SCORES].tolist()
-        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in told[:_TOLD_SCORES]]
+            told += np.flatnonzero(totals == level)[:_TRACED_SCORES].tolist()
+        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in told[:_TRACED_SCORES]]
         return infos[int(rows[index])].name

@@ -10,7 +10,7 @@ EvictionResult = Literal["success", "error"]
 VolumeStage = Literal["predicate", "assume", "bind"]
 
 
-class SchedulerState(Protocol):
+class ScrapeTimeMetrics(Protocol):
     """What is counted only when somebody asks."""
 
     def in_flight_events(self) -> Mapping[str, int]:
@@ -31,7 +31,7 @@ class SchedulerState(Protocol):
 class SchedulerMetrics(Protocol):
     """Every method is cheap and never raises. Durations are seconds."""
 
-    def attach(self, state: SchedulerState) -> None:
+    def attach(self, state: ScrapeTimeMetrics) -> None:
         """scheduler_inflight_events, scheduler_unschedulable_pods, scheduler_plugin_evaluation_total and
         scheduler_goroutines are read from `state` on each scrape."""
         ...

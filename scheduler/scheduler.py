@@ -41,7 +41,7 @@ from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import HTTPExtender
-from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeVerdicts, NoNodesAvailable, event_note
+from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
 from kubeloop.scheduler.full_objects import FullObjects
@@ -582,7 +582,7 @@ class Scheduler:
             self.in_cycle = True  # preemption may ask extenders
             try:
                 result, status = await framework.run_post_filter(
-                    state, queued.info, self.snapshot, error.diagnosis.verdicts
+                    state, queued.info, self.snapshot, error.diagnosis.node_to_status
                 )
             finally:
                 self.in_cycle = False
@@ -609,8 +609,8 @@ class Scheduler:
         if not status.is_rejection:
             self._failed(framework, queued, status.message, "", node_name, facts, start_ns, binding=binding)
             return
-        diagnosis = Diagnosis(NodeVerdicts(self.snapshot))
-        diagnosis.verdicts.set(node_name, status)
+        diagnosis = Diagnosis(NodeToStatus(self.snapshot))
+        diagnosis.node_to_status.set(node_name, status)
         diagnosis.note(status)
         message = str(FitError(1, diagnosis))
         self._failed(framework, queued, message, "", node_name, facts, start_ns, diagnosis=diagnosis, binding=binding)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sized
 
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.metrics_protocol import SchedulerState
+from kubeloop.scheduler.metrics_protocol import ScrapeTimeMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 _POPPED = "PodPopped"
 
 
-class SchedulerGauges(SchedulerState):
+class SchedulerGauges(ScrapeTimeMetrics):
     """`binding` holds the bindings under way, and whatever plugins do in the background."""
 
     def __init__(self, queue: SchedulingQueue, frameworks: Mapping[str, Framework], binding: Sized) -> None:

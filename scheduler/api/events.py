@@ -54,7 +54,7 @@ HintFunction = Callable[[Pod, Any, Any], Hint]
 """(pending pod, old object or None, new object or None) -> Hint. An exception counts as QUEUE."""
 
 
-InfoHintFunction = Callable[[PodInfo, Any, Any], Hint]
+PodInfoHintFunction = Callable[[PodInfo, Any, Any], Hint]
 
 
 class ClusterEventWithHint(msgspec.Struct, frozen=True):
@@ -62,7 +62,7 @@ class ClusterEventWithHint(msgspec.Struct, frozen=True):
 
     event: ClusterEvent
     hint: HintFunction | None = None  # None: always QUEUE
-    by_info: InfoHintFunction | None = None
+    pod_info_hint: PodInfoHintFunction | None = None
 
 
 ADD = ActionType.ADD

@@ -31,7 +31,7 @@ MAX_NODE_SCORE = 100
 MIN_NODE_SCORE = 0
 
 
-class RowVerdicts(msgspec.Struct, frozen=True):
+class RowFilterResult(msgspec.Struct, frozen=True):
     """Verdicts of one filter over `rows` [K].
 
     passed: bool [K]. explain(i) gives the Status of the rejected i-th row; it is called for few rows or when somebody
@@ -42,7 +42,7 @@ class RowVerdicts(msgspec.Struct, frozen=True):
     explain: Callable[[int], Status]
 
 
-class RowReasons(msgspec.Struct, frozen=True):
+class RowStatuses(msgspec.Struct, frozen=True):
     """Why K rows were rejected: statuses[codes[i]] is the reason of the i-th. codes: int [K]."""
 
     codes: npt.NDArray[np.intp]
@@ -62,7 +62,7 @@ class PostFilterResult(msgspec.Struct, frozen=True):
     victims: int = 0
 
 
-PostFilterAnswer = tuple[PostFilterResult | None, Status | None]
+PostFilterReturn = tuple[PostFilterResult | None, Status | None]
 
 
 class Plugin(Protocol):
@@ -113,12 +113,12 @@ class FilterPlugin(Plugin, Protocol):
 
 @runtime_checkable
 class FilterRowsPlugin(Plugin, Protocol):
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts: ...
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult: ...
 
 
 @runtime_checkable
 class ExplainRowsPlugin(Plugin, Protocol):
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         """Why filter_rows rejected all of `rows`; asked for instead of explain(i) of its verdicts where all reasons
         are wanted, as there may be thousands."""
         ...
@@ -135,8 +135,8 @@ class SumsPodsPlugin(Plugin, Protocol):
 @runtime_checkable
 class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
-    ) -> PostFilterAnswer | Awaitable[PostFilterAnswer]:
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
+    ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         """What can be done for a pod that fits nowhere. May be `async def`: no other pod is scheduled meanwhile."""
         ...
 
@@ -221,7 +221,7 @@ class PostBindPlugin(Plugin, Protocol):
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
 
 
-class NodeStatuses(Protocol):
+class NodeToStatusReader(Protocol):
     """Why each node was rejected in this cycle. Nodes that were not looked at have the status `absent`."""
 
     def get(self, node_name: str) -> Status | None: ...

@@ -15,10 +15,10 @@ from kubeloop.scheduler.api.events import (
     ActionType,
     ClusterEventWithHint,
     HintFunction,
-    InfoHintFunction,
+    PodInfoHintFunction,
     cluster_event,
 )
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 
@@ -48,12 +48,12 @@ def skip(plugin: str) -> Status:
     return Status(Code.SKIP, (), plugin)
 
 
-def same_reason(status: Status, rows: Rows) -> RowReasons:
+def explain_rows_as(status: Status, rows: Rows) -> RowStatuses:
     """explain_rows of a plugin with one reason only."""
-    return RowReasons(np.zeros(len(rows), np.intp), (status,))
+    return RowStatuses(np.zeros(len(rows), np.intp), (status,))
 
 
-def always(status: Status) -> Callable[[int], Status]:
+def explain_as(status: Status) -> Callable[[int], Status]:
     """explain() of a plugin with one reason only."""
     return lambda _index: status
 
@@ -65,7 +65,7 @@ def explained_per_node(
     filter_: Callable[[CycleState, PodInfo, NodeInfo], Status | None],
     state: CycleState,
     pod: PodInfo,
-) -> RowVerdicts:
+) -> RowFilterResult:
     """Verdicts whose reasons the per-node form gives, when somebody asks."""
 
     def explain(index: int) -> Status:
@@ -73,14 +73,14 @@ def explained_per_node(
         assert status is not None, "the array form rejected a node which the per-node form accepts"
         return status
 
-    return RowVerdicts(passed, explain)
+    return RowFilterResult(passed, explain)
 
 
 FEW_ROWS = 4
 """Up to so many nodes are cheaper one by one than as arrays: what the class cache asks for between two pods."""
 
 
-def scores_one_by_one(
+def score_rows_per_node(
     score: Callable[[CycleState, PodInfo, NodeInfo], int],
     state: CycleState,
     pod: PodInfo,
@@ -91,13 +91,13 @@ def scores_one_by_one(
     return np.array([score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
 
 
-def verdicts_one_by_one(
+def filter_rows_per_node(
     filter_: Callable[[CycleState, PodInfo, NodeInfo], Status | None],
     state: CycleState,
     pod: PodInfo,
     snapshot: Snapshot,
     rows: Rows,
-) -> RowVerdicts:
+) -> RowFilterResult:
     infos = snapshot.node_infos
     statuses = [filter_(state, pod, infos[row]) for row in rows.tolist()]
 
@@ -106,10 +106,10 @@ def verdicts_one_by_one(
         assert status is not None
         return status
 
-    return RowVerdicts(np.array([status is None for status in statuses], np.bool_), explain)
+    return RowFilterResult(np.array([status is None for status in statuses], np.bool_), explain)
 
 
-def at(array: npt.NDArray[Number], rows: Rows, snapshot: Snapshot) -> npt.NDArray[Number]:
+def select_rows(array: npt.NDArray[Number], rows: Rows, snapshot: Snapshot) -> npt.NDArray[Number]:
     """array [N] at `rows` [K]; without copying if those are all of them. Read only."""
     return array if rows is snapshot.all_rows else array[rows]
 
@@ -124,13 +124,16 @@ def default_normalize(scores: Scores, *, reverse: bool = False) -> Scores:
     return MAX_NODE_SCORE - proportional if reverse else proportional
 
 
-def on(
-    resource: str, action: ActionType, hint: HintFunction | None = None, by_info: InfoHintFunction | None = None
+def on_event(
+    resource: str,
+    action: ActionType,
+    hint: HintFunction | None = None,
+    pod_info_hint: PodInfoHintFunction | None = None,
 ) -> ClusterEventWithHint:
     """One registration of a plugin's events_to_register."""
-    return ClusterEventWithHint(cluster_event(resource, action), hint, by_info)
+    return ClusterEventWithHint(cluster_event(resource, action), hint, pod_info_hint)
 
 
-def counts_on_a_node(pod: Pod) -> bool:
+def is_bound_or_nominated(pod: Pod) -> bool:
     """Does it take a node's room: because it is there, or because room is kept for it? Else its end helps nobody."""
     return bool(pod.spec.node_name or pod.status.nominated_node_name)

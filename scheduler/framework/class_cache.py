@@ -20,12 +20,12 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
+from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 
 PASSED = np.iinfo(np.int16).max
 """In `first_rejecting`: no row-local filter rejects the node."""
 
-KEPT_BYTES, MAX_CLASSES = 64 << 20, 2048
+MAX_CACHED_BYTES, MAX_CLASSES = 64 << 20, 2048
 """Of results: at 5,000 nodes those of 1,000 classes or so, the ones seen last. Few classes are never too many."""
 
 _BYTES_PER_NODE = 12  # of a class: first_rejecting, base, and a little of raw scores that are not the same everywhere
@@ -45,10 +45,10 @@ class ClassResults:
 
     __slots__ = (
         "base",
-        "beside_nominated",
         "filter_generation",
         "first_rejecting",
         "layout",
+        "nominated_fits",
         "raw",
         "score_generation",
         "scored_by",
@@ -64,7 +64,7 @@ class ClassResults:
         self.base: Scores = np.zeros(len(snapshot), np.int64)
         self.raw: dict[str, Scores] = {}
         self.scored_by: tuple[str, ...] = ()
-        self.beside_nominated: dict[int, BesideNominated] = {}
+        self.nominated_fits: dict[int, NominatedFitCache] = {}
         self.statuses: dict[int, Status] = {}
         self.weighted: dict[str, Scores] = {}
 
@@ -220,8 +220,8 @@ def compact(scores: Scores) -> Scores:
 class ClassCache:
     """The results of the classes seen last, for one profile."""
 
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._kept_bytes = kept_bytes
+    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
+        self._kept_bytes = max_bytes
         self._results: OrderedDict[int, ClassResults] = OrderedDict()
 
     def results(self, pod: PodInfo, snapshot: Snapshot) -> ClassResults:

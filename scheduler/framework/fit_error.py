@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import RowReasons
+from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -29,10 +29,10 @@ class Explains(Protocol):
 
     def __call__(self, row: int) -> Status: ...
 
-    def all(self, rows: Rows) -> RowReasons: ...
+    def all(self, rows: Rows) -> RowStatuses: ...
 
 
-class NodeVerdicts:
+class NodeToStatus:
     """Why nodes were rejected in one cycle. Filters that work on rows explain them only when somebody asks.
 
     A node is rejected by one filter; what is overridden counts before that, and what is set by name before both.
@@ -46,7 +46,7 @@ class NodeVerdicts:
         self._statuses: list[Status] = []
         self._set: dict[str, Status] = {}
         self._unasked: list[tuple[str, Rows, Explains]] = []  # not yet in _codes
-        self._overridden: list[tuple[Rows, RowReasons]] = []  # likewise
+        self._overridden: list[tuple[Rows, RowStatuses]] = []  # likewise
 
     def __len__(self) -> int:
         self._explain_all()
@@ -62,7 +62,7 @@ class NodeVerdicts:
         """`rows` of the snapshot were rejected by `plugin`."""
         self._unasked.append((plugin, rows, explain))
 
-    def override_rows(self, rows: Rows, reasons: RowReasons) -> None:
+    def override_rows(self, rows: Rows, reasons: RowStatuses) -> None:
         """`rows` are rejected for these reasons, whatever filters have said of them."""
         self._overridden.append((rows, reasons))
 
@@ -163,7 +163,7 @@ class NodeVerdicts:
 class Diagnosis(msgspec.Struct):
     """What is known of a failed attempt. The plugin sets decide which events wake the pod."""
 
-    verdicts: NodeVerdicts
+    node_to_status: NodeToStatus
     unschedulable_plugins: set[str] = msgspec.field(default_factory=set)
     pending_plugins: set[str] = msgspec.field(default_factory=set)
     pre_filter_message: str = ""
@@ -188,7 +188,7 @@ class FitError(Exception):
 
     def __str__(self) -> str:
         diagnosis = self.diagnosis
-        reasons = {} if diagnosis.pre_filter_message else diagnosis.verdicts.reasons(self.num_all_nodes)
+        reasons = {} if diagnosis.pre_filter_message else diagnosis.node_to_status.reasons(self.num_all_nodes)
         return fit_error_message(
             self.num_all_nodes, reasons, diagnosis.pre_filter_message, diagnosis.post_filter_message
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kubeloop.scheduler.api.extension_points import RowReasons
+from kubeloop.scheduler.api.extension_points import RowStatuses
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FITS = -1
 
 
-class BesideNominated:
+class NominatedFitCache:
     """For the pods of one class and priority. codes int [N]: places in `statuses`, or _FITS."""
 
     __slots__ = ("_code_of", "_codes", "_generation", "_layout", "_seen", "_statuses", "_unjudged")
@@ -41,7 +41,7 @@ class BesideNominated:
         nominator: Nominator,
         own_node: str,
         judge: Callable[[NodeInfo], Status | None],
-    ) -> tuple[Rows, RowReasons]:
+    ) -> tuple[Rows, RowStatuses]:
         """The rows where the pod does not fit, and why. judge(node) is asked where anything has changed.
 
         own_node: the one the pod itself is nominated to, which is not judged here: for other pods it is another case.
@@ -70,7 +70,7 @@ class BesideNominated:
                     self._codes[row] = self._code(status)
                 self._unjudged.discard(name)
         rows = np.flatnonzero(self._codes != _FITS)
-        return rows, RowReasons(self._codes[rows], self._statuses)
+        return rows, RowStatuses(self._codes[rows], self._statuses)
 
     def _code(self, status: Status) -> int:
         code = self._code_of.get(id(status))

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.extension_points import ExplainRowsPlugin, Plugin, RowReasons
+from kubeloop.scheduler.api.extension_points import ExplainRowsPlugin, Plugin, RowStatuses
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -19,10 +19,10 @@ from kubeloop.scheduler.framework.plugin_calls import filter_node, named
 
 log = logging.getLogger(__name__)
 
-OfAll = Callable[[Rows], RowReasons]
+OfAll = Callable[[Rows], RowStatuses]
 
 
-class Explanations:
+class RowRejections:
     """Explains rows of the snapshot by the verdicts of one filter call: explain(i) is about the i-th of `rows`."""
 
     __slots__ = ("_explain", "_of_all", "_plugin", "_rows")
@@ -44,11 +44,11 @@ class Explanations:
             log.exception("a filter cannot explain its verdict", extra={"plugin": self._plugin})
             return Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin}: {error}",), self._plugin, error)
 
-    def all(self, rows: Rows) -> RowReasons:
+    def all(self, rows: Rows) -> RowStatuses:
         return _at_once(self._plugin, self._of_all, rows) or _one_by_one(self, rows)
 
 
-class ExplanationsByNode:
+class NodeRejections:
     """Explains rows by a filter's per-node form, once per class and change of the node."""
 
     __slots__ = ("_of_all", "_plugin", "_pod", "_results", "_snapshot", "_state")
@@ -74,7 +74,7 @@ class ExplanationsByNode:
             known = self._results.statuses[row] = self._explain(row)
         return known
 
-    def all(self, rows: Rows) -> RowReasons:
+    def all(self, rows: Rows) -> RowStatuses:
         return _at_once(self._plugin.name, self._of_all, rows) or _one_by_one(self, rows)
 
     def _explain(self, row: int) -> Status:
@@ -92,7 +92,7 @@ def of_all(plugin: Plugin, state: CycleState, pod: PodInfo, snapshot: Snapshot) 
     return lambda rows: explain_rows(state, pod, snapshot, rows)
 
 
-def _at_once(plugin: str, of_all: OfAll | None, rows: Rows) -> RowReasons | None:
+def _at_once(plugin: str, of_all: OfAll | None, rows: Rows) -> RowStatuses | None:
     if of_all is None:
         return None
     try:
@@ -100,10 +100,10 @@ def _at_once(plugin: str, of_all: OfAll | None, rows: Rows) -> RowReasons | None
     except Exception:  # the slow way may know more
         log.exception("a filter cannot explain its verdicts", extra={"plugin": plugin})
         return None
-    return RowReasons(reasons.codes, [named(status, plugin) for status in reasons.statuses])
+    return RowStatuses(reasons.codes, [named(status, plugin) for status in reasons.statuses])
 
 
-def _one_by_one(explain: Callable[[int], Status], rows: Rows) -> RowReasons:
+def _one_by_one(explain: Callable[[int], Status], rows: Rows) -> RowStatuses:
     codes = np.empty(len(rows), np.intp)
     statuses: list[Status] = []
     code_of: dict[int, int] = {}  # by identity: most plugins have few Status objects
@@ -114,4 +114,4 @@ def _one_by_one(explain: Callable[[int], Status], rows: Rows) -> RowReasons:
             code = code_of[id(status)] = len(statuses)
             statuses.append(status)
         codes[index] = code
-    return RowReasons(codes, statuses)
+    return RowStatuses(codes, statuses)

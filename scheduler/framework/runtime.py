@@ -21,18 +21,18 @@ from kubeloop.scheduler.api.extension_points import (
     MIN_NODE_SCORE,
     FilterPlugin,
     FilterRowsPlugin,
-    NodeStatuses,
+    NodeToStatusReader,
     NormalizeScorePlugin,
     Plugin,
-    PostFilterAnswer,
     PostFilterPlugin,
     PostFilterResult,
+    PostFilterReturn,
     PreEnqueuePlugin,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     QueueSortPlugin,
-    RowVerdicts,
+    RowFilterResult,
     ScorePlugin,
     ScoreRowsPlugin,
     ScoreTable,
@@ -48,11 +48,11 @@ from kubeloop.scheduler.framework.class_cache import PASSED, ClassCache, ClassRe
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import Diagnosis
 from kubeloop.scheduler.framework.node_filters import NodeFilters
-from kubeloop.scheduler.framework.nominated_fit_cache import BesideNominated
+from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 from kubeloop.scheduler.framework.plugin_calls import filter_node, named, raised, status_of
 from kubeloop.scheduler.framework.profile_plugins import check_points, named_in, refs_at
 from kubeloop.scheduler.framework.registry import Registry, create_plugin
-from kubeloop.scheduler.framework.rejection_reasons import Explanations, ExplanationsByNode, of_all
+from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, of_all
 from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
@@ -212,7 +212,7 @@ class Framework(NodeFilters, BindingPoints):
             left = self._run_filters_afresh(state, pod, snapshot, rows, diagnosis)
         if not self._nominator().nodes():
             return left
-        return self._beside_nominated(state, pod, snapshot, rows, left, diagnosis)
+        return self._fit_with_nominated(state, pod, snapshot, rows, left, diagnosis)
 
     def _run_filters_afresh(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
@@ -260,11 +260,11 @@ class Framework(NodeFilters, BindingPoints):
         for number, plugin in local:
             rows = np.flatnonzero(first == number)
             if len(rows):
-                explain = ExplanationsByNode(plugin, state, pod, snapshot, results)
+                explain = NodeRejections(plugin, state, pod, snapshot, results)
                 status = explain(int(rows[0]))
                 if not status.is_rejection:
                     raise SchedulingError(status.message, plugin.name)
-                diagnosis.verdicts.reject_rows(plugin.name, rows, explain)
+                diagnosis.node_to_status.reject_rows(plugin.name, rows, explain)
                 diagnosis.note(status)
         return np.flatnonzero(first == PASSED)
 
@@ -300,14 +300,16 @@ class Framework(NodeFilters, BindingPoints):
                 feasible[index] = False
                 code = max(status.code for status in statuses)  # unresolvable by one is unresolvable
                 reasons = tuple(reason for status in statuses for reason in status.reasons)
-                diagnosis.verdicts.set(node.name, Status(code, reasons, statuses[0].plugin))
+                diagnosis.node_to_status.set(node.name, Status(code, reasons, statuses[0].plugin))
         return rows[feasible]
 
     def _filter_by_rows(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Mask:
         try:
-            verdicts: RowVerdicts = self.timing.plugin("Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows)
+            verdicts: RowFilterResult = self.timing.plugin(
+                "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
+            )
             _check_length(verdicts.passed, rows)
         except Exception as error:
             status = raised(plugin, error)
@@ -315,11 +317,11 @@ class Framework(NodeFilters, BindingPoints):
         passed = verdicts.passed
         if not passed.all():
             rejected = np.flatnonzero(~passed)
-            explain = Explanations(plugin.name, rows, verdicts.explain, of_all(plugin, state, pod, snapshot))
+            explain = RowRejections(plugin.name, rows, verdicts.explain, of_all(plugin, state, pod, snapshot))
             first = explain.at(int(rejected[0]))
             if not first.is_rejection:
                 raise SchedulingError(f'running "{plugin.name}" filter plugin: {first.message}', plugin.name)
-            diagnosis.verdicts.reject_rows(plugin.name, rows[rejected], explain)
+            diagnosis.node_to_status.reject_rows(plugin.name, rows[rejected], explain)
             diagnosis.note(first)
         return passed
 
@@ -334,11 +336,11 @@ class Framework(NodeFilters, BindingPoints):
                 if not status.is_rejection:
                     raise SchedulingError(status.message, plugin.name)
                 passed[index] = False
-                diagnosis.verdicts.set(infos[row].name, status)
+                diagnosis.node_to_status.set(infos[row].name, status)
                 diagnosis.note(status)
         return passed
 
-    def _beside_nominated(
+    def _fit_with_nominated(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, left: Rows, diagnosis: Diagnosis
     ) -> Rows:
         """Those of `left` where the pod fits beside the nominated pods, too. All of `rows` that have any are judged:
@@ -348,14 +350,14 @@ class Framework(NodeFilters, BindingPoints):
         keep[left] = True
         one_by_one: Iterable[str] = nominator.nodes()
         if self._class_cache is not None and rows is snapshot.all_rows and dry_runs.only_sums:
-            by_priority = self._class_cache.results(pod, snapshot).beside_nominated
-            beside = by_priority.setdefault(pod.priority, BesideNominated())
+            by_priority = self._class_cache.results(pod, snapshot).nominated_fits
+            beside = by_priority.setdefault(pod.priority, NominatedFitCache())
             own_node = nominator.node_of(pod.uid)
             rejected, reasons = beside.rejections(
-                snapshot, nominator, own_node, lambda node: self._beside_others(dry_runs, pod, node)
+                snapshot, nominator, own_node, lambda node: self._filter_with_nominated(dry_runs, pod, node)
             )
             if len(rejected):
-                diagnosis.verdicts.override_rows(rejected, reasons)
+                diagnosis.node_to_status.override_rows(rejected, reasons)
                 for code in np.flatnonzero(np.bincount(reasons.codes)).tolist():
                     diagnosis.note(reasons.statuses[code])
                 keep[rejected] = False
@@ -363,14 +365,14 @@ class Framework(NodeFilters, BindingPoints):
         among = None if rows is snapshot.all_rows else set(rows.tolist())
         for row in sorted(row_of[name] for name in one_by_one if name in row_of):
             node = snapshot.node_infos[row]
-            status = self._beside_others(dry_runs, pod, node) if among is None or row in among else None
+            status = self._filter_with_nominated(dry_runs, pod, node) if among is None or row in among else None
             if status is not None:
-                diagnosis.verdicts.set(node.name, status)
+                diagnosis.node_to_status.set(node.name, status)
                 diagnosis.note(status)
                 keep[row] = False
         return np.flatnonzero(keep)
 
-    def _beside_others(self, dry_runs: NodeDryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
+    def _filter_with_nominated(self, dry_runs: NodeDryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
         """The verdict beside the pods nominated to the node, if there are any. Raises SchedulingError."""
         status = dry_runs(node).run_filters() if self.nominated(pod, node.name) else None
         if status is not None and not status.is_rejection:
@@ -379,7 +381,7 @@ class Framework(NodeFilters, BindingPoints):
 
     @awaited_observed("PostFilter")
     async def run_post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status]:
         """What PostFilter plugins can do for a pod that fits nowhere, and what they say (reasons joined by ", ").
 
@@ -588,10 +590,10 @@ _FEW_SCORES = 8  # looked at faster one by one
 
 def _post_filter(
     plugin: PostFilterPlugin,
-) -> Callable[..., Awaitable[PostFilterAnswer]]:
+) -> Callable[..., Awaitable[PostFilterReturn]]:
     """The plugin's method, which need not wait, as one that does."""
 
-    async def answered(*args: Any) -> PostFilterAnswer:
+    async def answered(*args: Any) -> PostFilterReturn:
         answer = plugin.post_filter(*args)
         return await answer if isinstance(answer, Awaitable) else answer
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, scores_one_by_one, skip
+from kubeloop.scheduler.api.results import FEW_ROWS, score_rows_per_node, skip
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NodeResourcesBalancedAllocationArgs
@@ -52,7 +52,7 @@ class NodeResourcesBalancedAllocation:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         wanted, requested, allocatable = self._amounts.of_rows(self._request(state, pod), snapshot, rows)
         if rows is snapshot.all_rows and self._native:
             before = self._balance_now(snapshot, requested, allocatable)

@@ -21,9 +21,9 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extender import ExtenderError
-from kubeloop.scheduler.api.extension_points import NodeStatuses, PostFilterAnswer, PostFilterResult
+from kubeloop.scheduler.api.extension_points import NodeToStatusReader, PostFilterResult, PostFilterReturn
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import failed, on, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import failed, on_event, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.framework.fit_error import fit_error_message
@@ -109,8 +109,8 @@ class DefaultPreemption:
         return None
 
     def post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
-    ) -> PostFilterAnswer | Awaitable[PostFilterAnswer]:
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
+    ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         """Waits only if an extender wants a say in the choice."""
         reason = self.ineligible_reason(pod, snapshot, statuses)
         if reason:
@@ -127,14 +127,14 @@ class DefaultPreemption:
             return self._preempt_with_consent(pod, snapshot, dry_run.candidates, asked)
         return self._preempt(pod, dry_run.candidates)
 
-    def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterAnswer:
+    def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterReturn:
         best = best_candidate(candidates, self._handle.clock.now())
         self._evictions.start(pod, best.node, best.victims)
         return PostFilterResult(best.node, len(best.victims)), None
 
     async def _preempt_with_consent(
         self, pod: PodInfo, snapshot: Snapshot, candidates: Sequence[Candidate], extenders: Iterable[Extender]
-    ) -> PostFilterAnswer:
+    ) -> PostFilterReturn:
         """One extender after the other says which candidates are left, and with which victims."""
         for extender in extenders:
             victims = {each.node: (each.victims, each.pdb_violations) for each in candidates}
@@ -177,7 +177,7 @@ class DefaultPreemption:
     def _unhelpful(self, message: str) -> Status:
         return unschedulable(self.name, f"preemption: {message}")
 
-    def ineligible_reason(self, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses) -> str:
+    def ineligible_reason(self, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader) -> str:
         """Why this pod may not preempt now; "" if it may."""
         if pod.pod.spec.preemption_policy == "Never":
             return "not eligible due to preemptionPolicy=Never."
@@ -302,7 +302,7 @@ class DefaultPreemption:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         """Victims that go wake the pod through the plugins that rejected it; this one only stands for the wait."""
-        return (on(POD, ActionType.DELETE, _never),)
+        return (on_event(POD, ActionType.DELETE, _never),)
 
 
 def _never(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:

@@ -16,9 +16,9 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import NodeStatuses, PostFilterResult, PreFilterResult
+from kubeloop.scheduler.api.extension_points import NodeToStatusReader, PostFilterResult, PreFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import failed, on_event, skip, unresolvable, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import DynamicResourcesArgs
@@ -52,7 +52,7 @@ class DynamicResources:
         return None
 
     def post_filter(
-        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeStatuses
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status | None]:
         """Would free claims that keep the pod from a node. That there are none is said only if PreFilter got here."""
         try:
@@ -82,11 +82,11 @@ class DynamicResources:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         of_nodes = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
         return (
-            on(NODE, of_nodes),
-            on("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
-            on(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
-            on("resource.k8s.io/DeviceClass", ADD | UPDATE),
-            on("resource.k8s.io/ResourceSlice", ADD | UPDATE),
+            on_event(NODE, of_nodes),
+            on_event("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
+            on_event(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
+            on_event("resource.k8s.io/DeviceClass", ADD | UPDATE),
+            on_event("resource.k8s.io/ResourceSlice", ADD | UPDATE),
         )
 
     def _after_claim_change(self, pod: Pod, old: Any, new: Any) -> Hint:

@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, at, scores_one_by_one
+from kubeloop.scheduler.api.results import FEW_ROWS, score_rows_per_node, select_rows
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
@@ -44,7 +44,7 @@ class ImageLocality:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         images = _images(pod.pod)
         if all(snapshot.columns.image(name).nowhere for name in images):
             return np.zeros(len(rows), np.int64)
@@ -53,9 +53,9 @@ class ImageLocality:
             image = snapshot.columns.image(name)
             if image.nowhere:
                 continue
-            spread = at(image.num_nodes, rows, snapshot) / float(len(snapshot))
+            spread = select_rows(image.num_nodes, rows, snapshot) / float(len(snapshot))
             # truncated per image, as Go does
-            sum_bytes += (at(image.sizes, rows, snapshot) * spread).astype(np.int64)
+            sum_bytes += (select_rows(image.sizes, rows, snapshot) * spread).astype(np.int64)
         most = _MAX_BYTES_PER_CONTAINER * _containers(pod.pod)
         return MAX_NODE_SCORE * (np.clip(sum_bytes, _MIN_BYTES, most) - _MIN_BYTES) // (most - _MIN_BYTES)
 

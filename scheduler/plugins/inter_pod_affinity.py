@@ -14,9 +14,17 @@ from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint, HintFunction
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import (
+    failed,
+    is_bound_or_nominated,
+    on_event,
+    select_rows,
+    skip,
+    unresolvable,
+    unschedulable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -177,7 +185,7 @@ class InterPodAffinity:
                 return self._unwanted
         return None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         required: _Required = state.read(_REQUIRED)
         near = self._near(required, snapshot, rows)
         away = _no_pods_at(required.away, rows, snapshot)
@@ -188,13 +196,13 @@ class InterPodAffinity:
                 return self._not_near
             return self._unwanted if away[index] else self._not_away
 
-        return RowVerdicts(near & away & wanted, explain)
+        return RowFilterResult(near & away & wanted, explain)
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         required: _Required = state.read(_REQUIRED)
         away = _no_pods_at(required.away, rows, snapshot)
         codes = np.where(self._near(required, snapshot, rows), np.where(away, 2, 1), 0)
-        return RowReasons(codes, (self._not_near, self._not_away, self._unwanted))
+        return RowStatuses(codes, (self._not_near, self._not_away, self._unwanted))
 
     @staticmethod
     def _near(required: _Required, snapshot: Snapshot, rows: Rows) -> Mask:
@@ -203,7 +211,7 @@ class InterPodAffinity:
         for key in {term.topology_key for term in required.affinity}:
             per_node = required.near.per_node(key, absent=-1)  # [N]
             assert per_node is not None
-            pods = at(per_node, rows, snapshot)  # [K]
+            pods = select_rows(per_node, rows, snapshot)  # [K]
             labelled &= pods >= 0
             near &= pods > 0
         if required.affinity and required.selects_itself and required.near.all_zero:
@@ -279,7 +287,7 @@ class InterPodAffinity:
         for key in scores.keys:
             per_node = scores.per_node(key, absent=0)  # [N]
             if per_node is not None:
-                total += at(per_node, rows, snapshot)
+                total += select_rows(per_node, rows, snapshot)
         return total
 
     def normalize_scores(
@@ -299,14 +307,14 @@ class InterPodAffinity:
         of_pods = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL
         of_nodes = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
         return (
-            on(POD, of_pods, _by_pod(self._after_pod_change), self._after_pod_change),
-            on(NODE, of_nodes, _by_pod(self._after_node_change), self._after_node_change),
+            on_event(POD, of_pods, _by_pod(self._after_pod_change), self._after_pod_change),
+            on_event(NODE, of_nodes, _by_pod(self._after_node_change), self._after_node_change),
         )
 
     def _after_pod_change(self, info: PodInfo, old: Pod | None, new: Pod | None) -> Hint:
         if new is not None and new.metadata.uid == info.uid:
             return Hint.QUEUE  # with other labels, terms of others may no longer mean it
-        if (old is not None and not counts_on_a_node(old)) or (new is not None and not counts_on_a_node(new)):
+        if (old is not None and not is_bound_or_nominated(old)) or (new is not None and not is_bound_or_nominated(new)):
             return Hint.SKIP
         terms = _checked(info.affinity_class)
         near, away = terms.required_affinity_terms, terms.required_anti_affinity_terms
@@ -380,5 +388,5 @@ def _no_pods_at(pairs: TopologyPairs, rows: Rows, snapshot: Snapshot) -> Mask:
     for key in pairs.keys:
         per_node = pairs.per_node(key, absent=0)  # [N]
         if per_node is not None:
-            free &= at(per_node, rows, snapshot) <= 0
+            free &= select_rows(per_node, rows, snapshot) <= 0
     return free

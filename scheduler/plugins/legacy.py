@@ -18,7 +18,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import on, unschedulable
+from kubeloop.scheduler.api.results import on_event, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_tree import zone_key
@@ -174,8 +174,8 @@ class _NodePressure:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_CONDITION, self._after_node_change),
-            on(POD, ActionType.UPDATE_POD_SCALE_DOWN),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_CONDITION, self._after_node_change),
+            on_event(POD, ActionType.UPDATE_POD_SCALE_DOWN),
         )
 
     def _after_node_change(self, pod: Pod, old: Any, new: Node | None) -> Hint:

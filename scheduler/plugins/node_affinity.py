@@ -14,14 +14,14 @@ from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffin
 from kubeloop.kube.objects.api_types import Node, NodeSelectorTerm, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     default_normalize,
+    explain_rows_as,
     explained_per_node,
     failed,
-    on,
-    same_reason,
+    on_event,
     skip,
     unresolvable,
 )
@@ -89,17 +89,17 @@ class NodeAffinity:
         # A term that cannot be parsed matches nothing and is no error, as ever.
         return None if self._required(state, pod).matches(node.name, labels) else self._rejection
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         passed = required_affinity_rows(snapshot, self._required(state, pod), rows)  # [K]
         if self._added_required is not None:
             passed = passed & node_selector_mask(snapshot, self._added_required)[rows]
         return explained_per_node(passed, rows, snapshot, self.filter, state, pod)
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         if self._added_required is None:
-            return same_reason(self._rejection, rows)
+            return explain_rows_as(self._rejection, rows)
         added = node_selector_mask(snapshot, self._added_required)[rows]
-        return RowReasons(added.astype(np.intp), (self._added_rejection, self._rejection))
+        return RowStatuses(added.astype(np.intp), (self._added_rejection, self._rejection))
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         affinity = pod.pod.spec.affinity
@@ -139,7 +139,7 @@ class NodeAffinity:
         return default_normalize(scores)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL, self._after_node_change),)
+        return (on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL, self._after_node_change),)
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         if new is None:

@@ -14,9 +14,15 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import always, at, on, skip, unresolvable
+from kubeloop.scheduler.api.results import (
+    explain_as,
+    on_event,
+    select_rows,
+    skip,
+    unresolvable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
@@ -54,16 +60,16 @@ class NodeDeclaredFeatures:
         declared = node.node.status.declared_features if node.node is not None else ()
         return None if needed_features(pod.pod) <= set(declared) else self._rejection
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         needed = needed_features(pod.pod)
         declared = snapshot.columns.declared_features
         enough = np.fromiter((needed <= features for features in declared.values), np.bool_, len(declared.values))
-        return RowVerdicts(enough[at(declared.codes, rows, snapshot)], always(self._rejection))
+        return RowFilterResult(enough[select_rows(declared.codes, rows, snapshot)], explain_as(self._rejection))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_DECLARED_FEATURE, self._after_node_change),
-            on(POD, UPDATE, self._after_pod_update),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_DECLARED_FEATURE, self._after_node_change),
+            on_event(POD, UPDATE, self._after_pod_update),
         )
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:

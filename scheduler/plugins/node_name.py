@@ -9,9 +9,16 @@ import numpy as np
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
-from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, always, on, same_reason, unresolvable, verdicts_one_by_one
+from kubeloop.scheduler.api.results import (
+    FEW_ROWS,
+    explain_as,
+    explain_rows_as,
+    filter_rows_per_node,
+    on_event,
+    unresolvable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
@@ -33,16 +40,16 @@ class NodeName:
         wanted = pod.pod.spec.node_name
         return None if not wanted or wanted == node.name else self._rejection
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
-            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
+            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         wanted = pod.pod.spec.node_name
         if not wanted:
-            return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
-        return RowVerdicts(rows == snapshot.row_of.get(wanted, -1), always(self._rejection))
+            return RowFilterResult(np.ones(len(rows), np.bool_), explain_as(self._rejection))
+        return RowFilterResult(rows == snapshot.row_of.get(wanted, -1), explain_as(self._rejection))
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
-        return same_reason(self._rejection, rows)
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
+        return explain_rows_as(self._rejection, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (on(NODE, ActionType.ADD),)
+        return (on_event(NODE, ActionType.ADD),)

@@ -10,9 +10,17 @@ import numpy as np
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import always, at, counts_on_a_node, on, same_reason, skip, unschedulable
+from kubeloop.scheduler.api.results import (
+    explain_as,
+    explain_rows_as,
+    is_bound_or_nominated,
+    on_event,
+    select_rows,
+    skip,
+    unschedulable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import HostPort, PodInfo
@@ -40,24 +48,27 @@ class NodePorts:
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self._rejection if in_conflict(pod.host_ports, node.used_ports) else None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         wanted = pod.host_ports
         used = snapshot.columns.used_ports
-        codes = at(used.codes, rows, snapshot)  # [K]
+        codes = select_rows(used.codes, rows, snapshot)  # [K]
         free = np.zeros(len(used.values), np.bool_)  # one per set of ports
         for code in used.used(codes):
             free[code] = not in_conflict(wanted, used.values[code])
-        return RowVerdicts(free[codes], always(self._rejection))
+        return RowFilterResult(free[codes], explain_as(self._rejection))
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
-        return same_reason(self._rejection, rows)
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
+        return explain_rows_as(self._rejection, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (on(POD, ActionType.DELETE, self._after_pod_delete), on(NODE, ActionType.ADD))
+        return (
+            on_event(POD, ActionType.DELETE, self._after_pod_delete),
+            on_event(NODE, ActionType.ADD),
+        )
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Pod | Node | None) -> Hint:
         """Helps if the deleted pod held a port that this one wants."""
-        if old is None or not counts_on_a_node(old):
+        if old is None or not is_bound_or_nominated(old):
             return Hint.SKIP
         return Hint.QUEUE if in_conflict(PodInfo(pod).host_ports, PodInfo(old).host_ports) else Hint.SKIP
 

@@ -15,9 +15,16 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, at, counts_on_a_node, on, scores_one_by_one, verdicts_one_by_one
+from kubeloop.scheduler.api.results import (
+    FEW_ROWS,
+    filter_rows_per_node,
+    is_bound_or_nominated,
+    on_event,
+    score_rows_per_node,
+    select_rows,
+)
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
@@ -101,17 +108,19 @@ class NodeResourcesFit:
             of_reasons[resolvable] = Status(code, reasons, self.name)
         return of_reasons[resolvable]
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
-            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
+            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         columns = snapshot.columns
         request = self._request(state, pod)
-        pods_allowed = at(columns.allocatable[columns.resource("pods")], rows, snapshot)  # [K]
-        passed = at(columns.pod_count, rows, snapshot) < pods_allowed
+        pods_allowed = select_rows(columns.allocatable[columns.resource("pods")], rows, snapshot)  # [K]
+        passed = select_rows(columns.pod_count, rows, snapshot) < pods_allowed
         for name, amount in request.items():
             resource = columns.resource(name)
             # Free room is negative on an overcommitted node.
-            free = at(columns.allocatable[resource], rows, snapshot) - at(columns.requested[resource], rows, snapshot)
+            free = select_rows(columns.allocatable[resource], rows, snapshot) - select_rows(
+                columns.requested[resource], rows, snapshot
+            )
             passed &= free >= amount
 
         def explain(index: int) -> Status:
@@ -126,9 +135,9 @@ class NodeResourcesFit:
                     resolvable = resolvable and bool(amount <= allocatable)
             return self._status(tuple(reasons), resolvable)
 
-        return RowVerdicts(passed, explain)
+        return RowFilterResult(passed, explain)
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         columns = snapshot.columns
         full = columns.pod_count[rows] >= columns.allocatable[columns.resource("pods"), rows]
         lacking = [(_TOO_MANY_PODS, full)]
@@ -143,7 +152,7 @@ class NodeResourcesFit:
         for number, (_, lacks) in enumerate(lacking, start=1):
             bits |= lacks.astype(np.int64) << number
         kinds, codes = np.unique(bits, return_inverse=True)
-        return RowReasons(
+        return RowStatuses(
             codes,
             [
                 self._status(
@@ -167,20 +176,20 @@ class NodeResourcesFit:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         wanted, requested, allocatable = self._amounts.of_rows(self._scored(state, pod), snapshot, rows)
         return self._scorer.of_rows(requested + wanted, allocatable)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on(POD, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._after_pod_event),
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._after_node_change),
-            on("resource.k8s.io/DeviceClass", ADD | UPDATE, self._after_device_class_event),
+            on_event(POD, ActionType.DELETE | ActionType.UPDATE_POD_SCALE_DOWN, self._after_pod_event),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE, self._after_node_change),
+            on_event("resource.k8s.io/DeviceClass", ADD | UPDATE, self._after_device_class_event),
         )
 
     def _after_pod_event(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
         if new is None:
-            return Hint.QUEUE if old is not None and counts_on_a_node(old) else Hint.SKIP
+            return Hint.QUEUE if old is not None and is_bound_or_nominated(old) else Hint.SKIP
         if old is None:
             return Hint.SKIP
         if new.metadata.uid == pod.metadata.uid:

@@ -11,9 +11,17 @@ from kubeloop.kube.objects.api_types import Node, Pod, Taint
 from kubeloop.kube.objects.taints_and_tolerations import is_tolerated
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import FEW_ROWS, always, at, on, same_reason, unresolvable, verdicts_one_by_one
+from kubeloop.scheduler.api.results import (
+    FEW_ROWS,
+    explain_as,
+    explain_rows_as,
+    filter_rows_per_node,
+    on_event,
+    select_rows,
+    unresolvable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
@@ -38,21 +46,21 @@ class NodeUnschedulable:
             return None
         return self._rejection
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
-            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
-        unschedulable = at(snapshot.columns.unschedulable, rows, snapshot)  # [K]
+            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
+        unschedulable = select_rows(snapshot.columns.unschedulable, rows, snapshot)  # [K]
         if is_tolerated(_TAINT, pod.pod.spec.tolerations):
-            return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
-        return RowVerdicts(~unschedulable, always(self._rejection))
+            return RowFilterResult(np.ones(len(rows), np.bool_), explain_as(self._rejection))
+        return RowFilterResult(~unschedulable, explain_as(self._rejection))
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
-        return same_reason(self._rejection, rows)
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
+        return explain_rows_as(self._rejection, rows)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, self._after_node_change),
-            on(POD, ActionType.UPDATE_POD_TOLERATION, self._after_pod_change),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, self._after_node_change),
+            on_event(POD, ActionType.UPDATE_POD_TOLERATION, self._after_pod_change),
         )
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:

@@ -16,10 +16,18 @@ from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolumeClaim, VolumeAttachment
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, DELETE, POD, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.listers import Listers
-from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import (
+    failed,
+    is_bound_or_nominated,
+    on_event,
+    select_rows,
+    skip,
+    unresolvable,
+    unschedulable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
@@ -87,16 +95,16 @@ class NodeVolumeLimits:
                 return self._rejection
         return None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         """Most nodes are far from their limits: so many volumes as their pods name are not too many, even if they
         were all different and of one driver. Only the others are looked at closely. Raises ClaimError."""
         passed = np.zeros(len(rows), np.bool_)
         wanted = self._wanted_everywhere(pod.pod)
         if wanted is not None:
-            most = at(self._bounds.most_volumes(snapshot), rows, snapshot)  # [K]
+            most = select_rows(self._bounds.most_volumes(snapshot), rows, snapshot)  # [K]
             passed = most >= 0
             for driver, number in Counter(wanted.values()).items():
-                limits = at(self._bounds.limits(snapshot, driver), rows, snapshot)
+                limits = select_rows(self._bounds.limits(snapshot, driver), rows, snapshot)
                 passed &= (most + number <= limits) | (limits == NO_LIMIT)
         statuses: dict[int, Status] = {}
         infos = snapshot.node_infos
@@ -108,7 +116,7 @@ class NodeVolumeLimits:
             if status.error is not None:
                 raise status.error
             statuses[index] = status
-        return RowVerdicts(passed, statuses.__getitem__)
+        return RowFilterResult(passed, statuses.__getitem__)
 
     def _wanted_everywhere(self, pod: Pod) -> dict[str, str] | None:
         """The pod's volumes if they are the same to all nodes; None: nodes read in-tree volumes each in their way, or
@@ -206,11 +214,11 @@ class NodeVolumeLimits:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         csi_node = "storage.k8s.io/CSINode"
         return (
-            on(csi_node, ADD),
-            on(csi_node, UPDATE, self._after_csi_node_update),
-            on(POD, ActionType.DELETE, self._after_pod_delete),
-            on("PersistentVolumeClaim", ADD, self._after_claim_add),
-            on("storage.k8s.io/VolumeAttachment", DELETE, self._after_detach),
+            on_event(csi_node, ADD),
+            on_event(csi_node, UPDATE, self._after_csi_node_update),
+            on_event(POD, ActionType.DELETE, self._after_pod_delete),
+            on_event("PersistentVolumeClaim", ADD, self._after_claim_add),
+            on_event("storage.k8s.io/VolumeAttachment", DELETE, self._after_detach),
         )
 
     def _after_csi_node_update(self, pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
@@ -219,7 +227,7 @@ class NodeVolumeLimits:
         return Hint.QUEUE if grown else Hint.SKIP
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Any) -> Hint:
-        if old is None or not counts_on_a_node(old):
+        if old is None or not is_bound_or_nominated(old):
             return Hint.SKIP
         return Hint.QUEUE if any(map(_may_count, old.spec.volumes)) else Hint.SKIP
 

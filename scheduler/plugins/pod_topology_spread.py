@@ -20,9 +20,23 @@ from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, PreFilterResult, RowReasons, RowVerdicts, ScoreTable
+from kubeloop.scheduler.api.extension_points import (
+    MAX_NODE_SCORE,
+    PreFilterResult,
+    RowFilterResult,
+    RowStatuses,
+    ScoreTable,
+)
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import at, counts_on_a_node, failed, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import (
+    failed,
+    is_bound_or_nominated,
+    on_event,
+    select_rows,
+    skip,
+    unresolvable,
+    unschedulable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
@@ -86,7 +100,7 @@ class _Domains:
         if all_rows and self._domains_of_all is not None:
             return self._domains_of_all
         seen = np.zeros(self.count + 1, np.bool_)
-        seen[at(self.column.codes, rows, snapshot)] = True
+        seen[select_rows(self.column.codes, rows, snapshot)] = True
         number = int(np.count_nonzero(seen))
         if all_rows:
             self._domains_of_all = number
@@ -325,13 +339,13 @@ class PodTopologySpread:
                 return self._crowded
         return None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         hard: _HardState = state.read(_HARD)
         passed = np.ones(len(rows), np.bool_)
         for each in hard.constraints:
             # One verdict per domain, and a last one for nodes without the label: their code -1 indexes it.
             open_ = np.append(each.pods <= each.most_pods(), False)  # [D + 1]
-            passed &= open_[at(each.column.codes, rows, snapshot)]
+            passed &= open_[select_rows(each.column.codes, rows, snapshot)]
 
         def explain(index: int) -> Status:
             row = rows[index]
@@ -343,9 +357,9 @@ class PodTopologySpread:
                     break
             return self._crowded
 
-        return RowVerdicts(passed, explain)
+        return RowFilterResult(passed, explain)
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         hard: _HardState = state.read(_HARD)
         undecided = np.ones(len(rows), np.bool_)
         crowded = np.ones(len(rows), np.intp)  # 0: without a label
@@ -355,7 +369,7 @@ class PodTopologySpread:
             crowded[undecided & ~labelled] = 0
             open_ = np.append(each.pods <= each.most_pods(), False)  # [D + 1]
             undecided &= labelled & open_[codes]
-        return RowReasons(crowded, (self._unlabelled, self._crowded))
+        return RowStatuses(crowded, (self._unlabelled, self._crowded))
 
     # --- score -----------------------------------------------------------------------------------------------------
 
@@ -417,16 +431,16 @@ class PodTopologySpread:
         for each in soft.constraints:
             skew = float(each.constraint.max_skew - 1)
             if each.per_domain is None:
-                of_constraint = at(each.per_node, rows, snapshot) * each.weight + skew
+                of_constraint = select_rows(each.per_node, rows, snapshot) * each.weight + skew
                 if not each.column.everywhere:
-                    of_constraint[at(each.column.codes, rows, snapshot) == ABSENT] = 0.0
+                    of_constraint[select_rows(each.column.codes, rows, snapshot) == ABSENT] = 0.0
                 scores += of_constraint
             else:
                 # 0 for nodes without the label: their code -1 indexes the last element
                 of_domain = np.append(
                     each.per_domain * each.weight + float(each.constraint.max_skew - 1), 0.0
                 )  # [D + 1]
-                scores += of_domain[at(each.column.codes, rows, snapshot)]
+                scores += of_domain[select_rows(each.column.codes, rows, snapshot)]
         rounded = _all_rounded(scores)
         if soft.ignored is not None:
             rounded[soft.ignored[rows]] = 0.0
@@ -465,14 +479,17 @@ class PodTopologySpread:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         of_pods = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL | ActionType.UPDATE_POD_TOLERATION
         of_nodes = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
-        return (on(POD, of_pods, self._after_pod_change), on(NODE, of_nodes, self._after_node_change))
+        return (
+            on_event(POD, of_pods, self._after_pod_change),
+            on_event(NODE, of_nodes, self._after_node_change),
+        )
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
         """Only pods of the same namespace that are on a node count in its domains, or leave them."""
         for other in (old, new):
             if other is None or other.metadata.uid == pod.metadata.uid:
                 continue
-            if other.metadata.namespace != pod.metadata.namespace or not counts_on_a_node(other):
+            if other.metadata.namespace != pod.metadata.namespace or not is_bound_or_nominated(other):
                 return Hint.SKIP
         constraints = self._constraints(pod, DO_NOT_SCHEDULE)
         if old is not None and new is not None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
-from kubeloop.scheduler.api.results import at
+from kubeloop.scheduler.api.results import select_rows
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import is_scalar_resource
 from kubeloop.scheduler.config.plugin_args import ResourceSpec, UtilizationShapePoint
@@ -85,8 +85,8 @@ class ResourceAmounts:
             used = columns.requested[resource]
             if not self._use_requested and name in ("cpu", "memory"):
                 used = columns.non_zero[0 if name == "cpu" else 1]
-            allocatable[index] = at(columns.allocatable[resource], rows, snapshot)
-            requested[index] = at(used, rows, snapshot)
+            allocatable[index] = select_rows(columns.allocatable[resource], rows, snapshot)
+            requested[index] = select_rows(used, rows, snapshot)
         return _column(wishes), requested, allocatable
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.events import POD, ActionType, ClusterEventWithHint, Hint
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import on, unresolvable
+from kubeloop.scheduler.api.results import on_event, unresolvable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
@@ -26,7 +26,7 @@ class SchedulingGates:
         return unresolvable(self.name, f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return (on(POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self._after_update),)
+        return (on_event(POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self._after_update),)
 
     def _after_update(self, pod: Pod, old: Any, new: Any) -> Hint:
         """Only of this very pod: that another one lost its gates helps nobody."""

@@ -14,18 +14,18 @@ from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
 from kubeloop.kube.objects.taints_and_tolerations import PREFER_NO_SCHEDULE, find_untolerated_taint, is_tolerated
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import RowReasons, RowVerdicts
+from kubeloop.scheduler.api.extension_points import RowFilterResult, RowStatuses
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import (
     FEW_ROWS,
-    always,
-    at,
     default_normalize,
-    on,
-    same_reason,
-    scores_one_by_one,
+    explain_as,
+    explain_rows_as,
+    filter_rows_per_node,
+    on_event,
+    score_rows_per_node,
+    select_rows,
     unresolvable,
-    verdicts_one_by_one,
 )
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
@@ -48,19 +48,19 @@ class TaintToleration:
         untolerated = node.node and find_untolerated_taint(node.node.spec.taints, pod.pod.spec.tolerations)
         return None if untolerated is None else self._rejection
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
-            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
+            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
-        codes = at(taints.codes, rows, snapshot)  # [K]
+        codes = select_rows(taints.codes, rows, snapshot)  # [K]
         verdicts = np.zeros(len(taints.values), np.bool_)  # one per set of taints
         for code in taints.used(codes):
             verdicts[code] = find_untolerated_taint(taints.values[code], tolerations) is None
-        return RowVerdicts(verdicts[codes], always(self._rejection))
+        return RowFilterResult(verdicts[codes], explain_as(self._rejection))
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
-        return same_reason(self._rejection, rows)
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
+        return explain_rows_as(self._rejection, rows)
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
         """How many PreferNoSchedule taints the pod does not tolerate."""
@@ -68,10 +68,10 @@ class TaintToleration:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
-        codes = at(taints.codes, rows, snapshot)  # [K]
+        codes = select_rows(taints.codes, rows, snapshot)  # [K]
         counts = np.zeros(len(taints.values), np.int64)
         for code in taints.used(codes):
             counts[code] = _disliked(taints.values[code], tolerations)
@@ -84,8 +84,8 @@ class TaintToleration:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, self._after_node_change),
-            on(POD, ActionType.UPDATE_POD_TOLERATION, self._after_pod_change),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, self._after_node_change),
+            on_event(POD, ActionType.UPDATE_POD_TOLERATION, self._after_pod_change),
         )
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:

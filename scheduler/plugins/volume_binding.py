@@ -26,9 +26,16 @@ from kubeloop.kube.objects.storage_types import (
 )
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import always, at, failed, on, skip, unresolvable
+from kubeloop.scheduler.api.results import (
+    explain_as,
+    failed,
+    on_event,
+    select_rows,
+    skip,
+    unresolvable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.pod_requests import nano
@@ -98,7 +105,7 @@ class VolumeBinding:
             return self._failed_to("predicate", error)
         return unresolvable(self.name, *found.reasons) if found.reasons else None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         """Raises ClaimError, TranslationError."""
         claims: PodClaims = state.read(_CLAIMS)
         infos = snapshot.node_infos
@@ -107,7 +114,7 @@ class VolumeBinding:
             verdict = self.filter(state, pod, first)
             statuses = [verdict] * len(rows)
         elif (reached := self._reached(claims, snapshot, rows)) is not None:
-            return RowVerdicts(reached, always(self._unreachable))
+            return RowFilterResult(reached, explain_as(self._unreachable))
         else:
             statuses = [self.filter(state, pod, infos[row]) for row in rows.tolist()]
         for status in statuses:
@@ -120,7 +127,7 @@ class VolumeBinding:
             assert status is not None
             return status
 
-        return RowVerdicts(passed, explain)
+        return RowFilterResult(passed, explain)
 
     def _reached(self, claims: PodClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
         """Which rows [K] reach all volumes, where that decides; None: nodes are to be asked one by one."""
@@ -137,7 +144,7 @@ class VolumeBinding:
             matcher = affinity_matcher(affinity)
             if matcher.errors or any(term.fields is not None for term in matcher.terms):
                 return None
-            reached &= at(node_selector_mask(snapshot, matcher), rows, snapshot)
+            reached &= select_rows(node_selector_mask(snapshot, matcher), rows, snapshot)
         return reached
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
@@ -279,13 +286,13 @@ class VolumeBinding:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         any_change = ADD | UPDATE
         return (
-            on("storage.k8s.io/StorageClass", any_change, _after_class_change),
-            on("PersistentVolumeClaim", any_change, _after_claim_change),
-            on("PersistentVolume", any_change),
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
-            on("storage.k8s.io/CSINode", any_change, _after_csi_node_change),
-            on("storage.k8s.io/CSIDriver", UPDATE, _after_driver_update),
-            on("storage.k8s.io/CSIStorageCapacity", any_change, _after_capacity_change),
+            on_event("storage.k8s.io/StorageClass", any_change, _after_class_change),
+            on_event("PersistentVolumeClaim", any_change, _after_claim_change),
+            on_event("PersistentVolume", any_change),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
+            on_event("storage.k8s.io/CSINode", any_change, _after_csi_node_change),
+            on_event("storage.k8s.io/CSIDriver", UPDATE, _after_driver_update),
+            on_event("storage.k8s.io/CSIStorageCapacity", any_change, _after_capacity_change),
         )
 
 

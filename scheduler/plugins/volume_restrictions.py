@@ -14,9 +14,15 @@ from kubeloop.kube.objects.api_types import Pod, Volume
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, POD, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import explained_per_node, on, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import (
+    explained_per_node,
+    on_event,
+    skip,
+    unresolvable,
+    unschedulable,
+)
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
@@ -100,7 +106,7 @@ class VolumeRestrictions:
         of_pod: _State = state.read(_STATE)
         return self._in_use if of_pod.in_use > 0 else None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         of_pod: _State = state.read(_STATE)
         passed = np.full(len(rows), of_pod.in_use <= 0)
         if passed.any() and any(map(_is_restricted, pod.pod.spec.volumes)):
@@ -111,9 +117,9 @@ class VolumeRestrictions:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on(POD, ActionType.DELETE, self._after_pod_delete),
-            on(NODE, ActionType.ADD),
-            on("PersistentVolumeClaim", ADD, self._after_claim_add),
+            on_event(POD, ActionType.DELETE, self._after_pod_delete),
+            on_event(NODE, ActionType.ADD),
+            on_event("PersistentVolumeClaim", ADD, self._after_claim_add),
         )
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Any) -> Hint:

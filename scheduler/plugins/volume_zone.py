@@ -15,9 +15,9 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import ADD, NODE, UPDATE, ActionType, ClusterEventWithHint, Hint
-from kubeloop.scheduler.api.extension_points import PreFilterResult, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PreFilterResult, RowFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import always, on, skip, unresolvable
+from kubeloop.scheduler.api.results import explain_as, on_event, skip, unresolvable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.columns import ABSENT
@@ -128,7 +128,7 @@ class VolumeZone:
             return None  # a cluster of one zone, whose nodes need not say so
         return None if all(place.holds(labels) for place in places) else self._rejection
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         places: tuple[_Place, ...] = state.read(_STATE)
         columns = snapshot.columns
         zoned = np.zeros(len(snapshot), np.bool_)  # [N]
@@ -143,14 +143,14 @@ class VolumeZone:
                 verdicts = np.array([value in place.values for value in column.values] + [False])
                 holds.append(verdicts[column.codes])
             passed &= np.where(own.codes != ABSENT, holds[0], holds[1])
-        return RowVerdicts((passed | ~zoned)[rows], always(self._rejection))
+        return RowFilterResult((passed | ~zoned)[rows], explain_as(self._rejection))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            on("storage.k8s.io/StorageClass", ADD, self._after_class_add),
-            on(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
-            on("PersistentVolumeClaim", ADD | UPDATE, self._after_claim_change),
-            on("PersistentVolume", ADD | UPDATE, self._after_volume_change),
+            on_event("storage.k8s.io/StorageClass", ADD, self._after_class_add),
+            on_event(NODE, ActionType.ADD | ActionType.UPDATE_NODE_LABEL),
+            on_event("PersistentVolumeClaim", ADD | UPDATE, self._after_claim_change),
+            on_event("PersistentVolume", ADD | UPDATE, self._after_volume_change),
         )
 
     def _after_class_add(self, pod: Pod, old: Any, new: StorageClass) -> Hint:

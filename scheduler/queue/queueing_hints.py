@@ -11,7 +11,13 @@ import msgspec
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.events import ActionType, ClusterEvent, ClusterEventWithHint, HintFunction, InfoHintFunction
+from kubeloop.scheduler.api.events import (
+    ActionType,
+    ClusterEvent,
+    ClusterEventWithHint,
+    HintFunction,
+    PodInfoHintFunction,
+)
 from kubeloop.scheduler.api.extension_points import EnqueueExtensions, Plugin
 
 # Resources whose events wake a pod that a plugin without events_to_register rejected.
@@ -45,7 +51,7 @@ class Registration(msgspec.Struct, frozen=True):
     plugin: str
     event: ClusterEvent
     hint: HintFunction | None  # None: always QUEUE
-    by_info: InfoHintFunction | None = None
+    pod_info_hint: PodInfoHintFunction | None = None
 
 
 def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
@@ -58,7 +64,7 @@ def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
             registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in EVERY_RESOURCE]
         on_node_add = on_taint_update = False
         for each in registered:
-            result.append(Registration(plugin.name, each.event, each.hint, each.by_info))
+            result.append(Registration(plugin.name, each.event, each.hint, each.pod_info_hint))
             if each.event.resource == events.NODE:
                 on_node_add |= bool(each.event.action & events.ADD)
                 on_taint_update |= bool(each.event.action & ActionType.UPDATE_NODE_TAINT)

@@ -420,8 +420,8 @@ class SchedulingQueue:
     @staticmethod
     def _hint(registered: Registration, queued: QueuedPodInfo, old: Any, new: Any) -> Hint:
         try:
-            if registered.by_info is not None:
-                return registered.by_info(queued.info, old, new)
+            if registered.pod_info_hint is not None:
+                return registered.pod_info_hint(queued.info, old, new)
             assert registered.hint is not None
             return registered.hint(queued.pod, old, new)
         except Exception:  # a plugin's mistake must not strand the pod

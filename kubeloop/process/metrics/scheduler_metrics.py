@@ -10,7 +10,7 @@ from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
     EvictionResult,
     SchedulerMetrics,
-    SchedulerState,
+    ScrapeTimeMetrics,
     VolumeStage,
 )
 
@@ -142,10 +142,10 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_exponential_buckets(0.0001, 12),
             registry=registry,
         )
-        self._state: SchedulerState | None = None
+        self._state: ScrapeTimeMetrics | None = None
         registry.register(self)
 
-    def attach(self, state: SchedulerState) -> None:
+    def attach(self, state: ScrapeTimeMetrics) -> None:
         self._state = state
 
     def collect(self) -> Iterable[Metric]:

@@ -20,7 +20,7 @@ from kubeloop.kube.objects import api_types, storage_types
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.extension_points import RowVerdicts
+from kubeloop.scheduler.api.extension_points import RowFilterResult
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows
@@ -30,7 +30,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
-from kubeloop.scheduler.framework.fit_error import FitError, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import FitError, NodeToStatus
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
@@ -133,7 +133,7 @@ class Cluster:
                 return status
         return None
 
-    def filter_rows(self, plugin: Any, state: CycleState, pod: PodInfo, rows: Rows) -> RowVerdicts | None:
+    def filter_rows(self, plugin: Any, state: CycleState, pod: PodInfo, rows: Rows) -> RowFilterResult | None:
         """One plugin over rows, compared with its per-node form on every row."""
         if plugin.name in state.skip_filter:
             return None
@@ -141,13 +141,13 @@ class Cluster:
         if not hasattr(plugin, "filter_rows"):
             statuses = [plugin.filter(state, pod, infos[row]) for row in rows.tolist()]
             passed = np.array([status is None for status in statuses], np.bool_)
-            return RowVerdicts(passed, lambda index: statuses[index])
+            return RowFilterResult(passed, lambda index: statuses[index])
         per_node = [plugin.filter(state, pod, infos[row]) for row in rows.tolist()]
         if any(status is not None and status.code is Code.ERROR for status in per_node):
             with pytest.raises(Exception, match=r".+"):
                 plugin.filter_rows(state, pod, self.snapshot, rows)
-            return RowVerdicts(np.array([status is None for status in per_node]), lambda index: per_node[index])
-        verdicts: RowVerdicts = plugin.filter_rows(state, pod, self.snapshot, rows)
+            return RowFilterResult(np.array([status is None for status in per_node]), lambda index: per_node[index])
+        verdicts: RowFilterResult = plugin.filter_rows(state, pod, self.snapshot, rows)
         for index, (row, status) in enumerate(zip(rows.tolist(), per_node, strict=True)):
             explained = None if verdicts.passed[index] else verdicts.explain(index)
             assert explained == status, (plugin.name, pod.key, infos[row].name)
@@ -275,7 +275,7 @@ class Case:
     ) -> None:
         cluster, snapshot = self.cluster, self.cluster.snapshot
         plugin: DefaultPreemption = cluster.plugins["DefaultPreemption"]
-        verdicts = NodeVerdicts(snapshot)
+        verdicts = NodeToStatus(snapshot)
         for info in snapshot.node_infos:
             if names is None or info.name in names:
                 status = cluster.run_filters_with_nominated_pods(state, pod, info)
@@ -341,7 +341,7 @@ class Case:
         assert str(error) == decision["fitError"], about
         plugins = error.diagnosis.unschedulable_plugins | error.diagnosis.pending_plugins
         assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), about
-        verdicts = error.diagnosis.verdicts
+        verdicts = error.diagnosis.node_to_status
         result, status = await cluster.framework.run_post_filter(state, pod, cluster.snapshot, verdicts)
         assert status.code.api_name == expected["code"], about
         assert status.message == expected.get("message", ""), about

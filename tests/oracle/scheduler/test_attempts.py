@@ -153,11 +153,11 @@ async def check_failure(
     diagnosis = error.diagnosis
     assert str(error) == decision["fitError"], where
     if not (decision.get("preFilter") or {}).get("rejected"):
-        verdicts = {name: shown(status) for name, status in diagnosis.verdicts.items()}
+        verdicts = {name: shown(status) for name, status in diagnosis.node_to_status.items()}
         assert verdicts == expected_infeasible(decision), where
     assert sorted(diagnosis.unschedulable_plugins) == decision["unschedulablePlugins"], where
     framework = scheduler.frameworks["default-scheduler"]
-    result, status = await framework.run_post_filter(state, pod, scheduler.snapshot, diagnosis.verdicts)
+    result, status = await framework.run_post_filter(state, pod, scheduler.snapshot, diagnosis.node_to_status)
     diagnosis.post_filter_message = status.message
     assert str(error) == decision["failedSchedulingMessage"], where
     expected = decision["postFilter"]

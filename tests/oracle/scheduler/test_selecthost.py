@@ -10,14 +10,14 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.fit_error import (
     Diagnosis,
     FitError,
-    NodeVerdicts,
+    NodeToStatus,
     event_note,
     num_feasible_nodes_to_find,
 )
 
 
 def fit_error(record: dict[str, Any]) -> FitError:
-    verdicts = NodeVerdicts(Snapshot())
+    verdicts = NodeToStatus(Snapshot())
     number = 0
     for entry in record.get("nodeReasons") or []:
         for _ in range(entry["nodes"]):

@@ -12,7 +12,7 @@ from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
-from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 
@@ -63,15 +63,15 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
     """(total score of each feasible node, reasons of each other one)."""
     framework, snapshot = scheduler.frameworks["default-scheduler"], scheduler.snapshot
     scheduler.cache.update_snapshot(snapshot)
-    state, diagnosis = CycleState(), Diagnosis(NodeVerdicts(snapshot))
+    state, diagnosis = CycleState(), Diagnosis(NodeToStatus(snapshot))
     _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
     assert rejection is None
     rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
     framework.run_pre_score(state, info, snapshot, rows)
     totals = framework.run_scores(state, info, snapshot, rows).totals
     names = [snapshot.node_infos[row].name for row in rows.tolist()]
-    counts = diagnosis.verdicts.plugins()
-    reasons = {name: (status.plugin, status.code, status.reasons) for name, status in diagnosis.verdicts.items()}
+    counts = diagnosis.node_to_status.plugins()
+    reasons = {name: (status.plugin, status.code, status.reasons) for name, status in diagnosis.node_to_status.items()}
     assert sum(counts.values()) == len(reasons) == len(snapshot) - len(rows)
     return dict(zip(names, totals.tolist(), strict=True)), reasons
 

@@ -15,7 +15,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, cluster_event
-from kubeloop.scheduler.api.extension_points import RowVerdicts
+from kubeloop.scheduler.api.extension_points import RowFilterResult
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config import out_of_tree_plugins
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
@@ -52,7 +52,7 @@ class FilterRows(Named):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
-    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowFilterResult:
         return broken("filter_rows")
 
 
@@ -60,16 +60,16 @@ class FilterExplains(Named):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
-    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
-        return RowVerdicts(rows < 0, lambda index: broken("explain"))
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowFilterResult:
+        return RowFilterResult(rows < 0, lambda index: broken("explain"))
 
 
 class FilterShape(Named):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
-    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
-        return RowVerdicts((rows >= 0)[:1], lambda index: Status(Code.UNSCHEDULABLE, ("no",)))
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowFilterResult:
+        return RowFilterResult((rows >= 0)[:1], lambda index: Status(Code.UNSCHEDULABLE, ("no",)))
 
 
 class FilterAnswer(Named):

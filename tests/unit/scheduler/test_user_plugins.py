@@ -12,7 +12,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint, cluster_event
-from kubeloop.scheduler.api.extension_points import PostFilterAnswer, PostFilterResult, RowVerdicts
+from kubeloop.scheduler.api.extension_points import PostFilterResult, PostFilterReturn, RowFilterResult
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config import out_of_tree_plugins
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
@@ -57,8 +57,8 @@ class LastNode:
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
-    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowVerdicts:
-        return RowVerdicts(np.ones(len(rows), np.bool_), lambda index: REFUSED)
+    def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowFilterResult:
+        return RowFilterResult(np.ones(len(rows), np.bool_), lambda index: REFUSED)
 
     def score(self, state: Any, pod: Any, node: Any) -> int:
         return 0
@@ -135,7 +135,7 @@ class FreesNode:
 
     def __init__(self, args: Any, handle: Any) -> None: ...
 
-    async def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> PostFilterAnswer:
+    async def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> PostFilterReturn:
         await asyncio.sleep(0.1)
         if pod.pod.metadata.name == "hopeless":
             raise RuntimeError("nobody answers")

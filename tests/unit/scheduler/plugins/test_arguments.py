@@ -12,7 +12,7 @@ from kubeloop.kube.objects.api_types import ReplicaSet, Service, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
-from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
@@ -176,7 +176,7 @@ def test_absurd_requests_fit_nowhere_and_break_nothing(cluster: Any, node: Any, 
     for wish in (pod("p", cpu="1"), pod("q", memory="1e30"), pod("r")):
         state, info = CycleState(), PodInfo(wish)
         small.framework.run_pre_filter(state, info, small.snapshot)
-        diagnosis = Diagnosis(NodeVerdicts(small.snapshot))
+        diagnosis = Diagnosis(NodeToStatus(small.snapshot))
         rows = small.framework.run_filters(state, info, small.snapshot, small.snapshot.all_rows, diagnosis)
         names = {small.snapshot.node_infos[row].name for row in rows}
         assert names == ({f"n{number}" for number in range(6)} if wish.metadata.name != "q" else set()) | (

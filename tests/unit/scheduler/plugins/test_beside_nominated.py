@@ -10,15 +10,15 @@ import pytest
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 
 
 def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:
     """(rows where the pod fits, why not elsewhere, by how many plugins said so)"""
-    state, diagnosis = CycleState(), Diagnosis(NodeVerdicts(snapshot))
+    state, diagnosis = CycleState(), Diagnosis(NodeToStatus(snapshot))
     framework.run_pre_filter(state, info, snapshot)
     rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis).tolist()
-    return rows, dict(diagnosis.verdicts.items()), diagnosis.verdicts.plugins()
+    return rows, dict(diagnosis.node_to_status.items()), diagnosis.node_to_status.plugins()
 
 
 @pytest.mark.parametrize("seed", range(12))

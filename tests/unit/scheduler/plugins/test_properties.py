@@ -14,7 +14,7 @@ from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeVerdicts
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 
 APPS = ("web", "db")
 ZONES = ("a", "b")
@@ -228,10 +228,10 @@ def evaluated(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[i
     _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
     if rejection is not None:
         return [], [], {"": rejection}
-    diagnosis = Diagnosis(NodeVerdicts(snapshot))
+    diagnosis = Diagnosis(NodeToStatus(snapshot))
     rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
-    by_plugin = diagnosis.verdicts.plugins()
-    reasons = dict(diagnosis.verdicts.items())
+    by_plugin = diagnosis.node_to_status.plugins()
+    reasons = dict(diagnosis.node_to_status.items())
     assert by_plugin == Counter(status.plugin for status in reasons.values())
     if len(rows) == 0:
         return [], [], reasons
