@@ -26,7 +26,7 @@ from kubeloop.controllers.runtime.owner_references import controller_index_key
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from support.memory_cluster import MemoryCluster
+from support.rollout_simulation import RolloutSimulation
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -95,7 +95,7 @@ def best_ms(work: Callable[[], object]) -> float:
 async def measure(pods: int) -> tuple[float, float]:
     """CPU milliseconds of a reconcile with nothing to do, and of choosing the Pods of one burst."""
     rng = random.Random(1)
-    cluster = MemoryCluster(SetClock(NOW), rng)
+    cluster = RolloutSimulation(SetClock(NOW), rng)
     for name in ("new", "old"):
         rs = replica_set(name, pods)
         cluster.informers.informer(REPLICA_SETS).apply("ADDED", convert(ReplicaSet, rs))

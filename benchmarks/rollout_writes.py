@@ -19,7 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kubeloop.testing import virtual_time
-from support.memory_cluster import MemoryCluster, Pace, deployment
+from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
 
 KINDS = (
     "create pods",
@@ -32,7 +32,7 @@ KINDS = (
 )
 
 
-async def complete(cluster: MemoryCluster, replicas: int) -> None:
+async def complete(cluster: RolloutSimulation, replicas: int) -> None:
     while True:
         await asyncio.sleep(0.5)
         web = cluster.objects.get(("deployments", "default/web"))
@@ -49,8 +49,8 @@ async def complete(cluster: MemoryCluster, replicas: int) -> None:
 
 async def rollout(replicas: int) -> tuple[Counter[str], float]:
     """The writes of one rollout, and its virtual seconds."""
-    pace = Pace(request=0.01, watch=0.02, start=4.0, stop=2.0)
-    cluster = MemoryCluster(virtual_time.VirtualClock(), random.Random(1), pace)
+    pace = SimulationSettings(request=0.01, watch=0.02, start=4.0, stop=2.0)
+    cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(1), pace)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cluster.run())
         cluster.apply("deployments", deployment(replicas=replicas))

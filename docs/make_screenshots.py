@@ -17,7 +17,7 @@ IMAGES = ROOT / "docs" / "images"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from support.browser import Page, browsing, chromium  # noqa: E402  # the path comes first
-from support.driving import MIXED, Kubeloop  # noqa: E402
+from support.cli_processes import MIXED, Kubeloop  # noqa: E402
 
 APPLICATION = """
 apiVersion: v1

@@ -1,4 +1,4 @@
-"""Fixtures of the end-to-end tests; what drives the processes is `support.driving`."""
+"""Fixtures of the end-to-end tests; what drives the processes is `support.cli_processes`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.driving import WEB, Kubectl, Kubeloop, Running, cluster_up
+from support.cli_processes import WEB, Kubectl, Kubeloop, KubeloopProcess, running_cluster
 
 
 @pytest.fixture
@@ -15,9 +15,9 @@ def kubeloop(tmp_path) -> Kubeloop:
 
 
 @pytest.fixture(scope="module")
-def web(tmp_path_factory) -> Iterator[tuple[Kubeloop, Running, Kubectl]]:
+def web(tmp_path_factory) -> Iterator[tuple[Kubeloop, KubeloopProcess, Kubectl]]:
     """One development cluster with the web example, shared by the tests of a module."""
     folder = tmp_path_factory.mktemp("web")
     kubeloop = Kubeloop(folder)
-    with cluster_up(kubeloop, folder, "-f", WEB) as (up, kubectl):
+    with running_cluster(kubeloop, folder, "-f", WEB) as (up, kubectl):
         yield kubeloop, up, kubectl

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.serving import arguments, serving_plainly
+from support.apiserver_process import apiserver_command, running_apiserver_sync
 
 # kr8s and lightkube leave connections to the garbage collector
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
@@ -25,7 +25,7 @@ def connections_are_collected_here() -> Any:
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory) -> Any:
     folder: Path = tmp_path_factory.mktemp("clients")
-    with serving_plainly(arguments(folder)) as (_, log):
+    with running_apiserver_sync(apiserver_command(folder)) as (_, log):
         yield folder / "kubeconfig"
         assert "Traceback" not in log()
 

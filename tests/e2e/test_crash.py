@@ -18,8 +18,8 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from support.documents import deployment
-from support.driving import SECONDS, Kubeloop, Running
+from support.cli_processes import TIMEOUT_SECONDS, Kubeloop, KubeloopProcess
+from support.manifests import deployment
 
 REPLICAS = 500
 FAULTS = "error=0.02,throttle=0.01,conflict=0.02,silence=0.002,lost-answer=0.01,drop-watch=0.05,seed=1"
@@ -64,11 +64,11 @@ async def follow(client: Client, story: Story) -> None:
 
 async def until(condition, what: str) -> None:
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not await condition():
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        pytest.fail(f"not within {SECONDS:g} s: {what}")
+        pytest.fail(f"not within {TIMEOUT_SECONDS:g} s: {what}")
 
 
 @asynccontextmanager
@@ -102,9 +102,9 @@ def start(kubeloop: Kubeloop, kubeconfig: Path):
     return kubeloop.running("run", "--kubeconfig", kubeconfig, "--controllers", "*")
 
 
-def kill(running: Running) -> None:
+def kill(running: KubeloopProcess) -> None:
     running.process.send_signal(signal.SIGKILL)
-    running.process.wait(SECONDS)
+    running.process.wait(TIMEOUT_SECONDS)
 
 
 async def complete(client: Client, image: str, story: Story) -> None:

@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 import yaml
 
+from support.apiserver_process import TOKEN, apiserver_command, kill_process, running_apiserver, running_apiserver_sync
+from support.cli_processes import Kubectl
 from support.custom_resource_requests import WIDGETS, widget
-from support.driving import Kubectl
-from support.serving import TOKEN, arguments, kill, serving, serving_plainly
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 
@@ -26,7 +26,7 @@ DEFINITION = yaml.safe_dump(WIDGETS)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Iterator[Path]:
     folder: Path = tmp_path_factory.mktemp("custom")
-    with serving_plainly(arguments(folder)) as (_, log):
+    with running_apiserver_sync(apiserver_command(folder)) as (_, log):
         yield folder
         gc.collect()  # connections of kr8s
         assert "Traceback" not in log()
@@ -119,15 +119,15 @@ async def test_definitions_and_objects_survive_sigkill(tmp_path):
     objects = "/apis/example.com/v1/namespaces/default/widgets"
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with aiohttp.ClientSession(headers=headers) as session:
-        async with serving(tmp_path, f"--data-dir={tmp_path / 'data'}") as (process, url):
+        async with running_apiserver(tmp_path, f"--data-dir={tmp_path / 'data'}") as (process, url):
             async with session.post(url + crds, json=WIDGETS) as answer:
                 assert answer.status == 201
             created = []
             for index in range(20):
                 async with session.post(url + objects, json=widget(f"w{index:02}")) as answer:
                     created.append(await answer.json())
-            kill(process)
-        async with serving(tmp_path, f"--data-dir={tmp_path / 'data'}") as (_, url):
+            kill_process(process)
+        async with running_apiserver(tmp_path, f"--data-dir={tmp_path / 'data'}") as (_, url):
             async with session.get(url + objects) as answer:
                 listed = await answer.json()
             async with session.post(url + objects, json=widget("bad", {"color": "pink"})) as answer:

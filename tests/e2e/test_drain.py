@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.driving import WEB, cluster_up
+from support.cli_processes import WEB, running_cluster
 
 LABEL = "app.kubernetes.io/name=web"
 BUDGET = """
@@ -19,7 +19,7 @@ spec:
 
 @pytest.mark.usefixtures("needs_kubectl")
 def test_a_budget_holds_a_drain_up_until_it_allows_disruptions(kubeloop, tmp_path):
-    with cluster_up(kubeloop, tmp_path, "-f", WEB) as (_, kubectl):
+    with running_cluster(kubeloop, tmp_path, "-f", WEB) as (_, kubectl):
         pods = kubectl.json("get", "pods", "-l", LABEL)["items"]
         node = pods[0]["spec"]["nodeName"]
         kubectl("apply", "-f", "-", stdin=BUDGET)

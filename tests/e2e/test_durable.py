@@ -16,10 +16,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from support.apiserver_process import TOKEN, apiserver_command, kill_process, running_apiserver
+from support.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop, reserved_port
 from support.differential import ApiServer
-from support.driving import SECONDS, Kubectl, Kubeloop, reserved_port
 from support.random_writes import Habits, Server, View, Writer, settled
-from support.serving import TOKEN, arguments, kill, serving
 
 ROUNDS = int(os.environ.get("KUBELOOP_KILL_ROUNDS", "8"))
 
@@ -45,7 +45,7 @@ async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as watching:
         watches = [watching.create_task(view.run(http, server)) for view in views]
         for _ in range(ROUNDS):
-            async with serving(tmp_path, *at(tmp_path, port)) as (process, _):
+            async with running_apiserver(tmp_path, *at(tmp_path, port)) as (process, _):
                 for writer in writers:
                     await writer.check(http, server)
                 async with asyncio.TaskGroup() as writing:
@@ -53,12 +53,12 @@ async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch
                     for writer in writers:
                         writing.create_task(writer.run(http, server))
                     enough = before + rng.randrange(20, 400)
-                    async with asyncio.timeout(SECONDS):
+                    async with asyncio.timeout(TIMEOUT_SECONDS):
                         while sum(writer.acknowledged for writer in writers) < enough:
                             await asyncio.sleep(0.001)
                     await asyncio.sleep(rng.uniform(0, 0.01))
-                    kill(process)
-        async with serving(tmp_path, *at(tmp_path, port)):
+                    kill_process(process)
+        async with running_apiserver(tmp_path, *at(tmp_path, port)):
             for writer in writers:
                 await writer.check(http, server)
             await settled(http, server, views)
@@ -68,7 +68,7 @@ async def test_sigkill_under_write_load_loses_no_acknowledged_write_and_no_watch
 
 def refused(folder: Path) -> str:
     done = subprocess.run(
-        arguments(folder, *at(folder, 0)), capture_output=True, text=True, timeout=SECONDS, check=False
+        apiserver_command(folder, *at(folder, 0)), capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False
     )
     assert done.returncode == 2, done
     assert "Traceback" not in done.stderr
@@ -98,7 +98,7 @@ def test_a_kubeconfig_and_the_tokens_of_service_accounts_are_good_after_sigkill_
 
 
 async def test_two_servers_do_not_share_a_data_directory(tmp_path):
-    async with serving(tmp_path, *at(tmp_path, 0)):
+    async with running_apiserver(tmp_path, *at(tmp_path, 0)):
         told = await asyncio.to_thread(refused, tmp_path)
     assert "another server uses the data directory" in told
 
@@ -117,7 +117,7 @@ async def test_two_servers_do_not_share_a_data_directory(tmp_path):
     ],
 )
 async def test_a_data_directory_that_cannot_be_used_is_refused_with_the_reason(tmp_path, spoil, told):
-    async with serving(tmp_path, *at(tmp_path, 0)) as (process, _):
+    async with running_apiserver(tmp_path, *at(tmp_path, 0)) as (process, _):
         process.terminate()
         await process.wait()
     spoil(tmp_path / "data" / "store.db")
@@ -132,7 +132,7 @@ def _execute(path: Path, statement: str) -> None:
 
 async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path, port):
     serve = at(tmp_path, port, compaction_seconds=3600)  # which would make room
-    async with serving(tmp_path, *serve) as (process, _), aiohttp.ClientSession() as http:
+    async with running_apiserver(tmp_path, *serve) as (process, _), aiohttp.ClientSession() as http:
         limit = 600_000  # bytes a file may have from now on
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
         url = f"http://127.0.0.1:{port}/api/v1/namespaces/default/configmaps"
@@ -149,10 +149,10 @@ async def test_a_full_disk_fails_the_write_and_nobody_sees_it(tmp_path, port):
         async with http.get(url, headers=headers) as answer:
             names = [obj["metadata"]["name"] for obj in (await answer.json())["items"]]
         assert names == [f"big-{number}" for number in range(codes.count(201))]
-        kill(process)
+        kill_process(process)
         await process.wait()
     async with (
-        serving(tmp_path, *serve),
+        running_apiserver(tmp_path, *serve),
         aiohttp.ClientSession() as http,
         http.get(url, headers=headers) as answer,
     ):
@@ -168,7 +168,7 @@ def test_a_disk_that_is_full_at_the_start_is_told_without_a_traceback(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment, preexec_fn=begin
+        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, env=environment, preexec_fn=begin
     )
     assert done.returncode == 2, done
     assert "the data directory cannot be written" in done.stderr

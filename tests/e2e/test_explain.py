@@ -8,7 +8,7 @@ import urllib.request
 
 import pytest
 
-from support.driving import MIXED, cluster_up
+from support.cli_processes import MIXED, running_cluster
 
 POD = """
 apiVersion: v1
@@ -29,11 +29,11 @@ def pod(name: str, *, cpu: str = "100m", more: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory):
-    from support.driving import Kubeloop
+    from support.cli_processes import Kubeloop
 
     folder = tmp_path_factory.mktemp("mixed")
     kubeloop = Kubeloop(folder)
-    with cluster_up(kubeloop, folder, "-f", MIXED) as (up, kubectl):
+    with running_cluster(kubeloop, folder, "-f", MIXED) as (up, kubectl):
         yield kubeloop, up, kubectl
 
 

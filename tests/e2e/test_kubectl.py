@@ -263,7 +263,7 @@ def test_drain_moves_pods_to_other_nodes(kubectl, deployment):
 
 
 def test_apply_twice_changes_nothing(web, kubectl):
-    from support.driving import WEB
+    from support.cli_processes import WEB
 
     outcome = kubectl("apply", "-f", WEB)
     assert "deployment.apps/web unchanged" in outcome

@@ -15,7 +15,7 @@ from kubeloop.devcluster.kubelet.stages.files import CONTEXT
 from kubeloop.devcluster.languages import jq
 from kubeloop.devcluster.languages.gotemplate import functions
 from kubeloop.devcluster.simulation.node_objects import FAILURE_MODES
-from support.driving import ROOT, SECONDS, cluster_up, until
+from support.cli_processes import ROOT, TIMEOUT_SECONDS, running_cluster, wait_until
 
 PAGE = (ROOT / "docs" / "nodes.md").read_text()
 
@@ -50,7 +50,7 @@ class Reader:
         self.outputs[line] = ""
         if words[:2] == ["kubeloop", "up"]:
             arguments = [str(path) if (path := self._folder / word).exists() else word for word in words[2:]]
-            _, self.kubectl = self._stack.enter_context(cluster_up(self._kubeloop, self._folder, *arguments))
+            _, self.kubectl = self._stack.enter_context(running_cluster(self._kubeloop, self._folder, *arguments))
         elif words[0] == "kubectl":
             self.outputs[line] = self.kubectl(*words[1:])
         else:
@@ -59,7 +59,7 @@ class Reader:
                 env=self._kubeloop.environment,
                 capture_output=True,
                 text=True,
-                timeout=SECONDS,
+                timeout=TIMEOUT_SECONDS,
                 check=False,
             )
             assert done.returncode == 0, f"{line}: {done.stderr}"
@@ -107,7 +107,7 @@ def test_a_failed_node_loses_its_pods_to_others_and_comes_back(reader):
     assert "NotReady" in reader.kubectl("get", "node", "node-1")
     reader.follow("A node fails")
     reader.kubectl("wait", "--for=delete", *(f"pod/{pod['metadata']['name']}" for pod in lost), "--timeout=90s")
-    until(lambda: "taints" not in reader.kubectl.json("get", "node", "node-1")["spec"], "it takes pods again")
+    wait_until(lambda: "taints" not in reader.kubectl.json("get", "node", "node-1")["spec"], "it takes pods again")
     assert len(reader.kubectl.json("get", "pods", "-l", "app=failover")["items"]) == 6
 
 

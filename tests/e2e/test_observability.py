@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 import yaml
 
-from support.driving import ROOT
+from support.cli_processes import ROOT
 
 FOLDER = ROOT / "deploy" / "observability"
 MANIFESTS = ["jaeger.yaml", "tempo.yaml", "otel-collector.yaml"]

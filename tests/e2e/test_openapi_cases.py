@@ -17,7 +17,7 @@ import requests
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from support.serving import TOKEN, arguments, serving_plainly
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -72,7 +72,7 @@ def aimed(case: Any, name: str, sound: bool) -> Any:
 def test_no_generated_request_is_answered_with_5xx_or_against_the_schema(tmp_path):
     wrong: Counter[str] = Counter()
     codes: Counter[int] = Counter()
-    with serving_plainly(arguments(tmp_path)) as (url, log), requests.Session() as http:
+    with running_apiserver_sync(apiserver_command(tmp_path)) as (url, log), requests.Session() as http:
         found = operations(url)
         random.Random(3).shuffle(found)
         if len(found) > CASES:

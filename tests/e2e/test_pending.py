@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from support.driving import MIXED, Kubectl, Kubeloop, cluster_up
+from support.cli_processes import MIXED, Kubectl, Kubeloop, running_cluster
 
 pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
@@ -44,7 +44,7 @@ REASONS = {
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pending")
-    with cluster_up(Kubeloop(folder), folder, "-f", MIXED) as (_, kubectl):
+    with running_cluster(Kubeloop(folder), folder, "-f", MIXED) as (_, kubectl):
         for pod, reasons in REASONS.items():  # before a test changes what they wait for
             wait_for_reason(kubectl, pod, told(reasons))
         yield kubectl

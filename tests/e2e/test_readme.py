@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.driving import ROOT, SECONDS, WEB, Kubeloop, cluster_up
+from support.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubeloop, running_cluster
 
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "benchmarks" / "README.md"]
@@ -97,7 +97,7 @@ def test_the_up_commands_do_what_is_said(kubeloop: Kubeloop):
 def test_the_trace_commands_answer_while_up_runs(kubeloop: Kubeloop, tmp_path):
     lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "trace"]
     assert lines
-    with cluster_up(kubeloop, tmp_path, "-f", WEB):
+    with running_cluster(kubeloop, tmp_path, "-f", WEB):
         name = kubeloop.json("trace", "deploy/web", "--json")["slowest"][0]
         for _, *arguments in lines:
             done = kubeloop.run(*(word.replace("NAME", name) for word in arguments))
@@ -126,6 +126,6 @@ def test_the_example_of_a_test_passes(tmp_path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=SECONDS,
+        timeout=TIMEOUT_SECONDS,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

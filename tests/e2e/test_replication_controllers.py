@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from support.driving import Kubectl, cluster_up, until
+from support.cli_processes import Kubectl, running_cluster, wait_until
 
 # Two documents, the second one a List; no selector but the template's labels, as the oldest examples had it.
 GUESTBOOK = """\
@@ -78,7 +78,7 @@ def test_it_comes_up_with_one_command(kubeloop, guestbook):
 
 @pytest.mark.usefixtures("needs_kubectl")
 def test_its_controllers_keep_scale_adopt_and_release_pods(kubeloop, guestbook, tmp_path):
-    with cluster_up(kubeloop, tmp_path, "-f", guestbook) as (_, kubectl):
+    with running_cluster(kubeloop, tmp_path, "-f", guestbook) as (_, kubectl):
         pods = names(kubectl)
         assert len(pods) == 3
         kubectl("delete", f"pod/{pods[0]}")
@@ -94,8 +94,8 @@ def test_its_controllers_keep_scale_adopt_and_release_pods(kubeloop, guestbook, 
 
         released = names(kubectl)[0]
         kubectl("label", f"pod/{released}", "tier=debug", "--overwrite")
-        until(lambda: "ownerReferences" not in kubectl.json("get", "pod", released)["metadata"], "it is nobody's")
-        until(lambda: len(names(kubectl)) == 2, "another one in its place")
+        wait_until(lambda: "ownerReferences" not in kubectl.json("get", "pod", released)["metadata"], "it is nobody's")
+        wait_until(lambda: len(names(kubectl)) == 2, "another one in its place")
 
         page = kubectl.shows("2 current / 2 desired", "describe", "rc", "frontend")
         assert f"Created pod: {pods[0]}" in page

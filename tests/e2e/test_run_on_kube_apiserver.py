@@ -16,12 +16,12 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from support import played
-from support.driving import ROOT, SECONDS, WEB, Kubectl, Kubeloop, Running
+from support import scenario
+from support.audited_permissions import AUDIT_POLICY, Permission, audited_permissions, granted_permissions
+from support.cli_processes import ROOT, TIMEOUT_SECONDS, WEB, Kubectl, Kubeloop, KubeloopProcess
 from support.fake_kubelet import fake_kubelet, make_node
-from support.granted import POLICY, Permission, permissions_of, used
-from support.played import JSON, deployment, play
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver, write_key
+from support.scenario import JSON, deployment, run_scenario
 
 ROLE = ROOT / "deploy" / "kubeloop.yaml"
 ACCOUNT = "system:serviceaccount:kube-system:kubeloop"
@@ -32,7 +32,7 @@ OWN_CONTROLLERS = "deployment,replicaset,replicationcontroller,scheduler"
 def wait(condition: Callable[[], object], what: str) -> None:
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < SECONDS, f"not within {SECONDS:g} s: {what}"
+        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -47,7 +47,7 @@ class Cluster:
         self.kubectl = Kubectl(str(server.kubeconfig), folder)
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
 
-    def run(self, *more: str, kubeconfig: Path | None = None) -> AbstractContextManager[Running]:
+    def run(self, *more: str, kubeconfig: Path | None = None) -> AbstractContextManager[KubeloopProcess]:
         return self.kubeloop.running("run", f"--kubeconfig={kubeconfig or self.server.kubeconfig}", "-v", "info", *more)
 
     @property
@@ -84,7 +84,7 @@ class Cluster:
 
 def nodes(server: RealApiServer) -> None:
     for number in range(6):
-        make_node(server, f"node-{number}", labels={played.ZONE: f"zone-{number % 3}"})
+        make_node(server, f"node-{number}", labels={scenario.ZONE: f"zone-{number % 3}"})
 
 
 @pytest.fixture(scope="module")
@@ -383,7 +383,7 @@ ON_OCCASION: dict[Permission, str] = {
 def test_the_cluster_role_grants_what_is_needed_and_nothing_else(tmp_path):
     needs_binaries("kube-controller-manager")
     policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
-    policy.write_text(json.dumps(POLICY))
+    policy.write_text(json.dumps(AUDIT_POLICY))
     flags = {
         "authorization-mode": "RBAC",
         "audit-policy-file": str(policy),
@@ -393,7 +393,7 @@ def test_the_cluster_role_grants_what_is_needed_and_nothing_else(tmp_path):
     }
     with real_apiserver(tmp_path / "server", flags) as server, fake_kubelet(server):
         granted = with_the_role(server, Kubeloop(tmp_path))
-        did, refused = used(log, ACCOUNT)
+        did, refused = audited_permissions(log, ACCOUNT)
     assert not refused
     finalizers = {permission for permission in granted if permission[1].endswith("/finalizers")}  # asked by admission
     assert sorted(granted - did - finalizers - set(ON_OCCASION)) == []
@@ -415,9 +415,9 @@ def with_the_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Permission]:
         "kube-controller-manager", f"--controllers=*,-node-lifecycle-controller,{left_out}", "--leader-elect=false"
     )
     kubeconfig = server.kubeconfig_of("kubeloop", {"token": token_of(server)})
-    acts = (played.placement, played.no_room, played.makes_room, played.recreated)
-    acts += (played.replication_controller, played.volumes, played.preemption)
+    acts = (scenario.placement, scenario.no_room, scenario.makes_room, scenario.recreated)
+    acts += (scenario.replication_controller, scenario.volumes, scenario.preemption)
     with kubeloop.running("run", f"--kubeconfig={kubeconfig}", "--leader-elect", f"--controllers={OWN_CONTROLLERS}"):
-        for _ in play(server, acts):
+        for _ in run_scenario(server, acts):
             pass
-    return permissions_of(next(each["rules"] for each in documents if each["kind"] == "ClusterRole"))
+    return granted_permissions(next(each["rules"] for each in documents if each["kind"] == "ClusterRole"))

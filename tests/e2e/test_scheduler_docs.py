@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.driving import ROOT, SECONDS, cluster_up, reserved_port
+from support.cli_processes import ROOT, TIMEOUT_SECONDS, reserved_port, running_cluster
 
 PAGE = ROOT / "docs" / "scheduler.md"
 EXTENDER_PORT = "10888"
@@ -59,7 +59,9 @@ class Reader:
         if line.startswith("kubeloop up "):
             self._up.close()
             arguments = [self._found(word) for word in shlex.split(line)[2:]]
-            self.cluster, self.kubectl = self._up.enter_context(cluster_up(self._kubeloop, self._folder, *arguments))
+            self.cluster, self.kubectl = self._up.enter_context(
+                running_cluster(self._kubeloop, self._folder, *arguments)
+            )
             self.environment = self.environment | {"PID": str(self.cluster.process.pid)}
         elif line.startswith("export ENDPOINT="):
             self.environment = self.environment | {"ENDPOINT": self.cluster.wait_for(r"endpoint (http://\S+)").group(1)}
@@ -77,7 +79,7 @@ class Reader:
                 env=self.environment,
                 capture_output=True,
                 text=True,
-                timeout=SECONDS,
+                timeout=TIMEOUT_SECONDS,
                 check=False,
             )
             assert done.returncode == 0, f"{line}: {done.stderr}"

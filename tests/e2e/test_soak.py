@@ -12,8 +12,8 @@ import random
 import aiohttp
 import pytest
 
+from support.apiserver_process import TOKEN, running_apiserver
 from support.random_writes import GONE, Habits, Server, View, Writer, settled
-from support.serving import TOKEN, serving
 
 SECONDS = float(os.environ.get("KUBELOOP_SOAK_SECONDS", "60"))
 WATCHERS = 50
@@ -27,7 +27,7 @@ async def test_after_random_writes_every_watchers_view_is_equal_to_the_store(tmp
     views = [View(Habits.drawn(rng), random.Random(100 + index)) for index in range(WATCHERS)]
     # two seconds of history: whoever stays away longer must begin again
     async with (
-        serving(tmp_path, "--compaction-interval=2", "--faults=drop-watch=0.002,seed=5") as (_, url),
+        running_apiserver(tmp_path, "--compaction-interval=2", "--faults=drop-watch=0.002,seed=5") as (_, url),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
         asyncio.TaskGroup() as watching,
     ):

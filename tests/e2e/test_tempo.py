@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from support.driving import ROOT, SECONDS, Kubeloop
+from support.cli_processes import ROOT, TIMEOUT_SECONDS, Kubeloop
 from support.fake_kubelet import fake_kubelet, make_node
-from support.played import deployment
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+from support.scenario import deployment
 from support.tempo import TEMPO, Tempo, running_tempo
 
 PODS = 6
@@ -88,7 +88,7 @@ def available(server: RealApiServer) -> int:
 def wait(condition: Callable[[], object], what: str) -> None:
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < SECONDS, f"not within {SECONDS:g} s: {what}"
+        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {what}"
         time.sleep(0.1)
 
 

@@ -24,8 +24,8 @@ from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.documents import deployment
-from support.driving import SECONDS, Running
+from support.cli_processes import TIMEOUT_SECONDS, KubeloopProcess
+from support.manifests import deployment
 from support.otlp import PHOENIX, Collector, Phoenix, Received, by_trace
 
 REPLICAS = 1_000
@@ -65,15 +65,15 @@ class Story:
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not condition():
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        pytest.fail(f"not within {SECONDS:g} s: {what}")
+        pytest.fail(f"not within {TIMEOUT_SECONDS:g} s: {what}")
 
 
 def open_traces(endpoint: str) -> int:
-    with urllib.request.urlopen(f"{endpoint}/metrics", timeout=SECONDS) as answer:
+    with urllib.request.urlopen(f"{endpoint}/metrics", timeout=TIMEOUT_SECONDS) as answer:
         (found,) = re.findall(r"^kubeloop_traces_open (\S+)$", answer.read().decode(), re.MULTILINE)
     return int(float(found))
 
@@ -91,9 +91,9 @@ async def talking_to(kubeconfig: Path) -> AsyncIterator[tuple[Client, Story]]:
         await client.close()
 
 
-def kill(running: Running) -> None:
+def kill(running: KubeloopProcess) -> None:
     running.process.send_signal(signal.SIGKILL)
-    running.process.wait(SECONDS)
+    running.process.wait(TIMEOUT_SECONDS)
 
 
 async def delete(client: Client, pods: list[Pod]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.driving import MIXED, ROOT, WEB, Kubeloop, cluster_up
+from support.cli_processes import MIXED, ROOT, WEB, Kubeloop, running_cluster
 
 PAGE = (ROOT / "docs" / "tracing.md").read_text()
 COMMANDS = [
@@ -24,7 +24,7 @@ def mixed(tmp_path_factory) -> Iterator[tuple[Kubeloop, Path]]:
     """The cluster of the page's first command, and a folder for the files of the others."""
     folder = tmp_path_factory.mktemp("mixed")
     kubeloop = Kubeloop(folder)
-    with cluster_up(kubeloop, folder, "-f", MIXED) as (up, _):
+    with running_cluster(kubeloop, folder, "-f", MIXED) as (up, _):
         assert up.wait_for(r"in a browser: http://127\.0\.0\.1:\d+/traces")
         yield kubeloop, folder
 

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from support.driving import MIXED, ROOT, WEB, cluster_up, reserved_port
+from support.cli_processes import MIXED, ROOT, WEB, reserved_port, running_cluster
 
 SHARED = ROOT.parent / "shared" / "manifests"
 
@@ -195,7 +195,10 @@ def test_pages_for_operators_answer(web):
 
 
 def test_two_clusters_run_side_by_side(kubeloop, tmp_path):
-    with cluster_up(kubeloop, tmp_path, "-f", WEB) as (one, _), cluster_up(kubeloop, tmp_path, "-f", WEB) as (two, _):
+    with (
+        running_cluster(kubeloop, tmp_path, "-f", WEB) as (one, _),
+        running_cluster(kubeloop, tmp_path, "-f", WEB) as (two, _),
+    ):
         first = one.wait_for(r"export KUBECONFIG=(\S+)").group(1)
         second = two.wait_for(r"export KUBECONFIG=(\S+)").group(1)
         assert first != second

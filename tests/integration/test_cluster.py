@@ -15,8 +15,8 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, NODES, PODS
 from kubeloop.testing import virtual_time
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.documents import deployment
-from support.driving import WEB
+from support.cli_processes import WEB
+from support.manifests import deployment
 
 pytestmark = pytest.mark.virtual_time
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.driving import MIXED, WEB, Kubeloop
+from support.cli_processes import MIXED, WEB, Kubeloop
 from support.otlp import Collector, by_trace
 
 FIT_IN_MIXED = 17  # pods of the example; the others have reasons to wait

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.objects.resources import EVENTS, PODS, REPLICA_SETS
 from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
-from support.documents import deployment
+from support.manifests import deployment
 
 pytestmark = pytest.mark.virtual_time
 

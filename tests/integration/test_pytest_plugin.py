@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.driving import ROOT, SECONDS
+from support.cli_processes import ROOT, TIMEOUT_SECONDS
 
 # kr8s warns of a server newer than itself
 INI = """
@@ -73,7 +73,7 @@ class Folder:
     def run(self, *arguments: str) -> tuple[int, str]:
         """Exit code and output."""
         with self.start(*arguments) as running:
-            output, _ = running.communicate(timeout=SECONDS)
+            output, _ = running.communicate(timeout=TIMEOUT_SECONDS)
         return running.returncode, output
 
     def hosts(self) -> list[int]:
@@ -89,7 +89,7 @@ class Folder:
         return [*map(str, self.hosts()), *files]
 
     def assert_nothing_is_left(self) -> None:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while self.left() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert self.left() == []
@@ -126,7 +126,7 @@ def test_the_examples_of_the_documentation_pass_as_they_stand(folder: Folder):
     code, output = folder.run("-q")
     assert code == 0, output
     assert "8 passed" in output
-    subprocess.run([sys.executable, "without_pytest.py"], cwd=folder.path, check=True, timeout=SECONDS)
+    subprocess.run([sys.executable, "without_pytest.py"], cwd=folder.path, check=True, timeout=TIMEOUT_SECONDS)
     folder.assert_nothing_is_left()
 
 
@@ -215,13 +215,13 @@ def test_however_it_ends_nothing_is_left(folder: Folder, end: str, number: signa
     folder.write("test_it.py", WAITS.format(end=end))
     running = folder.start("-q")
     try:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not (folder.path / "begun").exists() and running.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if number is not None:
             assert len(folder.hosts()) == 2, "pytest and the process of its clusters"
             (os.killpg if to_group else os.kill)(running.pid, number)
-        running.communicate(timeout=SECONDS)
+        running.communicate(timeout=TIMEOUT_SECONDS)
     finally:
         running.kill()
         running.wait()

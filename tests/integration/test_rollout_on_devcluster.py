@@ -21,7 +21,7 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SE
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.pod_recorder import NoTraces
-from support.documents import deployment
+from support.manifests import deployment
 
 pytestmark = pytest.mark.virtual_time
 

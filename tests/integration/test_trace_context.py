@@ -17,8 +17,8 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
 from kubeloop.process.control_plane import ControlPlane, Settings
 from kubeloop.tracing.provider import Tracing
-from support.documents import deployment
-from support.driving import SECONDS, Kubeloop
+from support.cli_processes import TIMEOUT_SECONDS, Kubeloop
+from support.manifests import deployment
 
 ANNOTATION = "tracing.k8s.io/traceparent"
 AT_ONCE = {"terminationGracePeriodSeconds": 0}
@@ -74,7 +74,7 @@ async def control_plane(
 
 
 async def until(condition, what):
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
     assert condition(), what

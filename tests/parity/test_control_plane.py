@@ -11,23 +11,23 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from support.driving import Kubeloop
+from support.cli_processes import Kubeloop
 from support.fake_kubelet import fake_kubelet
-from support.played import Scene, play
 from support.real_apiserver import needs_binaries, real_apiserver
+from support.scenario import ClusterState, run_scenario
 
 OURS = "deployment,replicaset,replicationcontroller"
 LEFT_OUT = "-node-lifecycle-controller"  # the nodes here have no heartbeats
 
 
-def under_kubernetes(folder: Path) -> dict[str, Scene]:
+def under_kubernetes(folder: Path) -> dict[str, ClusterState]:
     with real_apiserver(folder) as server, fake_kubelet(server):
         server.start_component("kube-controller-manager", f"--controllers=*,{LEFT_OUT}", "--leader-elect=false")
         server.start_component("kube-scheduler", "--leader-elect=false")
-        return dict(play(server))
+        return dict(run_scenario(server))
 
 
-def under_kubeloop(folder: Path) -> dict[str, Scene]:
+def under_kubeloop(folder: Path) -> dict[str, ClusterState]:
     with real_apiserver(folder) as server, fake_kubelet(server):
         left_out = ",".join([LEFT_OUT, *(f"-{name}-controller" for name in OURS.split(","))])
         server.start_component("kube-controller-manager", f"--controllers=*,{left_out}", "--leader-elect=false")
@@ -35,7 +35,7 @@ def under_kubeloop(folder: Path) -> dict[str, Scene]:
             "run", f"--kubeconfig={server.kubeconfig}", f"--controllers={OURS},scheduler", "--trace-journal="
         )
         with running:
-            return dict(play(server))
+            return dict(run_scenario(server))
 
 
 def test_kubeloop_comes_to_the_same_scenes_as_kubernetes(tmp_path):
@@ -54,5 +54,5 @@ def test_kubeloop_comes_to_the_same_scenes_as_kubernetes(tmp_path):
     assert not told, told[:20_000]
 
 
-def _lines(scene: Scene) -> list[str]:
+def _lines(scene: ClusterState) -> list[str]:
     return json.dumps(scene, indent=1, sort_keys=True).splitlines()

@@ -9,9 +9,9 @@ from typing import Any
 
 import aiohttp
 
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, serving_webhook
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 JSON = dict[str, Any]
 MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
@@ -92,7 +92,7 @@ async def _objects(both: _Both) -> None:
 
 async def test_kube_apiserver_converts_alike(tmp_path):
     needs_binaries()
-    with real_apiserver(tmp_path / "real") as real, serving_plainly(arguments(tmp_path)) as (url, log):
+    with real_apiserver(tmp_path / "real") as real, running_apiserver_sync(apiserver_command(tmp_path)) as (url, log):
         trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(real.ca)))
         servers = {f"https://127.0.0.1:{real.port}": real.token, url.rstrip("/"): TOKEN}
         async with serving_webhook() as webhook, aiohttp.ClientSession(connector=trusting) as session:

@@ -10,9 +10,9 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.custom_resource_requests import Step, comparable, differences, steps
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 
 def _ask(connection: http.client.HTTPConnection, token: str, step: Step) -> Any:
@@ -47,7 +47,7 @@ def _settle(connection: http.client.HTTPConnection, token: str) -> None:
 
 def test_kube_apiserver_gives_the_same_answers(tmp_path):
     needs_binaries()
-    with real_apiserver(tmp_path / "real") as real, serving_plainly(arguments(tmp_path)) as (url, _):
+    with real_apiserver(tmp_path / "real") as real, running_apiserver_sync(apiserver_command(tmp_path)) as (url, _):
         trusted = http.client.HTTPSConnection(
             "127.0.0.1", real.port, context=ssl.create_default_context(cafile=str(real.ca))
         )

@@ -10,9 +10,9 @@ import time
 from typing import Any
 
 from kubeloop.devcluster.server.listener import machine_identity
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.differential import ApiServer
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 JSON = dict[str, Any]
 Key = tuple[str, str, str]
@@ -65,7 +65,7 @@ def test_a_new_cluster_contains_what_kube_apiserver_makes(tmp_path):
     }
     with (
         real_apiserver(tmp_path / "real", flags=flags) as kubernetes,
-        serving_plainly(arguments(tmp_path)) as (url, _),
+        running_apiserver_sync(apiserver_command(tmp_path)) as (url, _),
     ):
         real, ours = ApiServer.from_kubeconfig(kubernetes.kubeconfig), ApiServer(url, TOKEN)
         got = contents(ours, int(url.rpartition(":")[2]))

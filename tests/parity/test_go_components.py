@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from support.driving import SECONDS, Kubectl, Kubeloop
+from support.cli_processes import TIMEOUT_SECONDS, Kubectl, Kubeloop
 from support.real_apiserver import Authority, find_binary, free_ports, why_missing, write_key
 
 JSON = dict[str, Any]
@@ -96,7 +96,7 @@ def cluster(tmp_path_factory) -> Iterator[tuple[Kubectl, Components]]:
             components.end()
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = SECONDS) -> None:
+def until(condition: Callable[[], object], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"{what}: not within {seconds} s"

@@ -19,9 +19,9 @@ from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import BY_PATH, Served
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.differential import VALID
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 JSON = dict[str, Any]
 MAPS = "/api/v1/namespaces/kube-public/configmaps"
@@ -79,7 +79,10 @@ def servers(tmp_path_factory) -> Iterator[tuple[Api, Api]]:
     needs_binaries()
     folder = tmp_path_factory.mktemp("protobuf")
     flags = {"service-cluster-ip-range": "10.0.0.0/24"}
-    with real_apiserver(folder / "real", flags=flags) as real, serving_plainly(arguments(folder)) as (url, _):
+    with (
+        real_apiserver(folder / "real", flags=flags) as real,
+        running_apiserver_sync(apiserver_command(folder)) as (url, _),
+    ):
         trust = ssl.create_default_context(cafile=str(real.ca))
         yield Api(real.url, real.token, trust), Api(url, TOKEN)
 

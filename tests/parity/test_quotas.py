@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kubeloop.kube.quantities import parse_quantity
-from support.driving import Kubeloop
+from support.cli_processes import Kubeloop
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 JSON = dict[str, Any]

@@ -21,6 +21,7 @@ from urllib.parse import quote
 import pytest
 import yaml
 
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.differential import (
     ApiServer,
     compare,
@@ -32,7 +33,6 @@ from support.differential import (
     valid_objects,
 )
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 SEED = 20
 JSON = "application/json"
@@ -68,7 +68,10 @@ def servers(tmp_path_factory) -> Iterator[Servers]:
     needs_binaries()
     folder = tmp_path_factory.mktemp("beside")
     flags = {"service-cluster-ip-range": "10.0.0.0/24"}
-    with real_apiserver(folder / "real", flags=flags) as kubernetes, serving_plainly(arguments(folder)) as (url, _):
+    with (
+        real_apiserver(folder / "real", flags=flags) as kubernetes,
+        running_apiserver_sync(apiserver_command(folder)) as (url, _),
+    ):
         real, ours = ApiServer.from_kubeconfig(kubernetes.kubeconfig), ApiServer(url, TOKEN)
         yield real, ours
         real.close()

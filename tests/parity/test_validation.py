@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.differential import (
     ApiServer,
     Request,
@@ -26,7 +27,6 @@ from support.differential import (
 )
 from support.mutations import combined, mutations
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 SEED = 20
 TEMPLATES = [
@@ -39,7 +39,7 @@ def servers(tmp_path_factory) -> Iterator[tuple[ApiServer, ApiServer]]:
     """A kube-apiserver, and ours."""
     needs_binaries()
     folder = tmp_path_factory.mktemp("beside")
-    with real_apiserver(folder / "real") as kubernetes, serving_plainly(arguments(folder)) as (url, _):
+    with real_apiserver(folder / "real") as kubernetes, running_apiserver_sync(apiserver_command(folder)) as (url, _):
         real, ours = ApiServer.from_kubeconfig(kubernetes.kubeconfig), ApiServer(url, TOKEN)
         yield real, ours
         real.close()

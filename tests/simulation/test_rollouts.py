@@ -19,7 +19,13 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
-from support.memory_cluster import MemoryCluster, Pace, deployment, is_running, is_serving
+from support.rollout_simulation import (
+    RolloutSimulation,
+    SimulationSettings,
+    deployment,
+    pod_is_available,
+    pod_not_deleted,
+)
 
 Json = Any
 QUICK = settings(max_examples=40)
@@ -58,7 +64,7 @@ class Decisions(NoTraces):
     Told by the hook for traces, which every reconcile calls before it decides. No key has two reconciles at a time.
     """
 
-    cluster: MemoryCluster
+    cluster: RolloutSimulation
     generation = 0  # of the Deployment
     replica_sets: dict[str, Seen]
 
@@ -109,7 +115,7 @@ class Watcher:
     - An available Pod is deleted only while at least replicas - maxUnavailable stay available.
     """
 
-    cluster: MemoryCluster
+    cluster: RolloutSimulation
     decisions: Decisions
     specs: list[Json] = field(default_factory=list)  # since the cluster was last at rest
     by_generation: dict[int, Json] = field(default_factory=dict)
@@ -174,7 +180,7 @@ class Watcher:
     def _check_pods_of(self, owner: str, verb: str) -> None:
         wanted = self.decisions.wanted[owner]
         mine = [pod for pod in self.cluster.all("pods") if pod["metadata"]["ownerReferences"][0]["name"] == owner]
-        have = sum(map(is_running, mine))
+        have = sum(map(pod_not_deleted, mine))
         if (verb == "create" and have > wanted) or (verb == "delete" and have < wanted):
             self._broke(f"{verb}: {owner} has {have} Pods and wants {wanted}")
 
@@ -203,15 +209,15 @@ class Watcher:
         self.broken.append("\n".join([how, *self.story[-400:]]))
 
 
-Play = Callable[[MemoryCluster, Watcher], Awaitable[None]]
+Play = Callable[[RolloutSimulation, Watcher], Awaitable[None]]
 
 
-def play(seed: int, pace: Pace, acts: Play) -> None:
+def play(seed: int, pace: SimulationSettings, acts: Play) -> None:
     """Run `acts` on a cluster of its own, in virtual time."""
 
     async def main() -> None:
         decisions = Decisions()
-        cluster = MemoryCluster(virtual_time.VirtualClock(), random.Random(seed), pace, traces=decisions)
+        cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(seed), pace, traces=decisions)
         decisions.cluster = cluster
         watcher = Watcher(cluster, decisions, answers_are_lost=pace.lost_answer > 0)
         cluster.on_write = watcher.on_write
@@ -225,7 +231,7 @@ def play(seed: int, pace: Pace, acts: Play) -> None:
     virtual_time.run(main())
 
 
-def is_finished(cluster: MemoryCluster, spec: Json) -> bool:
+def is_finished(cluster: RolloutSimulation, spec: Json) -> bool:
     """All Pods are of the wanted image and available, and no others are there."""
     web = cluster.objects.get(("deployments", "default/web"))
     if web is None or web["status"].get("observedGeneration") != web["metadata"]["generation"]:
@@ -236,13 +242,13 @@ def is_finished(cluster: MemoryCluster, spec: Json) -> bool:
     return (
         len(pods) == spec["replicas"]
         and all(pod["spec"]["containers"][0]["image"] == image for pod in pods)
-        and all(is_serving(pod, spec["minReadySeconds"], cluster.clock.now()) for pod in pods)
+        and all(pod_is_available(pod, spec["minReadySeconds"], cluster.clock.now()) for pod in pods)
         and status.get("replicas", 0) == status.get("updatedReplicas", 0) == spec["replicas"]
         and status.get("availableReplicas", 0) == spec["replicas"]
     )
 
 
-async def finish(cluster: MemoryCluster, watcher: Watcher, limit_seconds: float = HOUR) -> None:
+async def finish(cluster: RolloutSimulation, watcher: Watcher, limit_seconds: float = HOUR) -> None:
     """Wait until the rollout is finished and everything is at rest."""
     spec = cluster.get_now("deployments", "web")["spec"]
     loop = asyncio.get_running_loop()
@@ -257,7 +263,7 @@ async def finish(cluster: MemoryCluster, watcher: Watcher, limit_seconds: float 
     watcher.specs = [spec]
 
 
-async def reconciled_again_writes_nothing(cluster: MemoryCluster) -> None:
+async def reconciled_again_writes_nothing(cluster: RolloutSimulation) -> None:
     before = cluster.writes.copy()
     for controller, plural in ((cluster.deployments, "deployments"), (cluster.replica_sets, "replicasets")):
         for obj in cluster.all(plural):
@@ -274,7 +280,7 @@ rolling = st.fixed_dictionaries(
 )
 strategies = st.one_of(rolling, rolling, st.just({"strategy": "Recreate"}))
 paces = st.builds(
-    Pace,
+    SimulationSettings,
     request=st.sampled_from([0.0, 0.02, 0.3]),
     watch=st.sampled_from([0.0, 0.1, 2.0]),
     start=st.sampled_from([0.1, 3.0, 20.0]),
@@ -289,7 +295,7 @@ sizes = st.integers(0, 14)
 def test_a_rollout_keeps_its_limits_creates_and_deletes_each_pod_once_and_then_rests(
     seed, pace, replicas, strategy, min_ready
 ):
-    async def acts(cluster: MemoryCluster, watcher: Watcher) -> None:
+    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
         wish = partial(deployment, replicas=replicas, min_ready_seconds=min_ready, **strategy)
         watcher.wish(wish())
         await finish(cluster, watcher)
@@ -350,7 +356,7 @@ class Wish:
 def test_wish_after_wish_the_limits_hold_and_pods_are_created_and_deleted_as_often_as_needed(
     seed, pace, replicas, strategy, story
 ):
-    async def acts(cluster: MemoryCluster, watcher: Watcher) -> None:
+    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
         wish = Wish(replicas, strategy)
         watcher.wish(wish.obj())
         await finish(cluster, watcher)
@@ -380,7 +386,7 @@ def test_whatever_users_change_underway_the_limits_hold_and_the_last_wish_is_ful
 ):
     """The limits are those `Watcher` says; `fault` is the share of requests that the server refuses."""
 
-    async def acts(cluster: MemoryCluster, watcher: Watcher) -> None:
+    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
         watcher.from_rest = False
         wish = Wish(replicas, strategy)
         watcher.wish(wish.obj())
@@ -404,7 +410,7 @@ def test_a_rollout_finishes_though_requests_fail_and_answers_are_lost(seed, repl
     """Where answers are lost, Pods that were created or deleted unknown to us may be one too many: what ReplicaSets are
     told to have keeps its limits all the same."""
 
-    async def acts(cluster: MemoryCluster, watcher: Watcher) -> None:
+    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
         cluster.on_delete_request = lambda name: None
         watcher.wish(deployment(replicas=replicas, **strategy))
         await asyncio.sleep(10.0)
@@ -412,4 +418,4 @@ def test_a_rollout_finishes_though_requests_fail_and_answers_are_lost(seed, repl
         await finish(cluster, watcher, limit_seconds=3 * HOUR)
         await reconciled_again_writes_nothing(cluster)
 
-    play(seed, Pace(fault=fault, lost_answer=fault / 4), acts)
+    play(seed, SimulationSettings(fault=fault, lost_answer=fault / 4), acts)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
 from support.custom_resource_requests import Step
 from support.real_apiserver import needs_binaries, real_apiserver
-from support.serving import TOKEN, arguments, serving_plainly
 
 Answer = tuple[int, Any, list[str]]
 """Status, content and warnings; the content of what is no JSON is a message."""
@@ -38,7 +38,7 @@ class Asked:
 def both_servers(folder: Path) -> Iterator[tuple[Asked, Asked]]:
     """(the real one, ours). Skips the test where there is no kube-apiserver; no traceback may be left in our log."""
     needs_binaries()
-    with real_apiserver(folder / "real") as real, serving_plainly(arguments(folder)) as (url, log):
+    with real_apiserver(folder / "real") as real, running_apiserver_sync(apiserver_command(folder)) as (url, log):
         trusted = http.client.HTTPSConnection(
             "127.0.0.1", real.port, context=ssl.create_default_context(cafile=str(real.ca))
         )

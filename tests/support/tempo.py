@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from support.driving import ROOT
+from support.cli_processes import ROOT
 from support.real_apiserver import free_ports
 
 TEMPO = os.environ.get("KUBELOOP_TEMPO")

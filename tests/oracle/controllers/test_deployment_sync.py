@@ -8,31 +8,33 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
 from kubeloop.tracing.recording.pod_recorder import NoTraces
-from support import recorded_api
+from support import recorded_client
 
 
 async def processed(record: Any) -> tuple[Any, Any]:
-    clock = recorded_api.SetClock(recorded_api.moment(record["now"]))
-    api, events = recorded_api.FakeApi(record), recorded_api.Events()
-    informers = recorded_api.filled_informers(api, record["state"], clock)
-    queue = recorded_api.Queue(record["num_requeues"])
+    clock = recorded_client.SetClock(recorded_client.moment(record["now"]))
+    api, events = recorded_client.RecordingClient(record), recorded_client.RecordingEvents()
+    informers = recorded_client.filled_informers(api, record["state"], clock)
+    queue = recorded_client.RecordingQueue(record["num_requeues"])
     controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoTraces(), queue=queue)
-    recorded_api.fill(informers, record["state"])
+    recorded_client.fill(informers, record["state"])
     queue.done.clear()
     error = await controller.process(record["key"])
     ours = {
-        "actions": recorded_api.runs_of_patches_sorted(recorded_api.of_ours(call) for call in api.calls),
+        "actions": recorded_client.runs_of_patches_sorted(recorded_client.sent_call(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
         "events": events.seen,
-        "error": recorded_api.error_of(error),
+        "error": recorded_client.comparable_error(error),
         "queue": queue.done,
     }
     expect = record["expect"]
     theirs = {
-        "actions": recorded_api.runs_of_patches_sorted(recorded_api.of_record(call) for call in expect["actions"]),
+        "actions": recorded_client.runs_of_patches_sorted(
+            recorded_client.recorded_call(call) for call in expect["actions"]
+        ),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": expect["events"],
-        "error": recorded_api.recorded_error(expect["error"]),
+        "error": recorded_client.recorded_error(expect["error"]),
         "queue": expect["queue"],
     }
     return ours, theirs

@@ -24,8 +24,8 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.selectors import SelectorError, selector_from
 from kubeloop.tracing.recording.pod_recorder import NoTraces
-from support import recorded_api
-from support.recorded_api import plain
+from support import recorded_client
+from support.recorded_client import plain
 
 
 def deployment_with(replicas: int = 1, **spec: Any) -> Deployment:
@@ -90,14 +90,14 @@ async def test_scale(rows):
     for given, out in rows("scale"):
         deployment = convert(Deployment, given["deployment"])
         all_rss = [*given["old_rss"], *([given["new_rs"]] if given["new_rs"] else [])]
-        api = recorded_api.FakeApi({"state": {"deployments": [given["deployment"]], "replicasets": all_rss}})
-        events = recorded_api.Events()
+        api = recorded_client.RecordingClient({"state": {"deployments": [given["deployment"]], "replicasets": all_rss}})
+        events = recorded_client.RecordingEvents()
         one = sync.DeploymentSync(
             deployment,
             [],
             client=api,
             events=events,
-            clock=recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
+            clock=recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
             reconcile=NoTraces().reconcile("deployment", deployment.key),
             pods_by_rs=lambda: [],
             cached_rs=lambda key: None,
@@ -190,7 +190,7 @@ def test_deployment_complete_progressing_timedout(rows):
             "complete": status.is_complete(deployment, new_status),
             "has_progress_deadline": status.has_progress_deadline(deployment),
             "progressing": status.is_progressing(deployment, new_status),
-            "timed_out": status.is_timed_out(deployment, new_status, recorded_api.moment(given["now"])),
+            "timed_out": status.is_timed_out(deployment, new_status, recorded_client.moment(given["now"])),
         } == out, given
 
 
@@ -209,7 +209,7 @@ def test_calculate_status_deployment(rows):
         all_rss = [convert(ReplicaSet, rs) for rs in given["replicasets"]]
         new_rs = next((rs for rs in all_rss if rs.metadata.name == given["new_rs"]), None)
         calculated = status.calculate_status(
-            convert(Deployment, given["deployment"]), all_rss, new_rs, recorded_api.moment(given["now"])
+            convert(Deployment, given["deployment"]), all_rss, new_rs, recorded_client.moment(given["now"])
         )
         assert plain(to_json(calculated), "apps/v1.DeploymentStatus") == plain(
             out["status"], "apps/v1.DeploymentStatus"
@@ -230,15 +230,15 @@ async def test_requeue_stuck(rows):
     for given, out in rows("requeue_stuck"):
         deployment = convert(Deployment, given["deployment"])
         new_status = convert(DeploymentStatus, given["new_status"])
-        now = recorded_api.moment(given["now"])
+        now = recorded_client.moment(given["now"])
         left = status.seconds_until_progress_deadline(deployment, new_status, now)
-        queue, clock = recorded_api.Queue(), recorded_api.SetClock(now)
-        api = recorded_api.FakeApi({"state": {}})
+        queue, clock = recorded_client.RecordingQueue(), recorded_client.SetClock(now)
+        api = recorded_client.RecordingClient({"state": {}})
         controller = DeploymentController(
             api,
-            recorded_api.filled_informers(api, {}, clock),
+            recorded_client.filled_informers(api, {}, clock),
             clock=clock,
-            recorder=recorded_api.Events(),
+            recorder=recorded_client.RecordingEvents(),
             traces=NoTraces(),
             queue=queue,
         )
@@ -324,7 +324,7 @@ async def claimed(given: Any, out: Any, type_: Any, objects: str) -> None:
     async def patch(obj: Any, body: Any, claim: Claim) -> None:
         metadata = obj.metadata
         error = from_status(convert(Status, as_status(errors[metadata.name]))) if metadata.name in errors else None
-        patches.append((metadata.namespace, metadata.name, body, recorded_api.error_of(error)))
+        patches.append((metadata.namespace, metadata.name, body, recorded_client.comparable_error(error)))
         if error is not None:
             raise error
 
@@ -337,9 +337,9 @@ async def claimed(given: Any, out: Any, type_: Any, objects: str) -> None:
     except ClaimErrors as error:
         failed, result = error, list(error.claimed)
     assert [obj.metadata.name for obj in result] == out["claimed"]
-    assert recorded_api.error_of(failed) == recorded_api.recorded_error(out["error"])
+    assert recorded_client.comparable_error(failed) == recorded_client.recorded_error(out["error"])
     assert patches == [
-        (each["namespace"], each["name"], each["patch"], recorded_api.recorded_error(each["error"]))
+        (each["namespace"], each["name"], each["patch"], recorded_client.recorded_error(each["error"]))
         for each in out["patches"]
     ]
     # Asked again in the same claim, v1.36 remembers the answer; so do we.

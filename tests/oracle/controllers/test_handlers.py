@@ -9,7 +9,7 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
 from kubeloop.tracing.recording.pod_recorder import NoTraces
-from support import recorded_api
+from support import recorded_client
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
 
@@ -32,13 +32,18 @@ def tell(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
 async def test_an_event_wakes_the_deployments_that_v1_36_wakes(records):
     count = 0
     for record in records("controllers/deployment_handlers.jsonl.gz"):
-        clock = recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = recorded_api.filled_informers(recorded_api.FakeApi(record), record["state"], clock)
-        queue = recorded_api.Queue()
+        clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = recorded_client.filled_informers(recorded_client.RecordingClient(record), record["state"], clock)
+        queue = recorded_client.RecordingQueue()
         controller = DeploymentController(
-            informers.client, informers, clock=clock, recorder=recorded_api.Events(), traces=NoTraces(), queue=queue
+            informers.client,
+            informers,
+            clock=clock,
+            recorder=recorded_client.RecordingEvents(),
+            traces=NoTraces(),
+            queue=queue,
         )
-        recorded_api.fill(informers, record["state"])
+        recorded_client.fill(informers, record["state"])
         queue.done.clear()
         tell(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
         # A key may be there twice in the records: it matters to no queue that knows its keys.
@@ -51,30 +56,30 @@ async def test_an_event_wakes_the_deployments_that_v1_36_wakes(records):
 async def test_an_event_wakes_the_replica_sets_that_v1_36_wakes_and_meets_their_expectations(records):
     count = 0
     for record in records("controllers/replicaset_handlers.jsonl.gz"):
-        clock = recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = recorded_api.filled_informers(recorded_api.FakeApi(record), record["state"], clock)
-        queue = recorded_api.Queue()
+        clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = recorded_client.filled_informers(recorded_client.RecordingClient(record), record["state"], clock)
+        queue = recorded_client.RecordingQueue()
         controller = ReplicaSetController(
             informers.client,
             informers,
             clock=clock,
-            recorder=recorded_api.Events(),
+            recorder=recorded_client.RecordingEvents(),
             traces=NoTraces(),
             pod_traces=NoTraces(),
             queue=queue,
         )
-        recorded_api.fill(informers, record["state"])
+        recorded_client.fill(informers, record["state"])
         queue.done.clear()
         key, expectations = record["key"], controller.expectations
         expectations.forget(key)
         if record["expectations"] is not None:
-            recorded_api.recall_expectations(expectations, clock, key, record["expectations"])
+            recorded_client.restore_expectations(expectations, clock, key, record["expectations"])
         tell(record, controller, {"rs": "owner", "pod": "pod"})
         expect = record["expect"]
         assert {(each["op"], each["key"], each.get("after_seconds")) for each in queue.done} == {
             (each["op"], each["key"], each.get("after_seconds")) for each in expect["queue"]
         }, (record["id"], record["event"])
-        ours = recorded_api.state_of(expectations, key)
+        ours = recorded_client.expectations_state(expectations, key)
         assert ours == {name: expect["expectations"].get(name) for name in ours}, (record["id"], record["event"])
         count += 1
     assert count

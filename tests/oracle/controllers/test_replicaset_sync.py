@@ -10,7 +10,7 @@ from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.recording.pod_recorder import NoTraces
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
-from support import recorded_api as oracle
+from support import recorded_client
 
 
 def counted(events: Any) -> list[tuple[Any, ...]]:
@@ -39,15 +39,15 @@ def ranked(controller: ReplicaSetController, informers: Any, record: Any) -> lis
         return None
     rs, pods = informers.informer(REPLICA_SETS).store[record["key"]], informers.informer(PODS).store
     candidates = [pods[f"{rs.metadata.namespace}/{name}"] for name in sorted(names)]
-    order = deletion_order(candidates, controller.related_pods_per_node(rs), oracle.moment(record["now"]))
+    order = deletion_order(candidates, controller.related_pods_per_node(rs), recorded_client.moment(record["now"]))
     return [pod.metadata.name for pod in order]
 
 
 async def processed(record: Any) -> tuple[Any, Any]:
-    clock = oracle.SetClock(oracle.moment(record["now"]))
-    api, events = oracle.FakeApi(record, versions=True), oracle.Events()
-    informers = oracle.filled_informers(api, record["state"], clock)
-    queue = oracle.Queue()
+    clock = recorded_client.SetClock(recorded_client.moment(record["now"]))
+    api, events = recorded_client.RecordingClient(record, versions=True), recorded_client.RecordingEvents()
+    informers = recorded_client.filled_informers(api, record["state"], clock)
+    queue = recorded_client.RecordingQueue()
     controller = ReplicaSetController(
         api,
         informers,
@@ -58,19 +58,21 @@ async def processed(record: Any) -> tuple[Any, Any]:
         queue=queue,
         burst_replicas=record["burst_replicas"],
     )
-    oracle.fill(informers, record["state"])
+    recorded_client.fill(informers, record["state"])
     queue.done.clear()
     controller.check()
     key = record["key"]
-    owner_uid = next((rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if oracle.key_of(rs) == key), "")
+    owner_uid = next(
+        (rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if recorded_client.key_of(rs) == key), ""
+    )
     if record.get("expectations"):
-        oracle.recall_expectations(controller.expectations, clock, key, record["expectations"])
+        recorded_client.restore_expectations(controller.expectations, clock, key, record["expectations"])
     consistency = record["consistency"]
     for resource in (PODS, REPLICA_SETS):
         informers.informer(resource).advance(consistency["store_rv"][resource.group_resource])
     for resource_name, version in (consistency.get("written") or {}).items():
         controller.consistency.wrote_at(key, owner_uid, resource_name, version)
-    before = oracle.state_of(controller.expectations, key)
+    before = recorded_client.expectations_state(controller.expectations, key)
     ranking = ranked(controller, informers, record)
 
     error = await controller.process(key)
@@ -82,44 +84,51 @@ async def processed(record: Any) -> tuple[Any, Any]:
     assert all(TRACEPARENT not in (call["object"]["metadata"].get("annotations") or {}) for call in creates)
     pods = [call["object"] for call in creates]
     assert all(pod == pods[0] for pod in pods)
-    state = oracle.state_of(controller.expectations, key)
+    state = recorded_client.expectations_state(controller.expectations, key)
     ours: dict[str, Any] = {
         "creates": (len(creates), sum("error" in call for call in creates)),
-        "created": oracle.comparable_object(pods[0], "pods", "", "create") if pods else None,
+        "created": recorded_client.comparable_object(pods[0], "pods", "", "create") if pods else None,
         "create_errors": sorted({str(call["error"]) for call in creates if "error" in call}),
         "deletes_count": len(deletes),
         "deletes": sorted((call["name"], str(call.get("error"))) for call in deletes) if exact else [],
         "deletion_ranking": ranking,
         "patches": sorted(
-            (oracle.of_ours(call) for call in api.calls if call["verb"] == "patch"), key=lambda each: each["name"]
+            (recorded_client.sent_call(call) for call in api.calls if call["verb"] == "patch"),
+            key=lambda each: each["name"],
         ),
-        "status_updates": [oracle.of_ours(call) for call in api.calls if call["verb"] == "update"],
+        "status_updates": [recorded_client.sent_call(call) for call in api.calls if call["verb"] == "update"],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
         "events": counted(masked(events.seen, deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
-        "wrote_rv": oracle.told_versions(controller.consistency.written_versions(key), record),
+        "wrote_rv": recorded_client.comparable_versions(controller.consistency.written_versions(key), record),
         "queue": queue.done,
-        "error": oracle.error_of(error),
+        "error": recorded_client.comparable_error(error),
     }
     recorded = expect["creates"]
     theirs_state = {name: expect["expectations"].get(name) for name in state}
     theirs: dict[str, Any] = {
         "creates": (recorded["calls"], recorded["failed"]),
-        "created": oracle.comparable_object(recorded["object"], "pods", "", "create") if recorded["calls"] else None,
-        "create_errors": sorted({str(oracle.recorded_error(each)) for each in recorded.get("errors") or []}),
+        "created": recorded_client.comparable_object(recorded["object"], "pods", "", "create")
+        if recorded["calls"]
+        else None,
+        "create_errors": sorted({str(recorded_client.recorded_error(each)) for each in recorded.get("errors") or []}),
         "deletes_count": expect["deletes_count"],
-        "deletes": sorted((each["name"], str(oracle.recorded_error(each.get("error")))) for each in expect["deletes"]),
+        "deletes": sorted(
+            (each["name"], str(recorded_client.recorded_error(each.get("error")))) for each in expect["deletes"]
+        ),
         "deletion_ranking": expect.get("deletion_ranking"),
-        "patches": sorted((oracle.of_record(call) for call in expect["patches"]), key=lambda each: each["name"]),
-        "status_updates": [oracle.of_record(call) for call in expect["status_updates"]],
+        "patches": sorted(
+            (recorded_client.recorded_call(call) for call in expect["patches"]), key=lambda each: each["name"]
+        ),
+        "status_updates": [recorded_client.recorded_call(call) for call in expect["status_updates"]],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": counted(masked(expect["events"], deletions=not exact)),
         "expectations_before": {name: expect["expectations_before"].get(name) for name in before},
         "expectations": theirs_state if exact else {**theirs_state, "keys": "masked"},
         "wrote_rv": expect.get("wrote_rv") or {},
         "queue": expect["queue"],
-        "error": oracle.recorded_error(expect["error"]),
+        "error": recorded_client.recorded_error(expect["error"]),
     }
     return ours, theirs
 

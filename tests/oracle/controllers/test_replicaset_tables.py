@@ -33,8 +33,8 @@ from kubeloop.controllers.runtime.rate_limiter import (
 )
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
-from support import recorded_api
-from support.recorded_api import plain
+from support import recorded_client
+from support.recorded_client import plain
 
 
 class Moments:
@@ -50,7 +50,7 @@ def test_pods_to_delete(rows):
     for given, out in rows("pods_to_delete"):
         pods = [convert(Pod, pod) for pod in given["pods"]]
         related = [convert(Pod, pod) for pod in given["related_pods"]]
-        now = recorded_api.moment(given["now"])
+        now = recorded_client.moment(given["now"])
         counts = active_pods_per_node(related)
         assert {pod.metadata.name: counts.get(pod.spec.node_name, 0) for pod in pods} == out["ranks"]
         chosen = [pod.metadata.name for pod in pods_to_delete(pods, lambda counts=counts: counts, given["diff"], now)]
@@ -66,7 +66,7 @@ def test_pods_to_delete(rows):
 
 def test_pod_less(rows):
     for given, out in rows("pod_less"):
-        ages = AgeBuckets(recorded_api.moment(given["now"]))
+        ages = AgeBuckets(recorded_client.moment(given["now"]))
         a, b = (
             (deletion_sort_key(pod, given[f"rank_{name}"], ages), TiedPod(pod, ages))
             for name, pod in ((name, convert(Pod, given[name])) for name in ("a", "b"))
@@ -111,7 +111,7 @@ def test_calculate_status_replicaset(rows):
             group_pods(convert(Pod, pod) for pod in given["active_pods"]),
             len(given["terminating_pods"]),
             given["manage_replicas_error"],
-            recorded_api.moment(given["now"]),
+            recorded_client.moment(given["now"]),
         )
         assert plain(to_json(status), "apps/v1.ReplicaSetStatus") == plain(out["status"], "apps/v1.ReplicaSetStatus")
 
@@ -153,7 +153,7 @@ def test_rate_limiter_controller_default(rows):
 
 def test_expectations(rows):
     for given, out in rows("expectations"):
-        clock = recorded_api.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         expectations = Expectations(clock)
         for operation, expected in zip(given["ops"], out["after_each"], strict=True):
             key, op = operation["key"], operation["op"]
@@ -174,7 +174,7 @@ def test_expectations(rows):
                     expectations.forget(key)
                 case "advance_clock":
                     clock.moment += timedelta(seconds=operation["seconds"])
-            state = recorded_api.state_of(expectations, key)
+            state = recorded_client.expectations_state(expectations, key)
             assert state == {"add": 0, "del": 0, **{name: expected[name] for name in state if name in expected}}
             if expected["exists"]:
                 found = expectations.get(key)
@@ -185,7 +185,7 @@ def test_expectations(rows):
 def test_pod_availability(rows):
     for given, out in rows("pod_availability"):
         pods = [convert(Pod, pod) for pod in given["pods"]]
-        seconds, now = given["min_ready_seconds"], recorded_api.moment(given["now"])
+        seconds, now = given["min_ready_seconds"], recorded_client.moment(given["now"])
         each = [
             {"available": is_available(pod, seconds, now), "name": pod.metadata.name, "ready": is_ready(pod)}
             for pod in pods
@@ -198,7 +198,7 @@ def test_pod_from_template(rows):
     for given, out in rows("pod_from_template"):
         assert out["error"] is None
         pod = pod_from_template(convert(ReplicaSet, given["replicaset"]))
-        assert recorded_api.comparable_object(pod, "pods", "", "create") == recorded_api.comparable_object(
+        assert recorded_client.comparable_object(pod, "pods", "", "create") == recorded_client.comparable_object(
             out["pod"], "pods", "", "create"
         )
 

@@ -14,7 +14,7 @@ from kubeloop.tracing.recording.pod_recorder import PodTraces
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
-from support.memory_cluster import MemoryCluster, Pace, deployment
+from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
 
 pytestmark = pytest.mark.virtual_time
 
@@ -27,17 +27,17 @@ class Events:
         self.seen.append((about.kind, reason, message))
 
 
-def traced(clock: VirtualClock, *pace: Pace) -> tuple[MemoryCluster, list[Trace]]:
+def traced(clock: VirtualClock, *pace: SimulationSettings) -> tuple[RolloutSimulation, list[Trace]]:
     """A cluster, and the traces of reconciles as they finish."""
     finished: list[Trace] = []
     reconciles = ReconcileTraces(
         clock=clock, rng=random.Random(2), finished=lambda record, sampled: finished.append(record.trace())
     )
     pods = PodTraces(clock=clock, rng=random.Random(3))
-    return MemoryCluster(clock, random.Random(1), *pace, traces=reconciles, pod_traces=pods), finished
+    return RolloutSimulation(clock, random.Random(1), *pace, traces=reconciles, pod_traces=pods), finished
 
 
-async def played(cluster: MemoryCluster, seconds: float) -> None:
+async def played(cluster: RolloutSimulation, seconds: float) -> None:
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(cluster.run())
         await asyncio.sleep(seconds)
@@ -95,7 +95,7 @@ async def test_every_step_of_a_rollout_is_linked_with_the_pods_it_led_to(clock: 
 
 
 async def test_a_failed_write_is_a_span_with_its_error_and_the_reconcile_fails_with_it(clock: VirtualClock):
-    cluster, finished = traced(clock, Pace(fault=1.0))
+    cluster, finished = traced(clock, SimulationSettings(fault=1.0))
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 1.0)
     root, *children = finished[0].spans
@@ -118,7 +118,7 @@ async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualCl
 
 async def test_events_tell_the_story_in_kubernetes_words(clock: VirtualClock):
     events = Events()
-    cluster = MemoryCluster(clock, random.Random(1), events=events)
+    cluster = RolloutSimulation(clock, random.Random(1), events=events)
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 60.0)
     (rs,) = cluster.all("replicasets")
@@ -130,7 +130,7 @@ async def test_events_tell_the_story_in_kubernetes_words(clock: VirtualClock):
 
 async def test_a_replication_controller_keeps_its_pods(clock: VirtualClock):
     events = Events()
-    cluster = MemoryCluster(clock, random.Random(1), events=events)
+    cluster = RolloutSimulation(clock, random.Random(1), events=events)
     labels = {"app": "guestbook"}
     cluster.apply(
         "replicationcontrollers",

@@ -16,7 +16,7 @@ from kubeloop.tracing.export.otlp_encoding import TraceEncoder
 from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpSink, export_settings
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
-from support.driving import SECONDS
+from support.cli_processes import TIMEOUT_SECONDS
 from support.otlp import Collector
 
 ids = st.integers(1, 2**64 - 1).map("{:016x}".format)
@@ -128,7 +128,7 @@ def test_whole_traces_arrive_and_are_reported_delivered(collector):
     sink = OtlpSink(settings, metrics)
     for number in range(5):
         sink.export(trace(number), f"key {number}")
-    sink.shut_down(SECONDS)
+    sink.shut_down(TIMEOUT_SECONDS)
     assert sorted(sink.delivered()) == [f"key {number}" for number in range(5)]
     assert sink.delivered() == []
     assert len(collector.spans()) == metrics.exported == 10
@@ -153,7 +153,7 @@ def test_a_dead_collector_costs_counted_spans_and_one_line_in_the_log(caplog):
         sink = OtlpSink(settings, metrics)
         for number in range(50):
             sink.export(trace(number), str(number))
-        sink.shut_down(SECONDS)
+        sink.shut_down(TIMEOUT_SECONDS)
     assert metrics.exported == 0
     assert sum(metrics.dropped.values()) == 100
     assert set(metrics.dropped) | {"queue full"} == {"queue full", "unreachable"}
@@ -166,7 +166,7 @@ def test_what_the_collector_refuses_is_not_sent_again(collector):
     metrics = Counted()
     sink = OtlpSink(ExportSettings(f"{collector.url}/v1/traces"), metrics)
     sink.export(trace(0))
-    sink.shut_down(SECONDS)
+    sink.shut_down(TIMEOUT_SECONDS)
     assert metrics.dropped == {"refused": 2}
     assert len(collector.headers) == 1
 
@@ -179,7 +179,7 @@ def test_the_queue_is_bounded_while_the_collector_is_slow(collector):
         sink.export(trace(number))
     assert sink._spans <= 20
     sink.shut_down(0.1)
-    sink._thread.join(SECONDS)
+    sink._thread.join(TIMEOUT_SECONDS)
     assert metrics.exported + sum(metrics.dropped.values()) == 400
 
 
@@ -187,7 +187,7 @@ def test_a_service_that_is_named_in_the_environment_keeps_its_name(monkeypatch, 
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
     sink = OtlpSink(ExportSettings(f"{collector.url}/v1/traces"))
     sink.export(trace(0))
-    sink.shut_down(SECONDS)
+    sink.shut_down(TIMEOUT_SECONDS)
     assert collector.resources()[0]["service.name"] == "mine"
 
 
@@ -196,7 +196,7 @@ def test_plugins_get_a_tracer_of_the_sdk_that_exports_to_the_same_place(monkeypa
     sink = OtlpSink(export_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}))
     with sink.provider.get_tracer("mine").start_as_current_span("thinking"):
         pass
-    sink.shut_down(SECONDS)
+    sink.shut_down(TIMEOUT_SECONDS)
     assert [span.name for span in collector.spans()] == ["thinking"]
 
 

@@ -11,7 +11,7 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
 from kubeloop.tracing.recording.pod_recorder import NoTraces
-from support import recorded_api
+from support import recorded_client
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -73,12 +73,12 @@ async def synced(deployment: dict[str, Any], *replica_sets: dict[str, Any]) -> t
     """The calls of one sync, and what it did with the queue."""
     state = {"deployments": [deployment], "replicasets": list(replica_sets)}
     clock = SetClock(NOW)
-    api, queue = recorded_api.FakeApi({"state": state}), recorded_api.Queue()
-    informers = recorded_api.filled_informers(api, state, clock)
+    api, queue = recorded_client.RecordingClient({"state": state}), recorded_client.RecordingQueue()
+    informers = recorded_client.filled_informers(api, state, clock)
     controller = DeploymentController(
-        api, informers, clock=clock, recorder=recorded_api.Events(), traces=NoTraces(), queue=queue
+        api, informers, clock=clock, recorder=recorded_client.RecordingEvents(), traces=NoTraces(), queue=queue
     )
-    recorded_api.fill(informers, state)
+    recorded_client.fill(informers, state)
     queue.done.clear()
     assert await controller.process("default/web") is None
     return api.calls, queue.done
@@ -136,7 +136,7 @@ def test_progress_that_has_no_time_is_long_past_its_deadline():
 
 def test_the_comparison_with_the_records_tells_a_pointer_to_zero_from_none():
     def container(**members: Any) -> dict[str, Any]:
-        return recorded_api.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
+        return recorded_client.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
 
     assert container(resources={}, stdin=False, env=[]) == container()
     assert container(securityContext={"runAsUser": 0}) != container(securityContext={})

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.tracing.views.browser_page import SCRIPTS
 from kubeloop.tracing.views.phases import KEYS
-from support.driving import ROOT
+from support.cli_processes import ROOT
 from support.traced_pods import TracedPods
 
 

@@ -1,6 +1,6 @@
 """The same kubectl commands against two API servers, and where their exit codes, output or errors differ.
 
-    python -m support.kubectl_beside --real KUBECONFIG --ours KUBECONFIG [--only TEXT] [--show]
+    python -m support.kubectl_comparison --real KUBECONFIG --ours KUBECONFIG [--only TEXT] [--show]
 
 Stories of commands stand in tests/support/kubectl/*.yaml:
 
@@ -73,7 +73,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Story:
+class Scenario:
     """Commands that follow one another in a namespace of their own."""
 
     about: str
@@ -88,7 +88,7 @@ class Story:
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandOutput:
     """What a command answered, masked."""
 
     exit_code: int
@@ -100,8 +100,8 @@ class Said:
 class Difference:
     about: str
     command: str
-    real: Said
-    ours: Said
+    real: CommandOutput
+    ours: CommandOutput
 
     def lines(self) -> Iterator[str]:
         yield f"[{self.about}] kubectl {self.command}"
@@ -123,17 +123,17 @@ def _changes(real: list[str], ours: list[str]) -> Iterator[str]:
             yield line[:400]
 
 
-def declared() -> list[Story]:
+def read_scenarios() -> list[Scenario]:
     """The stories of tests/support/kubectl, in order. Raises TypeError for a field that does not exist."""
     found = []
     for path in sorted(COMMANDS.glob("*.yaml")):
         for each in yaml.safe_load(path.read_text()):
             run = [Command(**({"kubectl": line} if type(line) is str else line)) for line in each.pop("run")]
-            found.append(Story(run=run, **each))
+            found.append(Scenario(run=run, **each))
     return found
 
 
-class Side:
+class KubectlServer:
     """One of the two servers, and the folder where its commands run."""
 
     def __init__(self, folder: Path, kubeconfig: Path, binary: str = "kubectl") -> None:
@@ -145,7 +145,7 @@ class Side:
         cluster["name"], user["name"] = "c", "u"
         (folder / "home").mkdir(parents=True)
 
-    def tell(self, story: Story) -> list[tuple[str, Said]]:
+    def tell(self, story: Scenario) -> list[tuple[str, CommandOutput]]:
         """Run a story, with all that it wants to be there: what was asked, and the answer."""
         namespace = story.namespace
         folder = self._folder / "here" / namespace
@@ -168,16 +168,16 @@ class Side:
         finally:
             server.close()
 
-    def _create(self, server: ApiServer, obj: JSON, namespace: str) -> Said:
+    def _create(self, server: ApiServer, obj: JSON, namespace: str) -> CommandOutput:
         """Exit code 1 if it is refused."""
         collection = _collection(obj, namespace)
         answer = server.ask("POST", f"{collection}?fieldManager=given", obj)
         if "status" in obj and answer.status == 201:
             path = f"{collection}/{answer.content['metadata']['name']}/status"
             answer = server.ask("PUT", f"{path}?fieldManager=given", {**answer.content, "status": obj["status"]})
-        return Said(0, [], []) if answer.status < 300 else Said(1, [], [json.dumps(answer.content)])
+        return CommandOutput(0, [], []) if answer.status < 300 else CommandOutput(1, [], [json.dumps(answer.content)])
 
-    def _run(self, command: Command, namespace: str, folder: Path, kubeconfig: Path) -> Said:
+    def _run(self, command: Command, namespace: str, folder: Path, kubeconfig: Path) -> CommandOutput:
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self._folder / "home"), "KUBECONFIG": str(kubeconfig), "TZ": "UTC",
         }  # fmt: skip
@@ -197,7 +197,7 @@ class Side:
             stdout, stderr = process.communicate()
             exit_code = KILLED
         meanwhile.join()
-        return Said(exit_code, self._masked(stdout, command), self._masked(stderr, command))
+        return CommandOutput(exit_code, self._masked(stdout, command), self._masked(stderr, command))
 
     def _happen(self, command: Command, namespace: str) -> None:
         """The requests of `during`. Runs in a thread of its own beside kubectl, which is another process."""
@@ -275,11 +275,11 @@ _MASKS = tuple(
 
 
 def compare(
-    real: Side, ours: Side, stories: Iterable[Story], *, jobs: int = 2
-) -> Iterator[tuple[Story, list[Difference]]]:
+    real: KubectlServer, ours: KubectlServer, stories: Iterable[Scenario], *, jobs: int = 2
+) -> Iterator[tuple[Scenario, list[Difference]]]:
     """Tell every story to both; those `alone` one after the other at first, the others `jobs` at a time."""
 
-    def told(story: Story) -> tuple[Story, list[Difference]]:
+    def told(story: Scenario) -> tuple[Scenario, list[Difference]]:
         with ThreadPoolExecutor(2) as both:
             theirs, own = both.map(lambda side: side.tell(story), (real, ours))
         return story, [
@@ -304,11 +304,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--show", action="store_true", help="print what the real one says, too")
     options = parser.parse_args(arguments)
-    stories = [s for s in declared() if not options.only or any(each in s.about for each in options.only)]
+    stories = [s for s in read_scenarios() if not options.only or any(each in s.about for each in options.only)]
     commands = differing = 0
     with TemporaryDirectory() as folder:
-        real = Side(Path(folder) / "one", options.real, options.kubectl)
-        ours = Side(Path(folder) / "two", options.ours, options.kubectl)
+        real = KubectlServer(Path(folder) / "one", options.real, options.kubectl)
+        ours = KubectlServer(Path(folder) / "two", options.ours, options.kubectl)
         if options.show:
             for story in stories:
                 for command, said in real.tell(story):

@@ -12,7 +12,7 @@ from typing import Any
 
 Permission = tuple[str, str, str]
 
-POLICY = {
+AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
@@ -20,7 +20,7 @@ POLICY = {
 }
 
 
-def permissions_of(rules: Iterable[dict[str, Any]]) -> set[Permission]:
+def granted_permissions(rules: Iterable[dict[str, Any]]) -> set[Permission]:
     return {
         (group, resource, verb)
         for rule in rules
@@ -30,7 +30,7 @@ def permissions_of(rules: Iterable[dict[str, Any]]) -> set[Permission]:
     }
 
 
-def used(audit_log: Path, user: str) -> tuple[set[Permission], set[Permission]]:
+def audited_permissions(audit_log: Path, user: str) -> tuple[set[Permission], set[Permission]]:
     """What `user` did with resources and was allowed to; what was forbidden."""
     allowed: set[Permission] = set()
     forbidden: set[Permission] = set()

@@ -18,14 +18,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "deploy" / "examples" / "web.yaml"
 MIXED = ROOT / "deploy" / "examples" / "mixed.yaml"
-SECONDS = 120.0  # far more than anything here takes, on a busy machine too; only a hanging process meets it
+TIMEOUT_SECONDS = 120.0  # far more than anything here takes, on a busy machine too; only a hanging process meets it
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def wait_until(condition: Callable[[], object], what: str) -> None:
     """Ask again and again until the answer is true: what others do in their own time is waited for, never slept for."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < SECONDS, f"not within {SECONDS:g} s: {what}"
+        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {what}"
         time.sleep(0.05)
 
 
@@ -53,7 +53,7 @@ class Kubeloop:
             [sys.executable, "-m", "kubeloop", *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
             stdin=subprocess.DEVNULL,
             env=self.environment | environment,
@@ -65,7 +65,7 @@ class Kubeloop:
         return json.loads(done.stdout)
 
     @contextmanager
-    def running(self, *arguments: object, **environment: str) -> Iterator[Running]:
+    def running(self, *arguments: object, **environment: str) -> Iterator[KubeloopProcess]:
         process = subprocess.Popen(
             [sys.executable, "-m", "kubeloop", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -74,14 +74,14 @@ class Kubeloop:
             text=True,
             env=self.environment | environment,
         )
-        running = Running(process)
+        running = KubeloopProcess(process)
         try:
             yield running
         finally:
             running.stop()
 
 
-class Running:
+class KubeloopProcess:
     """A kubeloop process that stays up. Both its outputs are read all the time, so that it never blocks on them."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
@@ -103,7 +103,7 @@ class Running:
             return next((found for line in self.lines if (found := re.search(pattern, line))), None)
 
         with self._changed:
-            ended = self._changed.wait_for(lambda: search() is not None or not self._open, SECONDS)
+            ended = self._changed.wait_for(lambda: search() is not None or not self._open, TIMEOUT_SECONDS)
             found = search()
         assert found is not None, f"no line with {pattern!r} ({'ended' if ended else 'timed out'}):\n" + "".join(
             self.lines
@@ -113,16 +113,16 @@ class Running:
     def wait_for_end(self) -> None:
         """Until both outputs are closed: by this process, and by children that hold them."""
         for reader in self._readers:
-            reader.join(SECONDS)
+            reader.join(TIMEOUT_SECONDS)
             assert not reader.is_alive(), "somebody still holds the output of a process that is gone"
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(SECONDS)
+        code = self.process.wait(TIMEOUT_SECONDS)
         for reader in self._readers:
-            reader.join(SECONDS)
+            reader.join(TIMEOUT_SECONDS)
         for stream in (self.process.stdout, self.process.stderr):
             stream.close()
         return code
@@ -146,7 +146,7 @@ class Kubectl:
             ["kubectl", *map(str, arguments)],
             capture_output=True,
             text=True,
-            timeout=SECONDS,
+            timeout=TIMEOUT_SECONDS,
             check=False,
             input=stdin,
             env=self._environment,
@@ -173,14 +173,14 @@ class Kubectl:
             return re.search(pattern, answer) is not None
 
         try:
-            until(found, f"{pattern!r} in the answer to kubectl {' '.join(map(str, arguments))}")
+            wait_until(found, f"{pattern!r} in the answer to kubectl {' '.join(map(str, arguments))}")
         except AssertionError as error:
             raise AssertionError(f"{error}:\n{answer}") from None
         return answer
 
 
 @contextmanager
-def cluster_up(kubeloop: Kubeloop, home: Path, *arguments: object) -> Iterator[tuple[Running, Kubectl]]:
+def running_cluster(kubeloop: Kubeloop, home: Path, *arguments: object) -> Iterator[tuple[KubeloopProcess, Kubectl]]:
     """`kubeloop up` with these arguments, once everything in it is complete, and kubectl for it."""
     with kubeloop.running("up", *arguments) as up:
         kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)").group(1)

@@ -61,12 +61,12 @@ def _plain(value: Json, ref: TypeRef) -> Json:
     return value
 
 
-def error_of(error: Exception | None) -> Json:
+def comparable_error(error: Exception | None) -> Json:
     """An error as the records compare it."""
     if error is None:
         return None
     if isinstance(error, ClaimErrors):
-        return {"aggregate": sorted((error_of(each) for each in error.errors), key=str)}
+        return {"aggregate": sorted((comparable_error(each) for each in error.errors), key=str)}
     if isinstance(error, ApiError):
         causes = [cause.reason for cause in error.status.details.causes] if error.status.details else []
         return {"reason": error.reason, "code": error.code, "causes": causes}
@@ -88,7 +88,7 @@ def moment(text: str) -> datetime:
 
 
 @dataclass
-class Events:
+class RecordingEvents:
     """An event sink that remembers."""
 
     seen: list[dict[str, Json]] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Events:
 
 
 @dataclass
-class Queue:
+class RecordingQueue:
     """A work queue that only remembers what is done with it."""
 
     requeue_count: int = 0
@@ -121,7 +121,7 @@ class Queue:
         return self.requeue_count
 
 
-class FakeApi:
+class RecordingClient:
     """Stands in for the client: keeps objects, fails as told, and notes every call."""
 
     def __init__(self, record: Json, *, versions: bool = False) -> None:
@@ -163,7 +163,7 @@ class FakeApi:
             error = status_json(call, "AlreadyExists", 409)
         if error is not None:
             failure = from_status(convert(Status, error))
-            call["error"] = error_of(failure)
+            call["error"] = comparable_error(failure)
             raise failure
 
     def _call(
@@ -262,7 +262,7 @@ def status_json(call: Json, reason: str, code: int) -> Json:
     return {"status": "Failure", "reason": reason, "code": code, "message": f"{call['resource']} {call['name']}"}
 
 
-def filled_informers(api: FakeApi, state: Json, clock: SetClock) -> InformerFactory:
+def filled_informers(api: RecordingClient, state: Json, clock: SetClock) -> InformerFactory:
     """Informers for the three kinds, to be filled by `fill` once handlers are there."""
     return InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
 
@@ -318,15 +318,15 @@ def comparable_call(call: Json) -> Json:
     return result
 
 
-def of_record(call: Json) -> Json:
+def recorded_call(call: Json) -> Json:
     return {**comparable_call(call), "error": recorded_error(call.get("error"))}
 
 
-def of_ours(call: Json) -> Json:
+def sent_call(call: Json) -> Json:
     return {**comparable_call(call), "error": call.get("error")}
 
 
-def recall_expectations(expectations: Any, clock: SetClock, key: str, expected: Json) -> None:
+def restore_expectations(expectations: Any, clock: SetClock, key: str, expected: Json) -> None:
     """Note what the record had noted, and observe of it what had been observed."""
     now = clock.moment
     clock.moment = now - timedelta(seconds=expected["age_seconds"])
@@ -341,7 +341,7 @@ def recall_expectations(expectations: Any, clock: SetClock, key: str, expected: 
     clock.moment = now
 
 
-def state_of(expectations: Any, key: str) -> Json:
+def expectations_state(expectations: Any, key: str) -> Json:
     expected = expectations.get(key)
     return {
         "exists": expected is not None,
@@ -352,7 +352,7 @@ def state_of(expectations: Any, key: str) -> Json:
     }
 
 
-def told_versions(written: dict[str, str], record: Json) -> dict[str, str]:
+def comparable_versions(written: dict[str, str], record: Json) -> dict[str, str]:
     """The resourceVersions remembered, as far as a record tells them (`wrote_rv`).
 
     The recording found them by asking whether caches of this and that version are new enough, of Pods first, if Pods

@@ -37,7 +37,7 @@ SERVED: dict[str, Resource[Any]] = {
 
 
 @dataclass(frozen=True)
-class Pace:
+class SimulationSettings:
     """Seconds, each the most something takes (drawn evenly from 0 up), and how often a request fails."""
 
     request: float = 0.02
@@ -49,7 +49,7 @@ class Pace:
 
 
 @dataclass
-class Silence:
+class DiscardedEvents:
     """An event sink that keeps nothing."""
 
     def event(self, about: Any, type_: str, reason: str, message: str) -> None:
@@ -57,12 +57,12 @@ class Silence:
 
 
 @dataclass
-class MemoryCluster:
+class RolloutSimulation:
     """The API server, its kubelets and two controllers. `runs(template)` says whether Pods of it become ready."""
 
     clock: Clock
     rng: random.Random
-    pace: Pace = Pace()
+    pace: SimulationSettings = SimulationSettings()
     runs: Callable[[Json], bool] = lambda pod: "bad" not in pod["spec"]["containers"][0]["image"]
     on_write: Callable[[str, str, Json, Json], None] = lambda verb, resource, old, new: None
     on_delete_request: Callable[[str], None] = lambda name: None  # of a Pod, when a controller has decided it
@@ -70,7 +70,7 @@ class MemoryCluster:
     writes: Counter[str] = field(default_factory=Counter)
     traces: Any = field(default_factory=NoTraces)
     pod_traces: Any = field(default_factory=NoTraces)
-    events: Any = field(default_factory=Silence)
+    events: Any = field(default_factory=DiscardedEvents)
     created_with: list[tuple[Json, Any]] = field(default_factory=list)  # bodies of creates, and their headers
 
     def __post_init__(self) -> None:
@@ -325,13 +325,13 @@ def deployment(
     }
 
 
-def is_running(pod: Json) -> bool:
+def pod_not_deleted(pod: Json) -> bool:
     return "deletionTimestamp" not in pod["metadata"]
 
 
-def is_serving(pod: Json, min_ready_seconds: int, now: datetime) -> bool:
+def pod_is_available(pod: Json, min_ready_seconds: int, now: datetime) -> bool:
     for condition in pod["status"].get("conditions", []):
         if condition["type"] == "Ready" and condition["status"] == "True":
             since = datetime.fromisoformat(condition["lastTransitionTime"])
-            return is_running(pod) and (now - since).total_seconds() >= min_ready_seconds
+            return pod_not_deleted(pod) and (now - since).total_seconds() >= min_ready_seconds
     return False

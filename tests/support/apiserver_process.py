@@ -17,7 +17,7 @@ TOKEN = "for-a-test"
 _URL = re.compile(r"https://(127\.0\.0\.1:\d+)")
 
 
-def arguments(folder: Path, *more: str) -> list[str]:
+def apiserver_command(folder: Path, *more: str) -> list[str]:
     """The command without nodes; its kubeconfig is `folder`/kubeconfig."""
     return [
         sys.executable, "-m", "kubeloop", "apiserver", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}", *more,
@@ -25,10 +25,10 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def running_apiserver(folder: Path, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """The process and its URL without TLS, once it answers; killed in the end, if it still lives."""
     process = await asyncio.create_subprocess_exec(
-        *arguments(folder, *more), stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
+        *apiserver_command(folder, *more), stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
     )
     try:
         assert process.stdout is not None
@@ -36,11 +36,11 @@ async def serving(folder: Path, *more: str) -> AsyncIterator[tuple[asyncio.subpr
         assert found, "it has ended; its last words are on stderr"
         yield process, f"http://{found[1]}"
     finally:
-        kill(process)
+        kill_process(process)
         await process.wait()
 
 
-def kill(process: asyncio.subprocess.Process) -> None:
+def kill_process(process: asyncio.subprocess.Process) -> None:
     """SIGKILL. Not send_signal(), which may take the exit status away from whoever waits for it."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
@@ -48,7 +48,7 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 
 @contextmanager
-def serving_plainly(command: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
+def running_apiserver_sync(command: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
     """As serving(), for tests without an event loop: the URL, and what the process has said on stderr so far."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(

@@ -18,7 +18,7 @@ from support.fake_kubelet import make_node
 from support.real_apiserver import RealApiServer
 
 JSON = dict[str, Any]
-Scene = dict[str, Any]
+ClusterState = dict[str, Any]
 NAMESPACE = "shop"
 ZONE = "topology.kubernetes.io/zone"
 _REST_SECONDS, _TOO_LONG_SECONDS = 1.5, 60.0
@@ -28,7 +28,7 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # ours alone, and documented
 
 
-class Player:
+class ScenarioClient:
     """What a user of one cluster does, and sees."""
 
     def __init__(self, server: RealApiServer) -> None:
@@ -57,7 +57,7 @@ class Player:
                 raise AssertionError(f"not within {_TOO_LONG_SECONDS:g} s: {what}")
             time.sleep(0.1)
 
-    def rest(self, namespace: str = NAMESPACE) -> Scene:
+    def rest(self, namespace: str = NAMESPACE) -> ClusterState:
         """Wait until nothing changes any more but events, and return what there is."""
         scene, since = self.scene(namespace), time.monotonic()
         began = since
@@ -70,7 +70,7 @@ class Player:
                 raise AssertionError("no rest: " + json.dumps(now, indent=1)[:4000])
         return scene | {"events": self.events(namespace)}
 
-    def scene(self, namespace: str) -> Scene:
+    def scene(self, namespace: str) -> ClusterState:
         apps, core = f"/apis/apps/v1/namespaces/{namespace}", f"/api/v1/namespaces/{namespace}"
         kept = {
             "deployments": self.items(f"{apps}/deployments"),
@@ -78,7 +78,7 @@ class Player:
             "replicationcontrollers": self.items(f"{core}/replicationcontrollers"),
             "persistentvolumeclaims": self.items(f"{core}/persistentvolumeclaims"),
         }
-        scene: Scene = {
+        scene: ClusterState = {
             kind: {each["metadata"]["name"]: plain(each) for each in objects} for kind, objects in kept.items()
         }
         zones: dict[str, Counter[str]] = {}
@@ -172,14 +172,14 @@ DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 
-Act = Callable[[Player], None]
+Step = Callable[[ScenarioClient], None]
 
 
-def play(server: RealApiServer, acts: Iterable[Act] | None = None) -> Iterator[tuple[str, Scene]]:
+def run_scenario(server: RealApiServer, acts: Iterable[Step] | None = None) -> Iterator[tuple[str, ClusterState]]:
     """The scenario, or some acts of it; after each its name and the scene."""
-    player = Player(server)
+    player = ScenarioClient(server)
     _stage(player, server)
-    for act in ACTS if acts is None else acts:
+    for act in STEPS if acts is None else acts:
         act(player)
         scene = player.rest()
         if act is not placement:  # where pods find room in the middle of a rollout is a matter of the moment
@@ -187,7 +187,7 @@ def play(server: RealApiServer, acts: Iterable[Act] | None = None) -> Iterator[t
         yield act.__name__, scene
 
 
-def _stage(player: Player, server: RealApiServer) -> None:
+def _stage(player: ScenarioClient, server: RealApiServer) -> None:
     for number in range(9):
         zone = f"zone-{number % 3}"
         name = f"node-{number}"
@@ -206,17 +206,17 @@ def _stage(player: Player, server: RealApiServer) -> None:
     player.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
 
-def _image(player: Player, name: str, tag: str) -> None:
+def _image(player: ScenarioClient, name: str, tag: str) -> None:
     containers = [{"name": "main", "image": f"registry.example/{name}:{tag}"}]
     body = {"spec": {"template": {"spec": {"containers": containers}}}}
     player.patch(f"{DEPLOYMENTS}/{name}", body, "strategic-merge-patch")
 
 
-def _replicas(player: Player, name: str, replicas: int) -> None:
+def _replicas(player: ScenarioClient, name: str, replicas: int) -> None:
     player.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
 
 
-def _complete(player: Player, name: str) -> None:
+def _complete(player: ScenarioClient, name: str) -> None:
     def is_complete() -> bool:
         found = player.get(f"{DEPLOYMENTS}/{name}")
         wanted, status = found["spec"]["replicas"], found.get("status", {})
@@ -227,7 +227,7 @@ def _complete(player: Player, name: str) -> None:
     player.until(is_complete, f"{name} is complete")
 
 
-def placement(player: Player) -> None:
+def placement(player: ScenarioClient) -> None:
     """Spread over zones, away from each other, on tainted nodes, by labels."""
     player.create(DEPLOYMENTS, deployment("web", 8))
     spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
@@ -254,7 +254,7 @@ def placement(player: Player) -> None:
         _complete(player, name)
 
 
-def no_room(player: Player) -> None:
+def no_room(player: ScenarioClient) -> None:
     """What fits nowhere says why, and a Deployment that makes no progress says so, too."""
     huge = {"resources": {"requests": {"cpu": "100", "memory": "1Ti"}}}
     player.create(DEPLOYMENTS, deployment("huge", 1, container=huge, progressDeadlineSeconds=2))
@@ -274,7 +274,7 @@ def no_room(player: Player) -> None:
     )
 
 
-def makes_room(player: Player) -> None:
+def makes_room(player: ScenarioClient) -> None:
     """What was pending goes on when it is given what it lacks."""
     pods = [pod for pod in player.items(PODS) if pod["metadata"]["labels"]["app"] == "gated"]
     for pod in pods:
@@ -289,7 +289,7 @@ def makes_room(player: Player) -> None:
     )
 
 
-def rollouts(player: Player) -> None:
+def rollouts(player: ScenarioClient) -> None:
     for tag in ("2", "3"):
         _image(player, "web", tag)
         _complete(player, "web")
@@ -298,14 +298,14 @@ def rollouts(player: Player) -> None:
     _complete(player, "web")
 
 
-def paused(player: Player) -> None:
+def paused(player: ScenarioClient) -> None:
     player.patch(f"{DEPLOYMENTS}/web", {"spec": {"paused": True}})
     _image(player, "web", "4")
     _replicas(player, "web", 10)
     player.until(lambda: player.get(f"{DEPLOYMENTS}/web")["status"].get("availableReplicas") == 10, "web has ten")
 
 
-def resumed(player: Player) -> None:
+def resumed(player: ScenarioClient) -> None:
     player.patch(f"{DEPLOYMENTS}/web", {"spec": {"paused": False}})
     _complete(player, "web")
     for replicas in (3, 12, 0, 4):
@@ -313,7 +313,7 @@ def resumed(player: Player) -> None:
         _complete(player, "web")
 
 
-def recreated(player: Player) -> None:
+def recreated(player: ScenarioClient) -> None:
     player.create(DEPLOYMENTS, deployment("once", 3, strategy={"type": "Recreate"}, revisionHistoryLimit=1))
     _complete(player, "once")
     for tag in ("2", "3", "4"):
@@ -321,7 +321,7 @@ def recreated(player: Player) -> None:
         _complete(player, "once")
 
 
-def stuck_and_scaled(player: Player) -> None:
+def stuck_and_scaled(player: ScenarioClient) -> None:
     """A rollout that cannot go on is scaled: in proportion; then it is undone."""
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}}
     player.create(DEPLOYMENTS, deployment("half", 10, strategy=rolling, minReadySeconds=1))
@@ -331,12 +331,12 @@ def stuck_and_scaled(player: Player) -> None:
     _replicas(player, "half", 17)
 
 
-def unstuck(player: Player) -> None:
+def unstuck(player: ScenarioClient) -> None:
     _image(player, "half", "slow")
     _complete(player, "half")
 
 
-def tight(player: Player) -> None:
+def tight(player: ScenarioClient) -> None:
     """A quota refuses pods: the Deployment says so."""
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"count/replicationcontrollers": "1"}}}
     player.create(f"/api/v1/namespaces/{NAMESPACE}/resourcequotas", quota)
@@ -353,12 +353,12 @@ def tight(player: Player) -> None:
     )
 
 
-def accepted(player: Player) -> None:
+def accepted(player: ScenarioClient) -> None:
     player.delete(f"{DEPLOYMENTS}/refused")
     player.delete(f"/api/v1/namespaces/{NAMESPACE}/limitranges/limits")
 
 
-def replication_controller(player: Player) -> None:
+def replication_controller(player: ScenarioClient) -> None:
     template = deployment("rc", 1)["spec"]["template"]
     body = {"metadata": {"name": "rc"}, "spec": {"replicas": 3, "selector": {"app": "rc"}, "template": template}}
     orphan = {"metadata": {"name": "orphan", "labels": {"app": "rc"}}, "spec": template["spec"]}
@@ -368,7 +368,7 @@ def replication_controller(player: Player) -> None:
     player.until(lambda: player.get(f"{path}/rc").get("status", {}).get("availableReplicas") == 3, "rc has three")
 
 
-def volumes(player: Player) -> None:
+def volumes(player: ScenarioClient) -> None:
     """A local volume on one node, claimed by the first pod that wants it."""
     wait = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
     player.create("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "local"}, **wait})
@@ -393,7 +393,7 @@ def volumes(player: Player) -> None:
     _complete(player, "stateful")
 
 
-def preemption(player: Player) -> None:
+def preemption(player: ScenarioClient) -> None:
     """Unimportant pods fill every node; important ones push some out, and those are pending then."""
     filling = {"resources": {"requests": {"cpu": "2600m"}}}
     for path in (DEPLOYMENTS, f"/api/v1/namespaces/{NAMESPACE}/replicationcontrollers"):
@@ -410,7 +410,7 @@ def preemption(player: Player) -> None:
         _complete(player, "urgent")
 
 
-ACTS: tuple[Act, ...] = (
+STEPS: tuple[Step, ...] = (
     placement,
     no_room,
     makes_room,
