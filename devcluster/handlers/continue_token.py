@@ -16,11 +16,12 @@ from kubeloop.devcluster.serializer.go_json_errors import json_error
 
 def encode_continue_token(revision: int, start: str) -> str:
     token = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    """Encode the revision of a list and the first key of the next page."""
     return urlsafe_b64encode(token).rstrip(b"=").decode()
 
 
 def decode_continue_token(token: str) -> tuple[int, str]:
-    """(revision, or -1 for an inconsistent remainder; first key). Raises StatusError 400."""
+    """Return (revision, first key); revision -1: an inconsistent continuation. Raises StatusError 400."""
     try:
         if "=" in token or not _URL_BASE64.fullmatch(token):
             good = _URL_BASE64.match(token)

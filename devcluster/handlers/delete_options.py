@@ -1,4 +1,4 @@
-"""DeleteOptions: read from a request's body or query, and checked.
+"""Reading and validation of DeleteOptions from a request's body or query.
 
 Source: apiserver pkg/endpoints/handlers/delete.go, apimachinery pkg/apis/meta/v1 (conversion.go, validation).
 """
@@ -27,12 +27,12 @@ _OF_META = (
 
 
 def read_delete_options(request: Request) -> DeleteOptions:
-    """The body's options, or the query's where there is no body. Raises StatusError 400, 415, 422."""
+    """Read the options from the body, else from the query. Raises StatusError 400, 415, 422."""
     return delete_options(_body(request) if request.body else _query(request))
 
 
 def _body(request: Request) -> JSON:
-    """Options of any version pass for those of meta.k8s.io/v1, as the kinds that are in every version do."""
+    """Decode the body; kinds that exist in every version are converted to meta.k8s.io/v1, as in Kubernetes."""
     try:
         raw, _ = parse_body(request)
         raw = {} if raw is None else raw
@@ -69,18 +69,18 @@ def _query(request: Request) -> JSON:
     return {**options, "preconditions": preconditions} if preconditions else options
 
 
-def delete_options(given: JSON) -> DeleteOptions:
-    """From metav1.DeleteOptions as an object. Raises StatusError 422 for wrong values."""
-    check_delete_options(given)
-    return unchecked_options(given)
+def delete_options(document: JSON) -> DeleteOptions:
+    """Convert a metav1.DeleteOptions object. Raises StatusError 422 for invalid values."""
+    check_delete_options(document)
+    return unchecked_options(document)
 
 
-def check_delete_options(given: JSON) -> None:
-    """Raises StatusError 422 for wrong values."""
-    policy: str | None = given.get("propagationPolicy")
-    dry_run: Sequence[str] = given.get("dryRun") or ()
+def check_delete_options(document: JSON) -> None:
+    """Raises StatusError 422 for invalid values."""
+    policy: str | None = document.get("propagationPolicy")
+    dry_run: Sequence[str] = document.get("dryRun") or ()
     causes = []
-    if given.get("orphanDependents") is not None and policy is not None:
+    if document.get("orphanDependents") is not None and policy is not None:
         text = f"Invalid value: {quoted(policy)}: orphanDependents and deletionPropagation cannot be both set"
         causes.append(errors.cause("FieldValueInvalid", "propagationPolicy", text))
     if policy is not None and policy not in _POLICIES:
@@ -93,14 +93,14 @@ def check_delete_options(given: JSON) -> None:
         raise errors.options_invalid("DeleteOptions", causes)
 
 
-def unchecked_options(given: JSON) -> DeleteOptions:
-    """As delete_options(), for those who look at the values later."""
-    preconditions = given.get("preconditions") or {}
+def unchecked_options(document: JSON) -> DeleteOptions:
+    """Convert a metav1.DeleteOptions object without validation, which the caller does later."""
+    preconditions = document.get("preconditions") or {}
     return DeleteOptions(
-        grace_period_seconds=given.get("gracePeriodSeconds"),
-        propagation_policy=given.get("propagationPolicy"),
-        orphan_dependents=given.get("orphanDependents"),
+        grace_period_seconds=document.get("gracePeriodSeconds"),
+        propagation_policy=document.get("propagationPolicy"),
+        orphan_dependents=document.get("orphanDependents"),
         precondition_uid=preconditions.get("uid"),
         precondition_resource_version=preconditions.get("resourceVersion"),
-        dry_run=bool(given.get("dryRun")),
+        dry_run=bool(document.get("dryRun")),
     )

@@ -1,7 +1,6 @@
-"""GET of an object, of a collection (with paging and resourceVersion), and the opening of watches.
+"""Lists with paging and resourceVersion.
 
-Source of the semantics: apiserver pkg/endpoints/handlers/get.go, pkg/storage/etcd3, apimachinery's
-metainternalversion validation of ListOptions.
+Source of the semantics: apiserver pkg/endpoints/handlers/get.go, pkg/storage/etcd3, pkg/storage/cacher.
 """
 
 from __future__ import annotations
@@ -27,25 +26,22 @@ _INCONSISTENT = (
 )
 
 
-# --- paging -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class Page:
-    """What a list answers: the objects and the list's metadata."""
+    """One page of a list: objects and list metadata."""
 
     items: list[Stored]
     metadata: JSON
 
 
 def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
-    """One page of the collection. Raises StatusError: 410 for what is compacted, 504 for the future, 400."""
+    """Return one page of a collection. Raises StatusError 400, 410 for a compacted revision, 504 for a future one."""
     start = ""
     revision = revision_now
     if options.continue_token:
-        asked, start = decode_continue_token(options.continue_token)
-        if asked >= 0:
-            revision = asked
+        requested_revision, start = decode_continue_token(options.continue_token)
+        if requested_revision >= 0:
+            revision = requested_revision
             check_not_in_the_future(revision, revision_now)
             try:
                 items = table.snapshot_at(revision, options.namespace)
@@ -68,11 +64,11 @@ def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
         if options.resource_version:
             check_not_in_the_future(options.resource_version, revision_now)
         items = current_objects(table, options)
-    return _cut(items, revision, options)
+    return _first_page_of(items, revision, options)
 
 
 def current_objects(table: Table, options: ListOptions) -> list[Stored]:
-    """The objects there are now; the only one that can be selected is looked up, and so there are never more of it."""
+    """Return the current objects that options may select; a field selector on the name reads one object only."""
     if not options.name:
         return table.list(options.namespace)
     stored = table.get(_prefix(options) + options.name)
@@ -80,7 +76,7 @@ def current_objects(table: Table, options: ListOptions) -> list[Stored]:
 
 
 def _prefix(options: ListOptions) -> str:
-    """What the keys of a list begin with; a continue token is without it, and so goes for any namespace."""
+    """Return the key prefix of a list; continue tokens omit it, so they are valid for any namespace."""
     return f"{options.namespace}/" if options.namespace else ""
 
 
@@ -89,25 +85,25 @@ def check_not_in_the_future(revision: int, now: int) -> None:
         raise errors.too_large_revision(revision, now)
 
 
-def _cut(items: list[Stored], revision: int, options: ListOptions) -> Page:
-    """The first objects that are selected, up to the limit.
+def _first_page_of(items: list[Stored], revision: int, options: ListOptions) -> Page:
+    """Return the first selected objects, up to the limit.
 
-    Whether there are more is said as kube-apiserver knows it: of objects, not of selected ones.
+    As in kube-apiserver, the continue token depends on all remaining objects, selected or not.
     """
     select, limit = options.select, options.limit
     metadata: JSON = {"resourceVersion": str(revision)}
-    # resourceVersion=0 is answered from the watch cache, which does not page
+    # resourceVersion=0 is served from the watch cache, which does not page
     unlimited = limit <= 0 or (options.resource_version == 0 and not options.continue_token)
     if unlimited or len(items) <= limit:
-        return Page(items if select is None else [each for each in items if select(each.object)], metadata)
+        return Page(items if select is None else [stored for stored in items if select(stored.object)], metadata)
     if select is None:
         metadata["remainingItemCount"] = len(items) - limit
         chosen, more = items[:limit], True
     else:
         chosen, more = [], False
-        for position, each in enumerate(items, 1):
-            if select(each.object):
-                chosen.append(each)
+        for position, stored in enumerate(items, 1):
+            if select(stored.object):
+                chosen.append(stored)
                 if len(chosen) == limit:
                     more = position < len(items)
                     break
@@ -118,10 +114,10 @@ def _cut(items: list[Stored], revision: int, options: ListOptions) -> Page:
 
 
 def list_json(served: Served, page: Page) -> bytes:
-    """The page as a JSON list; items come without kind and apiVersion, as Go's typed lists write them."""
+    """Encode a page as a JSON list; items lack kind and apiVersion, as in Go's typed lists."""
     resource = served.resource
     if served.custom is not None:
-        metadata = {"continue": "", **page.metadata}  # which only typed lists leave out
+        metadata = {"continue": "", **page.metadata}  # untyped lists include an empty token
         whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
         return _encode(whole)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
     prefix = item_prefix_length(resource.kind, resource.api_version)
@@ -134,7 +130,7 @@ def list_json(served: Served, page: Page) -> bytes:
 
 
 def item_prefix_length(kind: str, api_version: str) -> int:
-    """Length of what every stored object's JSON begins with: {"kind":"Pod","apiVersion":"v1", (see writing.order)."""
+    """Return the length of the prefix {"kind":"Pod","apiVersion":"v1", of stored objects (create_update._ordered)."""
     return len(f'{{"kind":"{kind}","apiVersion":"{api_version}",')
 
 

@@ -11,18 +11,18 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.handlers.continue_token import decode_continue_token
-from kubeloop.devcluster.handlers.selectors import Selection, selection, the_name
+from kubeloop.devcluster.handlers.selectors import Selection, selected_name, selection
 from kubeloop.kube.json_object import JSON
 
 
 @dataclass(slots=True)
 class ListOptions:
-    """The query of a list or watch. resource_version None: not given."""
+    """Query of a list or watch. resource_version None: not set."""
 
     watch: bool
     namespace: str
     name: str
-    """The only object that can be selected, where the field selector says so; else ""."""
+    """The only name that the field selector allows; "" for any."""
     select: Selection | None
     limit: int
     continue_token: str
@@ -34,7 +34,7 @@ class ListOptions:
 
 
 def parse_resource_version(text: str) -> int | None:
-    """A resourceVersion as the API takes it; "" is None. Raises ValueError with Kubernetes' message."""
+    """Parse a resourceVersion; "" is None. Raises ValueError with Kubernetes' message."""
     if not text:
         return None
     wrong = ""
@@ -51,7 +51,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 
 
 def query_integer(request: Request, name: str) -> int | None:
-    """A number of the query; None if it is not there. Raises StatusError 400 in Go's words."""
+    """Return an integer of the query, None if absent. Raises StatusError 400 with Go's message."""
     if name not in request.query:
         return None
     text = request.option(name)
@@ -64,7 +64,7 @@ def query_integer(request: Request, name: str) -> int | None:
 
 
 def parse_list_options(request: Request, served: Served, namespace: str, name: str = "") -> ListOptions:
-    """Read and validate the query. `name` narrows to one object, as a watch of a named object does."""
+    """Parse and validate the query; `name` restricts it to one object. Raises StatusError 400, 422, 500."""
     watch = request.flag("watch")
     limit = query_integer(request, "limit")
     timeout = query_integer(request, "timeoutSeconds")
@@ -94,7 +94,7 @@ def parse_list_options(request: Request, served: Served, namespace: str, name: s
     return ListOptions(
         watch=watch,
         namespace=namespace,
-        name=the_name(fields) if namespace or not served.resource.namespaced else "",
+        name=selected_name(fields) if namespace or not served.resource.namespaced else "",
         select=select,
         limit=limit or 0,
         continue_token=token,

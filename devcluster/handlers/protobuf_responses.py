@@ -1,6 +1,6 @@
-"""Answers in protobuf: objects, lists, failures and the events of watches, each version of an object written once.
+"""Protobuf responses: objects, lists, failures and watch events. Each version of an object is encoded once.
 
-Imported when the first client asks for it.
+Imported with the first protobuf request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STREAM_TYPE = "application/vnd.kubernetes.protobuf;stream=watch"
 
 
 class ProtobufWriter:
-    """Writes the objects of one resource, as its clients see them."""
+    """Encodes the objects of one resource in its API version."""
 
     def __init__(self, target: Served) -> None:
         resource = target.resource
@@ -37,16 +37,16 @@ class ProtobufWriter:
         return codec.enveloped(self._api_version, self._kind, self.message(stored))
 
     def body_of(self, obj: JSON) -> bytes:
-        """The body of an object as it would be stored."""
+        """Encode an object in its stored form."""
         return codec.enveloped(self._api_version, self._kind, self._write(from_stored(self._target, obj)))
 
     def list_body(self, page: Page) -> bytes:
-        messages = [self.message(each) for each in page.items]
+        messages = [self.message(stored) for stored in page.items]
         return codec.encode_list(self._api_version, self._target.list_kind, page.metadata, messages)
 
 
 class ObjectFrames:
-    """Frames with whole objects."""
+    """Watch frames with complete objects."""
 
     content_type = STREAM_TYPE
 
@@ -70,7 +70,7 @@ class ObjectFrames:
 
 
 class MetadataFrames:
-    """Frames with PartialObjectMetadata. view: makes it of an object."""
+    """Watch frames with PartialObjectMetadata; `view` creates it from an object."""
 
     content_type = STREAM_TYPE
 

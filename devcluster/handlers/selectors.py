@@ -1,7 +1,7 @@
-"""Which objects a list or watch shows: label selectors, and the field selectors that each kind supports.
+"""Label and field selectors of lists and watches, with the fields that each kind supports.
 
-A selection is a plain predicate on JSON objects. Source of the fields: pkg/apis/core/v1/conversion.go and the
-strategies' SelectableFields of Kubernetes v1.36.
+A selection is a predicate on JSON objects. Source of the fields: pkg/apis/core/v1/conversion.go and the strategies'
+SelectableFields of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Selection = Callable[[JSON], bool]
 Getter = Callable[[JSON], str]
 
 
-def _at(*path: str) -> Getter:
+def _field_getter(*path: str) -> Getter:
     *parents, last = path
 
     def get(obj: JSON) -> str:
@@ -42,81 +42,85 @@ def _as_text(value: Any) -> str:
 
 
 def _boolean(*path: str) -> Getter:
-    get = _at(*path)
+    get = _field_getter(*path)
     return lambda obj: get(obj) or "false"
 
 
 def _number(*path: str) -> Getter:
-    get = _at(*path)
+    get = _field_getter(*path)
     return lambda obj: get(obj) or "0"
 
 
 def _source(obj: JSON) -> str:
-    return _at("source", "component")(obj) or _at("reportingComponent")(obj)
+    return _field_getter("source", "component")(obj) or _field_getter("reportingComponent")(obj)
 
 
 _METADATA: dict[str, Getter] = {
-    "metadata.name": _at("metadata", "name"),
-    "metadata.namespace": _at("metadata", "namespace"),
+    "metadata.name": _field_getter("metadata", "name"),
+    "metadata.namespace": _field_getter("metadata", "namespace"),
 }
 _EVENT: dict[str, Getter] = {
     **_METADATA,
     **{
-        f"involvedObject.{each}": _at("involvedObject", each)
-        for each in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+        f"involvedObject.{field}": _field_getter("involvedObject", field)
+        for field in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
     },
-    "reason": _at("reason"),
-    "reportingComponent": _at("reportingComponent"),
+    "reason": _field_getter("reason"),
+    "reportingComponent": _field_getter("reportingComponent"),
     "source": _source,
-    "type": _at("type"),
+    "type": _field_getter("type"),
 }
 _REGARDING: dict[str, Getter] = {
     **_METADATA,
     **{
-        f"regarding.{each}": _at("involvedObject", each)
-        for each in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+        f"regarding.{field}": _field_getter("involvedObject", field)
+        for field in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
     },
-    "reason": _at("reason"),
-    "reportingController": _at("reportingComponent"),
+    "reason": _field_getter("reason"),
+    "reportingController": _field_getter("reportingComponent"),
     "source": _source,
-    "type": _at("type"),
+    "type": _field_getter("type"),
 }
 FIELDS: dict[str, dict[str, Getter]] = {
     "pods": {
         **_METADATA,
-        "spec.nodeName": _at("spec", "nodeName"),
-        "spec.restartPolicy": _at("spec", "restartPolicy"),
-        "spec.schedulerName": _at("spec", "schedulerName"),
-        "spec.serviceAccountName": _at("spec", "serviceAccountName"),
+        "spec.nodeName": _field_getter("spec", "nodeName"),
+        "spec.restartPolicy": _field_getter("spec", "restartPolicy"),
+        "spec.schedulerName": _field_getter("spec", "schedulerName"),
+        "spec.serviceAccountName": _field_getter("spec", "serviceAccountName"),
         "spec.hostNetwork": _boolean("spec", "hostNetwork"),
-        "status.phase": _at("status", "phase"),
-        "status.podIP": _at("status", "podIP"),
-        "status.podIPs": lambda _pod: "",  # may be asked for, and no pod has it: ToSelectableFields leaves it out
-        "status.nominatedNodeName": _at("status", "nominatedNodeName"),
+        "status.phase": _field_getter("status", "phase"),
+        "status.podIP": _field_getter("status", "podIP"),
+        "status.podIPs": lambda _pod: "",  # selectable, but ToSelectableFields never sets it
+        "status.nominatedNodeName": _field_getter("status", "nominatedNodeName"),
     },
     "nodes": {"metadata.name": _METADATA["metadata.name"], "spec.unschedulable": _boolean("spec", "unschedulable")},
-    "namespaces": {"metadata.name": _METADATA["metadata.name"], "status.phase": _at("status", "phase")},
+    "namespaces": {"metadata.name": _METADATA["metadata.name"], "status.phase": _field_getter("status", "phase")},
     "replicationcontrollers": {**_METADATA, "status.replicas": _number("status", "replicas")},
     "events": _EVENT,
     "events.events.k8s.io": _REGARDING,
-    "secrets": {**_METADATA, "type": _at("type")},
-    "services": {**_METADATA, "spec.clusterIP": _at("spec", "clusterIP"), "spec.type": _at("spec", "type")},
+    "secrets": {**_METADATA, "type": _field_getter("type")},
+    "services": {
+        **_METADATA,
+        "spec.clusterIP": _field_getter("spec", "clusterIP"),
+        "spec.type": _field_getter("spec", "type"),
+    },
     "jobs.batch": {**_METADATA, "status.successful": _number("status", "succeeded")},
     "certificatesigningrequests.certificates.k8s.io": {
         "metadata.name": _METADATA["metadata.name"],
-        "spec.signerName": _at("spec", "signerName"),
+        "spec.signerName": _field_getter("spec", "signerName"),
     },
     "resourceslices.resource.k8s.io": {
         "metadata.name": _METADATA["metadata.name"],
-        "spec.driver": _at("spec", "driver"),
-        "spec.nodeName": _at("spec", "nodeName"),
+        "spec.driver": _field_getter("spec", "driver"),
+        "spec.nodeName": _field_getter("spec", "nodeName"),
     },
 }
-"""Getters of the kinds that have selectable fields of their own."""
+"""Getters per kind with its own selectable fields, by group resource."""
 
 
 def _split(text: str) -> list[str]:
-    """At commas that no backslash protects."""
+    """Split at commas that are not escaped by a backslash."""
     parts, current, escaped = [], [], False
     for char in text:
         if escaped:
@@ -152,24 +156,26 @@ def _unescaped(value: str) -> str:
 
 
 def parse_fields(text: str) -> list[tuple[str, bool, str]]:
-    """(field, equal, value) per term of a field selector. Raises StatusError 400 in Kubernetes' words."""
+    """Return (field, equal, value) per term of a field selector. Raises StatusError 400 with Kubernetes' message."""
     terms = []
     for part in _split(text):
         if not part:
             continue
-        found = [(part.find(operator), -len(operator), operator) for operator in ("!=", "==", "=") if operator in part]
-        if not found:
+        candidates = [
+            (part.find(operator), -len(operator), operator) for operator in ("!=", "==", "=") if operator in part
+        ]
+        if not candidates:
             raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
-        _, _, operator = min(found)
+        _, _, operator = min(candidates)
         field, _, value = part.partition(operator)
         if not field and not value:
-            continue  # lets everything through
+            continue  # an empty term matches everything
         terms.append((field, operator != "!=", _unescaped(value)))
     return terms
 
 
-def the_name(field_selector: str) -> str:
-    """The name that a field selector asks for; "" if it asks for none. Raises StatusError 400."""
+def selected_name(field_selector: str) -> str:
+    """Return the name that a field selector requires, "" if none. Raises StatusError 400."""
     if "metadata.name" not in field_selector:
         return ""
     terms = parse_fields(field_selector)
@@ -197,7 +203,7 @@ def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> li
 
 
 def selection(served: Served, label_selector: str, field_selector: str) -> Selection | None:
-    """The predicate of both selectors; None if they let everything through. Raises StatusError 400."""
+    """Return the predicate of both selectors, None if they match everything. Raises StatusError 400."""
     try:
         labels = parse_label_selector(label_selector) if label_selector else None
     except SelectorError as error:

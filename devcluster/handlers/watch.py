@@ -17,18 +17,18 @@ from kubeloop.kube.json_object import JSON
 MIN_WATCH_SECONDS = 1800.0
 
 
-def _empty(served: Served) -> JSON:
-    """An object of the kind with nothing set, as bookmarks carry it: converted from the server's own form."""
+def _empty_object(served: Served) -> JSON:
+    """Return an empty object of the kind, as bookmarks contain it: fields that Go encodes even if unset."""
     empty = decode(served.resource, {})[0]
     name = served.resource.group_resource
-    if name in _COUNTED:
-        empty["spec"]["replicas"] = 0  # a plain number in the server's memory
+    if name in _WITH_REPLICAS:
+        empty["spec"]["replicas"] = 0  # not a pointer in the internal version
     elif name == "daemonsets.apps":
         empty["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "0"}
     return empty
 
 
-_COUNTED = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
+_WITH_REPLICAS = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 
 
 def open_watch(
@@ -42,7 +42,7 @@ def open_watch(
     bookmark_seconds: float,
     buffer: int,
 ) -> tuple[WatchStream, Watcher]:
-    """Begin a watch where its options say. Raises StatusError: 410 if that is compacted, 504 if it is to come."""
+    """Start a watch at the requested revision. Raises StatusError 410 if it is compacted, 504 if it is future."""
     watcher = Watcher(table, namespace=options.namespace, selection=options.select, frames=frames, buffer=buffer)
     revision = options.resource_version
     if options.send_initial_events:
@@ -54,11 +54,11 @@ def open_watch(
                 watcher.add(stored)
     else:
         changes = table.changes_since(revision) if revision else []
-        watcher.after = revision or 0  # of a revision that is to come, nothing before it is told
+        watcher.after = revision or 0  # events up to a future revision are skipped
     watcher.open(changes)
     resource = served.resource
 
-    empty = _empty(served)
+    empty = _empty_object(served)
 
     def bookmark(initial_events_end: bool) -> bytes:
         metadata: JSON = {"resourceVersion": str(revision_now())}

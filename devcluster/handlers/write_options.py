@@ -1,4 +1,4 @@
-"""What requests that write have in common in their query: dryRun and fieldManager."""
+"""Query options of all writes: dryRun and fieldManager."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def writer_of(request: Request) -> Writer:
-    """?fieldManager, or the user agent up to its first slash."""
+    """Return the author of a write: ?fieldManager, else the user agent up to its first slash."""
     manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
     return Writer(manager, user=request.user)
 
 
 def read_dry_run(request: Request, options_kind: str) -> bool:
-    """?dryRun; the field manager is looked at with it. Raises StatusError 422."""
+    """Return True for ?dryRun=All; validates the field manager as well. Raises StatusError 422."""
     causes = ErrorList()
     if manager := request.option("fieldManager"):
         validate_field_manager(causes, "fieldManager", manager)
