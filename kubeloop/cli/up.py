@@ -220,7 +220,7 @@ class Look:
                     "name": pod.metadata.name,
                     "node": pod.spec.node_name,
                     "phase": pod.status.phase,
-                    "ready": progress_of.is_ready(pod),
+                    "ready": progress_of.is_pod_ready(pod),
                     "traceId": self._plane.tracing.trace_id(pod),
                     "createdToBoundSeconds": self._plane.tracing.created_to_bound_seconds(pod),
                 }

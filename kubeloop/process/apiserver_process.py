@@ -1,4 +1,4 @@
-"""The development cluster as a process of its own, for the length of a context."""
+"""The development cluster as a separate process, for the length of a context."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STOP_SECONDS = 5.0
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What the child announces on its stdout, as one line of JSON, once it serves."""
+    """Readiness message of the process: one line of JSON on its stdout."""
 
     server: str
     plain_server: str
@@ -25,7 +25,7 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class ApiServerProcess(msgspec.Struct, frozen=True):
-    """A development cluster that runs. `plain_server` is its URL without TLS, for this process alone."""
+    """A running development cluster. `plain_server` is its URL without TLS, for this process alone."""
 
     server: str
     plain_server: str
@@ -33,19 +33,19 @@ class ApiServerProcess(msgspec.Struct, frozen=True):
     process: asyncio.subprocess.Process
 
     async def ended(self) -> None:
-        """Wait for the process. Always raises UserError: it should have outlived us."""
+        """Wait for the process to end, then raise UserError: it should run until it is stopped."""
         code = await self.process.wait()
-        raise UserError(f"the development cluster ended (exit code {code})", hint="its last words are above, on stderr")
+        raise UserError(f"the development cluster ended (exit code {code})", hint="see its messages above, on stderr")
 
 
 class StartingApiServer:
-    """A development cluster on its way."""
+    """A development cluster that is starting."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def ready(self) -> ApiServerProcess:
-        """Wait until it serves. Raises UserError if it takes too long, ClusterFailed if it has told the user why."""
+        """Wait until it serves. Raises UserError after a timeout, ApiServerExited if it reported an error itself."""
         assert self._process.stdout is not None
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -62,9 +62,9 @@ class StartingApiServer:
 
 @contextlib.asynccontextmanager
 async def starting_api_server(arguments: Sequence[str], *, token: str) -> AsyncIterator[StartingApiServer]:
-    """Start `kubeloop apiserver` with these arguments, and stop it in the end.
+    """Start `kubeloop apiserver` with these arguments, and stop it at the end of the context.
 
-    The child ends by itself when this process is gone, however that came about: it reads a pipe that we hold open.
+    It also ends when this process ends in any way: it reads a pipe that this process holds open.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -75,8 +75,8 @@ async def starting_api_server(arguments: Sequence[str], *, token: str) -> AsyncI
         *arguments,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "KUBELOOP_TOKEN": token},  # not an argument: those are for every user of the machine to see
-        start_new_session=True,  # Ctrl-C in our terminal is for us; we then stop the child in order
+        env={**os.environ, "KUBELOOP_TOKEN": token},  # arguments are visible to all users of the machine
+        start_new_session=True,  # Ctrl-C in the terminal stops this process, which then stops the cluster in order
     )
     assert process.stdin is not None
     try:
@@ -92,7 +92,7 @@ async def starting_api_server(arguments: Sequence[str], *, token: str) -> AsyncI
 
 
 class ApiServerExited(Exception):
-    """The child could not start and has told the user why; `code` is its exit code."""
+    """The process could not start and has printed the reason; `code` is its exit code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"exit code {code}")

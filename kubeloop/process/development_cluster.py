@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 class ApiServerSettings(msgspec.Struct, frozen=True):
-    """How the API server of one process is to be run; port 0 takes a free one.
+    """Configuration of the API server; port 0 selects a free port.
 
-    journal: where objects are kept over restarts, None for nowhere. child: announce readiness as JSON on stdout and end
-    when stdin does.
+    journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
+    end at the end of stdin.
     """
 
     port: int
@@ -52,82 +52,82 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     supervised: bool
 
 
-async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], serving: ApiServerSettings) -> int:
-    """Raises UserError, also when the disk is full: now, or when the server runs."""
+async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
+    """Run until cancelled. Raises UserError, also when the disk is full, at the start or later."""
     try:
-        listening = loopback_socket(serving.port)
+        listener = loopback_socket(server.port)
     except PortTaken as taken:
         raise UserError(str(taken), hint="choose another with --port, or 0 for a free one") from None
     try:
-        with closing(listening):
-            await _serve_on(listening, settings, stages, serving)
+        with closing(listener):
+            await _serve_on(listener, settings, stages, server)
     except* NotDurable as failed:
-        # clients were told with each write; the simulated nodes cannot go on
+        # each failed write was reported to its client; the simulated nodes cannot continue
         raise UserError(
             _first(failed).message.removeprefix("Internal error occurred: "),
-            hint="make room and start again: nothing that was acknowledged is lost",
+            hint="free disk space and start again: no acknowledged write is lost",
         ) from None
     return 0
 
 
 async def _serve_on(
-    listening: socket.socket, settings: NodeSettings, stages: Sequence[Stage], serving: ApiServerSettings
+    listener: socket.socket, settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings
 ) -> None:
-    path = serving.kubeconfig
+    path = server.kubeconfig
     clock = SystemClock()
     rng = random.Random()
-    number = listening.getsockname()[1]
-    journal = serving.journal
+    port = listener.getsockname()[1]
+    journal = server.journal
     certificate = make_certificate(clock) if journal is None else kept_certificate(journal.folder, clock)
     api = ApiServer(
         clock=clock,
         rng=rng,
-        token=serving.token,
-        faults=serving.faults,
+        token=server.token,
+        faults=server.faults,
         journal=journal,
-        compaction_seconds=serving.compaction_seconds,
-        service_range=serving.service_range,
-        identity=machine_identity(number),
+        compaction_seconds=server.compaction_seconds,
+        service_range=server.service_range,
+        identity=machine_identity(port),
     )
-    simulated = _simulated(api, settings, stages, serving.token, clock, rng)
-    ready = Ready(f"https://127.0.0.1:{number}", f"http://127.0.0.1:{number}", str(path.absolute()))
-    write_kubeconfig(path, server=ready.server, token=serving.token, certificate_pem=certificate.certificate_pem)
-    _tell_of_removed_nodes(api, settings)
+    simulated = _simulated(api, settings, stages, server.token, clock, rng)
+    ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))
+    write_kubeconfig(path, server=ready.server, token=server.token, certificate_pem=certificate.certificate_pem)
+    _warn_about_removed_nodes(api, settings)
     async with HttpServer(api) as http, asyncio.TaskGroup() as group:
-        parts = [
+        tasks = [
             group.create_task(api.run(), name="api-server"),
-            group.create_task(listen(listening, http, certificate.context), name="listener"),
+            group.create_task(listen(listener, http, certificate.context), name="listener"),
         ]
-        parts += [group.create_task(each.run(), name=name) for name, each in simulated.items()]
-        if serving.supervised:
+        tasks += [group.create_task(component.run(), name=name) for name, component in simulated.items()]
+        if server.supervised:
             print(msgspec.json.encode(ready).decode(), flush=True)
-            await _stdin_closed()
-            for part in parts:
-                part.cancel()
+            await _wait_for_stdin_eof()
+            for task in tasks:
+                task.cancel()
         else:
             print(f"development cluster with {len(api.store.list(NODES))} nodes at {ready.server}")
             print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
 
 
-def _tell_of_removed_nodes(api: ApiServer, settings: NodeSettings) -> None:
-    """Whoever asks for three nodes and gets two is told why."""
+def _warn_about_removed_nodes(api: ApiServer, settings: NodeSettings) -> None:
+    """Print a note if nodes of --nodes were removed in an earlier run."""
     removed = sum(api.store.get(NODES, "", settings.name(index)) is None for index in range(settings.count))
     if removed:
-        told = f"{removed} of the {settings.count} nodes of --nodes were removed before, and stay removed"
-        print(f"note: {told}; kubeloop nodes add makes others", file=sys.stderr)
+        problem = f"{removed} of the {settings.count} nodes of --nodes were removed before, and stay removed"
+        print(f"note: {problem}; add others with kubeloop nodes add", file=sys.stderr)
 
 
-class Simulated(Protocol):
-    """Runs until cancelled."""
+class Component(Protocol):
+    """Part of the cluster beside the API server: runs until cancelled."""
 
     async def run(self) -> None: ...
 
 
 def _simulated(
     api: ApiServer, settings: NodeSettings, stages: Sequence[Stage], token: str, clock: Clock, rng: random.Random
-) -> dict[str, Simulated]:
-    """What plays the rest of a cluster: nodes, which are in the store when this returns, and what goes with them."""
-    parts: dict[str, Simulated] = {}
+) -> dict[str, Component]:
+    """Create the nodes, which are in the store on return, and the controllers that belong to them."""
+    components: dict[str, Component] = {}
     requests = None
     if stages:
         from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
@@ -136,17 +136,17 @@ def _simulated(
         requests = StageRequests(api.answer, token)
         others = [stage for stage in stages if not stage.of_kubelets]
         if others:
-            parts["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=rng)
+            components["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=rng)
     kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages, requests=requests)
     kubelets.register()
-    parts["nodes"] = kubelets
+    components["nodes"] = kubelets
     if settings.count:
         staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
         volumes = SimulatedVolumes(api.store, clock=clock, rng=rng, only_own=staged_claims)
         volumes.register()
-        parts["volumes"] = volumes
-        parts["disruption-budgets"] = DisruptionBudgets(api.store, clock=clock, rng=rng)
-    return parts
+        components["volumes"] = volumes
+        components["disruption-budgets"] = DisruptionBudgets(api.store, clock=clock, rng=rng)
+    return components
 
 
 def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:
@@ -154,8 +154,8 @@ def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-async def _stdin_closed() -> None:
-    """Until the process that started us is gone, however it went."""
+async def _wait_for_stdin_eof() -> None:
+    """Wait until the parent process ends, in any way."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

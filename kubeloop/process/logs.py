@@ -1,6 +1,6 @@
-"""Log records on stderr, one line each: text for people, or JSON for machines (`--log-format`).
+"""Log records on stderr, one line each: text, or JSON with `--log-format json`.
 
-Records that are logged while a pod or a reconcile is worked on carry its trace and span, in both forms.
+Records that are logged during work on a pod or a reconcile carry its trace and span, in both formats.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"
 
 
 def configure_logging(verbosity: str, log_format: Literal["text", "json"] = "text") -> None:
-    """Print kubeloop's records from `verbosity` ("error" to "debug") on; other libraries' from warning on."""
+    """Log kubeloop's records at `verbosity` ("error" to "debug") and above; other libraries' at warning and above."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_note_trace)
+    handler.addFilter(_add_trace)
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines(_TEXT))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("kubeloop").setLevel(verbosity.upper())
-    # what somebody asked for with a signal is not noise, however quiet the log was made
+    # a dump that was requested with a signal is logged at any verbosity
     logging.getLogger("kubeloop.process.scheduler_dump").setLevel(logging.INFO)
 
 
 class TextLines(logging.Formatter):
-    """The message, and in brackets what else it is about: pod=default/web-1 trace_id=4bf9... span_id=00f0..."""
+    """The message, then fields in brackets: pod=default/web-1 trace_id=4bf9... span_id=00f0..."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
-        told = {str(each) for each in record.args} if isinstance(record.args, tuple) else ()
-        about = " ".join(f"{name}={value}" for name, value in _fields(record).items() if str(value) not in told)
+        args = {str(arg) for arg in record.args} if isinstance(record.args, tuple) else ()
+        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items() if str(value) not in args)
         line = super().formatMessage(record)
-        return f"{line} [{about}]" if about else line
+        return f"{line} [{fields}]" if fields else line
 
 
 class JsonLines(logging.Formatter):
-    """{"time", "level", "logger", "message", what it is about, "trace_id", "span_id", "error"}, one object a line.
+    """{"time", "level", "logger", "message", fields, "trace_id", "span_id", "error"}, one object per line.
 
     Times are RFC 3339 in UTC; trace_id and span_id have the names of OpenTelemetry's "Trace Context in non-OTLP Log
     Formats".
@@ -61,15 +61,15 @@ class JsonLines(logging.Formatter):
         return json.dumps(document, default=str)
 
 
-def _note_trace(record: logging.LogRecord) -> bool:
-    """Here, where the record is made: its task knows whose work it does."""
+def _add_trace(record: logging.LogRecord) -> bool:
+    """Store the current trace in the record. Runs in the task that logs, unlike formatters."""
     if not hasattr(record, "traceparent"):
         record.traceparent = log_traceparent() if record.name.startswith("kubeloop") else ""
     return True
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """What was given with extra=, and the trace."""
+    """Return the fields of extra=, and the trace."""
     fields = {name: value for name, value in vars(record).items() if name not in _OWN}
     context = parse_traceparent(getattr(record, "traceparent", ""))
     if context is not None:

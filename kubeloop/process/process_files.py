@@ -1,7 +1,7 @@
-"""Which kubeloop processes run on this machine: how `kubeloop trace` finds the one to ask.
+"""Files that list the kubeloop processes of this machine, so that `kubeloop trace` can find their endpoints.
 
-Each process keeps one JSON file while it runs, in a folder that only its user can read. A file whose process is gone
-counts for nothing and is removed by whoever meets it.
+Each process writes one JSON file while it runs, into a folder that only its user can read. Files of processes that have
+ended are ignored and removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """One kubeloop process. started_ns: nanoseconds since the epoch; kubeconfig: path, "" if it wrote none."""
+    """One kubeloop process. started_ns: nanoseconds since the epoch; kubeconfig: path, "" if it wrote no kubeconfig."""
 
     pid: int
     endpoint: str
@@ -30,28 +30,31 @@ class ProcessRecord(msgspec.Struct, frozen=True):
 
 
 def runtime_directory() -> Path:
-    """The folder for files that live as long as a process, mode 0700, created if need be.
+    """Return the folder for files with the lifetime of a process, mode 0700; create it if it does not exist.
 
-    Raises UserError if somebody else owns it, or it cannot be made.
+    Raises UserError if another user owns it, or it cannot be created.
     """
     base = os.environ.get("XDG_RUNTIME_DIR") or os.environ.get("TMPDIR") or "/tmp"
     path = Path(base) / (f"kubeloop-{os.getuid()}")
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = path.stat()
+        status = path.stat()
     except OSError as error:
         raise UserError(
-            f"cannot use the folder {path}: {error.strerror}", hint="set XDG_RUNTIME_DIR to a folder of yours"
+            f"cannot use the folder {path}: {error.strerror}", hint="set XDG_RUNTIME_DIR to a folder that you own"
         ) from None
-    if owner.st_uid != os.getuid() or owner.st_mode & 0o077:
-        raise UserError(f"{path} is not private to you", hint="remove it, or set XDG_RUNTIME_DIR; mode must be 0700")
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise UserError(
+            f"the folder {path} is accessible to other users",
+            hint="remove it or set its mode to 0700; or set XDG_RUNTIME_DIR",
+        )
     return path
 
 
 @contextlib.contextmanager
 def process_file(process: ProcessRecord) -> Iterator[None]:
-    """Make this process findable for the length of the context. If it cannot be, that is logged: it works all the same,
-    and other commands can be given its --endpoint."""
+    """List this process for other commands, for the length of the context. A failure is only logged: the process
+    works, and other commands can use its --endpoint."""
     path = None
     try:
         path = runtime_directory() / f"{process.pid}.json"
@@ -60,7 +63,7 @@ def process_file(process: ProcessRecord) -> Iterator[None]:
         partial.rename(path)
     except (UserError, OSError) as error:
         log.warning(
-            "kubeloop trace and explain do not find this process by themselves; give them --endpoint",
+            "process not listed for kubeloop trace and explain; use their option --endpoint",
             extra={"endpoint": process.endpoint, "error": str(error)},
         )
     try:
@@ -72,8 +75,8 @@ def process_file(process: ProcessRecord) -> Iterator[None]:
 
 
 def list_processes() -> list[ProcessRecord]:
-    """The live ones, newest first."""
-    found = []
+    """Return the running processes, newest first."""
+    processes = []
     for path in runtime_directory().glob("kubeconfig-*.yaml"):
         pid = path.stem.removeprefix("kubeconfig-")
         if pid.isdecimal() and not process_exists(int(pid)):
@@ -84,23 +87,23 @@ def list_processes() -> list[ProcessRecord]:
         except (FileNotFoundError, msgspec.DecodeError):
             continue
         if process_exists(process.pid):
-            found.append(process)
+            processes.append(process)
         else:
             path.unlink(missing_ok=True)
-    return sorted(found, key=lambda process: process.started_ns, reverse=True)
+    return sorted(processes, key=lambda process: process.started_ns, reverse=True)
 
 
 def default_process() -> ProcessRecord:
-    """The one that serves $KUBECONFIG, else the newest. Raises UserError if none runs."""
+    """Return the process that serves $KUBECONFIG, else the newest. Raises UserError if none runs."""
     processes = list_processes()
     if not processes:
-        raise UserError("no kubeloop process runs on this machine", hint="start one: kubeloop up, or kubeloop run")
-    wanted = os.environ.get("KUBECONFIG", "")
-    return next((each for each in processes if wanted and each.kubeconfig == wanted), processes[0])
+        raise UserError("no kubeloop process runs on this machine", hint="start kubeloop up or kubeloop run")
+    kubeconfig = os.environ.get("KUBECONFIG", "")
+    return next((process for process in processes if kubeconfig and process.kubeconfig == kubeconfig), processes[0])
 
 
 def process_exists(pid: int) -> bool:
-    """Is there a process with this id, whoever's it is?"""
+    """Return True if a process with this id exists, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

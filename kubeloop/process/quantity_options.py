@@ -1,4 +1,4 @@
-"""Amounts of resources as people write them in options."""
+"""Resource quantities in options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kubeloop.kube.quantities import QuantityError, parse_quantity
 
 
 def positive_quantity(text: str, option: str) -> str:
-    """`text` if it is a quantity of more than nothing. Raises UserError, which names the option."""
+    """Return `text` if it is a positive quantity. Raises UserError, which names the option."""
     try:
         if parse_quantity(text).value() > 0:
             return text

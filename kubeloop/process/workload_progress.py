@@ -1,4 +1,4 @@
-"""What `kubeloop up` shows and decides: how far the workloads of a cluster are, as pure functions of its objects."""
+"""Progress of the workloads of a cluster, as pure functions of its objects; `kubeloop up` displays it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationControll
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True):
-    """One Deployment or ReplicationController. `title` is "deployment.apps/web"; counts are Pods."""
+    """Progress of a Deployment or ReplicationController. `title` is "deployment.apps/web"; counts are Pods."""
 
     title: str
     namespace: str
@@ -22,10 +22,10 @@ class WorkloadProgress(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A moment of the whole cluster."""
+    """Progress of the whole cluster at one moment."""
 
     workloads: tuple[WorkloadProgress, ...]
-    unready_lone_pods: tuple[str, ...]  # "namespace/name" of Pods without a controller that are not ready
+    unready_standalone_pods: tuple[str, ...]  # "namespace/name" of Pods without a controller that are not ready
     phases: tuple[tuple[str, int], ...]
     pods: int
     bound: int
@@ -33,26 +33,24 @@ class Progress(msgspec.Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Every Deployment and ReplicationController is."""
+        """True if every Deployment and ReplicationController is complete."""
         return all(workload.complete for workload in self.workloads)
 
     @property
     def everything_available(self) -> bool:
-        """Complete, and the Pods that somebody made by hand are ready, too."""
-        return self.complete and not self.unready_lone_pods
+        """True if complete, and Pods without a controller are ready as well."""
+        return self.complete and not self.unready_standalone_pods
 
     def line(self) -> str:
-        """One line for a log: "3/4 deployments complete; 40 pods: 38 bound, 35 ready (Pending 5, Running 35)"."""
-        done = sum(workload.complete for workload in self.workloads)
+        """Return a log line: "3/4 workloads complete; 40 pods: 38 bound, 35 ready (Pending 5, Running 35)"."""
+        complete = sum(workload.complete for workload in self.workloads)
         phases = ", ".join(f"{phase} {count}" for phase, count in self.phases)
-        return (
-            f"{done}/{len(self.workloads)} workloads complete; {self.pods} pods: {self.bound} bound, {self.ready} ready"
-            + (f" ({phases})" if phases else "")
-        )
+        pods = f"{self.pods} pods: {self.bound} bound, {self.ready} ready"
+        return f"{complete}/{len(self.workloads)} workloads complete; {pods}" + (f" ({phases})" if phases else "")
 
 
-def is_ready(pod: Pod) -> bool:
-    """The condition Ready."""
+def is_pod_ready(pod: Pod) -> bool:
+    """Return True if the condition Ready is True."""
     return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
 
 
@@ -71,7 +69,7 @@ def deployment_progress(deployment: Deployment) -> WorkloadProgress:
 
 
 def controller_progress(controller: ReplicationController) -> WorkloadProgress:
-    """Complete when as many Pods are available as are wanted."""
+    """Complete if all desired replicas are available and no others exist."""
     metadata, status = controller.metadata, controller.status
     replicas = 1 if controller.spec.replicas is None else controller.spec.replicas
     complete = (
@@ -86,47 +84,47 @@ def controller_progress(controller: ReplicationController) -> WorkloadProgress:
 def measure(
     deployments: Iterable[Deployment], controllers: Iterable[ReplicationController], pods: Sequence[Pod]
 ) -> Progress:
-    """How far everything is."""
-    workloads = [deployment_progress(each) for each in deployments] + [
-        controller_progress(each) for each in controllers
+    """Return the progress of all workloads and pods."""
+    workloads = [deployment_progress(deployment) for deployment in deployments] + [
+        controller_progress(controller) for controller in controllers
     ]
     phases = Counter("Terminating" if pod.metadata.deletion_timestamp else pod.status.phase for pod in pods)
-    lone = (pod for pod in pods if not any(owner.controller for owner in pod.metadata.owner_references))
+    standalone = (pod for pod in pods if not any(owner.controller for owner in pod.metadata.owner_references))
     return Progress(
-        unready_lone_pods=tuple(
-            sorted(pod.key for pod in lone if not is_ready(pod) and pod.status.phase != "Succeeded")
+        unready_standalone_pods=tuple(
+            sorted(pod.key for pod in standalone if not is_pod_ready(pod) and pod.status.phase != "Succeeded")
         ),
         workloads=tuple(sorted(workloads, key=lambda workload: (workload.namespace, workload.title))),
         phases=tuple(sorted(phases.items())),
         pods=len(pods),
         bound=sum(bool(pod.spec.node_name) for pod in pods),
-        ready=sum(is_ready(pod) for pod in pods),
+        ready=sum(is_pod_ready(pod) for pod in pods),
     )
 
 
-def unfinished_reasons(progress: Progress, pods: Sequence[Pod], *, most: int = 5) -> list[str]:
-    """Why it is not complete, a sentence each: workloads that lack Pods, and what their pending Pods say."""
+def unfinished_reasons(progress: Progress, pods: Sequence[Pod], *, limit: int = 5) -> list[str]:
+    """Return the reasons why workloads are incomplete: missing Pods, and the messages of pending Pods."""
     reasons = [
         f"{workload.title} in {workload.namespace}: {workload.available} of {workload.replicas} available"
         for workload in progress.workloads
         if not workload.complete
     ]
     pending: Counter[str] = Counter()
-    example: dict[str, str] = {}
+    first_pod: dict[str, str] = {}
     for pod in pods:
-        problem = _problem(pod)
-        if problem:
-            pending[problem] += 1
-            example.setdefault(problem, pod.key)
-    for problem, count in pending.most_common(most):
+        reason = _reason(pod)
+        if reason:
+            pending[reason] += 1
+            first_pod.setdefault(reason, pod.key)
+    for reason, count in pending.most_common(limit):
         others = f" (and {count - 1} more)" if count > 1 else ""
-        reasons.append(f"pod {example[problem]}{others}: {problem}")
+        reasons.append(f"pod {first_pod[reason]}{others}: {reason}")
     return reasons
 
 
-def _problem(pod: Pod) -> str:
-    """What keeps this Pod from being ready, in its own words; "" if it says nothing."""
-    if is_ready(pod) or pod.metadata.deletion_timestamp:
+def _reason(pod: Pod) -> str:
+    """Return why a Pod is not ready, from its conditions and container states; "" if they have no reason."""
+    if is_pod_ready(pod) or pod.metadata.deletion_timestamp:
         return ""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":

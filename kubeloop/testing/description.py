@@ -8,7 +8,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.process.workload_progress import is_ready, unfinished_reasons
+from kubeloop.process.workload_progress import is_pod_ready, unfinished_reasons
 from kubeloop.process.workload_progress import measure as measure_progress
 
 JSON = Mapping[str, Any]
@@ -106,11 +106,11 @@ def _impersonal(event: Event) -> str:
 
 def pod_lines(pods: Sequence[Pod], *, most: int = _MOST_PODS) -> list[str]:
     """Pods in short, those that are not ready first."""
-    ordered = sorted(pods, key=lambda pod: (is_ready(pod), pod.metadata.name))
+    ordered = sorted(pods, key=lambda pod: (is_pod_ready(pod), pod.metadata.name))
     lines = []
     for pod in ordered[:most]:
         phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
-        ready = "ready" if is_ready(pod) else "not ready"
+        ready = "ready" if is_pod_ready(pod) else "not ready"
         lines.append(f"pod/{pod.metadata.name} {phase}, {ready}, on {pod.spec.node_name or 'no node'}")
     return lines + ([f"and {len(pods) - most} more pods"] if len(pods) > most else [])
 

@@ -68,7 +68,7 @@ def test_a_runtime_directory_that_cannot_be_made_is_told(monkeypatch):
 def test_a_process_that_cannot_be_found_works_all_the_same(monkeypatch, caplog):
     monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
     with process_file(process()):
-        assert "give them --endpoint" in caplog.text
+        assert "use their option --endpoint" in caplog.text
 
 
 def test_a_kubeconfig_that_a_killed_cluster_left_is_removed():

@@ -77,7 +77,7 @@ def test_a_pod_that_somebody_made_by_hand_counts_for_everything_but_not_for_the_
     )
     progress = measure([deployment()], [], [waiting, done, owned])
     assert progress.complete
-    assert progress.unready_lone_pods == ("default/waiting",)
+    assert progress.unready_standalone_pods == ("default/waiting",)
     assert not progress.everything_available
 
 
