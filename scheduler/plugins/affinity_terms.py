@@ -1,4 +1,4 @@
-"""Terms of pod (anti-)affinity at work: those of the incoming pod against existing ones, and the other way round.
+"""Pod (anti-)affinity terms matched against pods: terms of the incoming pod, and terms of existing pods.
 
 Axes: N nodes, D values of one topology key. Source: plugins/interpodaffinity of v1.36.
 """
@@ -26,7 +26,7 @@ Int64 = npt.NDArray[np.int64]
 
 
 class IncomingTerm(msgspec.Struct, frozen=True):
-    """A term of the incoming pod whose namespaces are looked up; None stands for all of them."""
+    """A term of the incoming pod with its namespaces resolved; `namespaces` None means all namespaces."""
 
     selector: Selector
     namespaces: frozenset[str] | None
@@ -41,7 +41,7 @@ class IncomingTerm(msgspec.Struct, frozen=True):
 
 
 def incoming_terms(terms: Iterable[AffinityTerm], listers: Listers) -> tuple[IncomingTerm, ...]:
-    """`terms` with the namespaces that their namespace selectors mean now."""
+    """Return `terms` with the namespaces that their namespace selectors select now."""
     return tuple(
         IncomingTerm(term.selector, _namespaces(term, listers), term.topology_key, term.weight) for term in terms
     )
@@ -53,17 +53,17 @@ def _namespaces(term: AffinityTerm, listers: Listers) -> frozenset[str] | None:
         return term.namespaces
     if selector.empty:
         return None
-    selected = (each for each in listers.namespaces.list() if selector.matches(each.metadata.labels))
-    return term.namespaces.union(each.metadata.name for each in selected)
+    selected = (namespace for namespace in listers.namespaces.list() if selector.matches(namespace.metadata.labels))
+    return term.namespaces.union(namespace.metadata.name for namespace in selected)
 
 
 def all_select(terms: tuple[IncomingTerm, ...], namespace: str, labels: Mapping[str, str]) -> bool:
-    """Do all terms select such a pod? Never if there is none."""
+    """Return True if all terms select a pod with this namespace and these labels; False if there are no terms."""
     return bool(terms) and all(term.selects(namespace, labels) for term in terms)
 
 
-class TopologyPairs:
-    """A number per topology pair (key and value): int64 [D] per key, 0 for values that nobody mentions."""
+class TopologyPairSums:
+    """A sum per topology pair (key and value): int64 [D] per key, 0 for values without a matching term or pod."""
 
     __slots__ = ("_columns", "_numbers")
 
@@ -71,21 +71,21 @@ class TopologyPairs:
         self._columns: dict[str, LabelColumn] = {}
         self._numbers: dict[str, Int64] = {}
 
-    def clone(self) -> TopologyPairs:
-        twin = TopologyPairs()
+    def clone(self) -> TopologyPairSums:
+        twin = TopologyPairSums()
         twin._columns = dict(self._columns)
         twin._numbers = {key: numbers.copy() for key, numbers in self._numbers.items()}
         return twin
 
     def add_nodes(self, column: LabelColumn, per_node: Int64) -> None:
-        """Add numbers of nodes [N] to the pairs they are in. A node without the label is in none."""
+        """Add per-node numbers [N] to the pairs of the nodes. Nodes without the label belong to no pair."""
         sums = column.sums(per_node)
-        known = self._numbers.get(column.key)
+        previous = self._numbers.get(column.key)
         self._columns[column.key] = column
-        self._numbers[column.key] = sums if known is None else known + sums
+        self._numbers[column.key] = sums if previous is None else previous + sums
 
     def add(self, column: LabelColumn, labels: Mapping[str, str], number: int) -> None:
-        """Add to the pair of one node with these labels."""
+        """Add `number` to the pair of a node with these labels."""
         value = labels.get(column.key)
         code = None if value is None else column.code_of.get(value)
         if code is None or not number:
@@ -99,8 +99,8 @@ class TopologyPairs:
             self._columns[column.key] = column
         numbers[code] += number
 
-    def of(self, key: str, labels: Mapping[str, str]) -> int | None:
-        """The number of the pair that a node with these labels is in; None if it lacks the label."""
+    def sum_of(self, key: str, labels: Mapping[str, str]) -> int | None:
+        """Return the sum of the pair that a node with these labels belongs to; None if it lacks the label."""
         value = labels.get(key)
         if value is None:
             return None
@@ -109,7 +109,7 @@ class TopologyPairs:
         return 0 if code is None else int(self._numbers[key][code])
 
     def per_node(self, key: str, absent: int) -> Int64 | None:
-        """The numbers of `key` as seen by each node [N], `absent` for those without the label; None: all are 0."""
+        """Return the sums of `key` per node [N], `absent` for nodes without the label; None if all sums are 0."""
         column = self._columns.get(key)
         if column is None:
             return None
@@ -126,30 +126,32 @@ class TopologyPairs:
 
 
 Weigh = Callable[[AffinityClass], Iterable[tuple[AffinityTerm, int]]]
-"""The terms of existing pods that count for a question, each with what it weighs."""
+"""Returns the terms of a class of existing pods that are counted, each with its weight."""
 
 
 def incoming_per_node(snapshot: Snapshot, kind: str, terms: tuple[IncomingTerm, ...], key: str) -> Int64:
-    """Sum of the weights of the terms with topology key `key`, over the pods they select, per node [N].
+    """Return the sum of term weights over the pods that the terms with topology key `key` select, per node [N].
 
-    `terms` weigh what they say, 1 where that is 0; `kind` is "each", or "all" if a pod has to be selected by all.
+    A weight of 0 counts as 1. `kind`: "each" adds up the terms one by one; "all" counts, with weight 1, the pods that
+    all terms select.
     """
     if kind == "all":
         return snapshot.columns.pods.weighted(
-            ("all", terms), lambda of: 1 if all_select(terms, of.namespace, of.labels) else 0
+            ("all", terms), lambda pod_class: 1 if all_select(terms, pod_class.namespace, pod_class.labels) else 0
         )
     counted = tuple(term for term in terms if term.topology_key == key)
 
-    def weight(of: LabelClass) -> int:
-        return sum(term.weight or 1 for term in counted if term.selects(of.namespace, of.labels))
+    def weight(pod_class: LabelClass) -> int:
+        return sum(term.weight or 1 for term in counted if term.selects(pod_class.namespace, pod_class.labels))
 
     return snapshot.columns.pods.weighted(("each", counted), weight)
 
 
 class ExistingTerms:
-    """Terms of existing pods against one incoming pod after another; `weigh` picks the terms of a class of pods.
+    """Terms of existing pods, matched against incoming pods; `weigh` picks the terms of a class of pods.
 
-    kind: names what is counted, for everybody who shares the snapshot; equal names must weigh alike.
+    kind: identifies `weigh` in the snapshot's cache, which all users of the snapshot share: equal kinds must weigh
+    alike.
     """
 
     def __init__(self, kind: str, weigh: Weigh) -> None:
@@ -158,30 +160,30 @@ class ExistingTerms:
         self._keys: dict[int, tuple[object, frozenset[str]]] = {}  # by class of incoming pods
 
     def per_node(self, snapshot: Snapshot, pod: Pod, namespace_labels: Mapping[str, str]) -> dict[str, Int64]:
-        """Topology key -> sum of the weights of the terms that select `pod`, over the pods of each node [N]."""
+        """Return by topology key the sum of the weights of the terms that select `pod`, over each node's pods [N]."""
         affinities = snapshot.columns.affinities
         if not affinities.rows_of:
             return {}
         number = snapshot.classes.number(pod)
         context = tuple(sorted(namespace_labels.items()))
-        found: dict[str, Int64] = {}
+        weights_by_key: dict[str, Int64] = {}
         for key in self._matching_keys(snapshot, pod, number, namespace_labels, context):
-            tally_key = (self._kind, number, context, key)
-            found[key] = affinities.weighted(tally_key, self._weight(pod, namespace_labels, key))
-        return found
+            weights_key = (self._kind, number, context, key)
+            weights_by_key[key] = affinities.weighted(weights_key, self._weight(pod, namespace_labels, key))
+        return weights_by_key
 
     def _matching_keys(
         self, snapshot: Snapshot, pod: Pod, number: int, namespace_labels: Mapping[str, str], context: object
     ) -> frozenset[str]:
         stamp = (snapshot.columns.affinities.membership, context)
-        known = self._keys.get(number)
-        if known is not None and known[0] == stamp:
-            return known[1]
+        cached = self._keys.get(number)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
         keys = frozenset(
             term.topology_key
-            for of in snapshot.columns.affinities.rows_of
-            for term, _ in self._weigh(of)
+            for pod_class in snapshot.columns.affinities.rows_of
+            for term, _ in self._weigh(pod_class)
             if term.matches(namespace, labels, namespace_labels)
         )
         if len(self._keys) >= 1024:
@@ -192,10 +194,10 @@ class ExistingTerms:
     def _weight(self, pod: Pod, namespace_labels: Mapping[str, str], key: str) -> Callable[[AffinityClass], int]:
         namespace, labels = pod.metadata.namespace, pod.metadata.labels
 
-        def weight(of: AffinityClass) -> int:
+        def weight(pod_class: AffinityClass) -> int:
             return sum(
                 weight
-                for term, weight in self._weigh(of)
+                for term, weight in self._weigh(pod_class)
                 if term.topology_key == key and term.matches(namespace, labels, namespace_labels)
             )
 

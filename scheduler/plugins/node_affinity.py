@@ -1,4 +1,4 @@
-"""NodeAffinity: nodeSelector and node affinity, required and preferred, of the pod and of the profile.
+"""NodeAffinity: required and preferred node affinity and nodeSelector, of the pod and of the profile's addedAffinity.
 
 Source: plugins/nodeaffinity of v1.36.
 """
@@ -68,10 +68,10 @@ class NodeAffinity:
             return None, None
         names: set[str] = set()
         for term in required.node_selector_terms:
-            named = _named_nodes(term)
-            if named is None:  # terms are alternatives, and this one is open to any node
+            term_names = _named_nodes(term)
+            if term_names is None:  # terms are ORed, and this one does not restrict the node names
                 return None, None
-            names |= named
+            names |= term_names
         if not names:
             return None, unresolvable(self.name, "pod affinity terms conflict")
         return PreFilterResult(frozenset(names)), None
@@ -86,7 +86,7 @@ class NodeAffinity:
         labels = node.node.metadata.labels if node.node is not None else {}
         if self._added_required is not None and not self._added_required.matches(node.name, labels):
             return self._added_rejection
-        # A term that cannot be parsed matches nothing and is no error, as ever.
+        # A term that cannot be parsed matches nothing and is not an error, as in kube-scheduler.
         return None if self._required(state, pod).matches(node.name, labels) else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
@@ -162,10 +162,10 @@ def _selects(selector: NodeSelectorMatcher, node: Node) -> bool:
 
 
 def _named_nodes(term: NodeSelectorTerm) -> set[str] | None:
-    """The nodes a term names by metadata.name; None if it names none, so that any node may match it."""
+    """Return the node names that a term selects by metadata.name; None if the term does not restrict the names."""
     names: set[str] | None = None
     for requirement in term.match_fields:
         if requirement.key == "metadata.name" and requirement.operator == "In":
-            named = set(requirement.values)
-            names = named if names is None else names & named
+            values = set(requirement.values)
+            names = values if names is None else names & values
     return names

@@ -1,6 +1,7 @@
-"""Selectors over label columns: for all nodes at once what kube.selectors and kube.nodeselector say of one.
+"""Node and label selectors evaluated over the snapshot's label columns, for all nodes at once.
 
-Axis: N nodes. A verdict is found per distinct value of a label and spread over the nodes by code.
+Axis: N nodes. A requirement is evaluated once per distinct label value; the result is expanded to nodes by value code.
+The per-node counterparts are in kube.selectors and kube.node_selectors.
 """
 
 from __future__ import annotations
@@ -16,32 +17,32 @@ from kubeloop.scheduler.cache.arrays import Mask, Rows
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
-FEW_ROWS = 16  # up to so many nodes are cheaper one by one
+FEW_ROWS = 16  # at most this many nodes are evaluated one by one, which is faster than building masks
 
 
 def requirement_mask(snapshot: Snapshot, requirement: Requirement) -> Mask:
-    """Nodes whose labels meet `requirement`: bool [N]."""
+    """Return the nodes whose labels meet `requirement`: bool [N]."""
     column = snapshot.columns.labels(requirement.key)
     operator = requirement.operator
-    # One verdict per value, and a last one for nodes without the label: their code -1 indexes it.
-    verdicts = np.zeros(len(column.values) + 1, np.bool_)
+    # One entry per value, and a last one for nodes without the label: their code -1 indexes it.
+    matches_by_code = np.zeros(len(column.values) + 1, np.bool_)
     if operator in ("=", "==", "in"):
-        verdicts[[column.code_of[value] for value in requirement.values if value in column.code_of]] = True
+        matches_by_code[[column.code_of[value] for value in requirement.values if value in column.code_of]] = True
     elif operator in ("!=", "notin"):
-        verdicts[:] = True
-        verdicts[[column.code_of[value] for value in requirement.values if value in column.code_of]] = False
+        matches_by_code[:] = True
+        matches_by_code[[column.code_of[value] for value in requirement.values if value in column.code_of]] = False
     elif operator == "exists":
-        verdicts[:-1] = True
+        matches_by_code[:-1] = True
     elif operator == "!":
-        verdicts[-1] = True
+        matches_by_code[-1] = True
     else:
-        compares = requirement.compiled()
-        verdicts[:-1] = [compares({requirement.key: value}) for value in column.values]
-    return verdicts[column.codes]
+        matches = requirement.compiled()
+        matches_by_code[:-1] = [matches({requirement.key: value}) for value in column.values]
+    return matches_by_code[column.codes]
 
 
 def selector_mask(snapshot: Snapshot, selector: Selector) -> Mask:
-    """Nodes whose labels `selector` matches: bool [N]."""
+    """Return the nodes whose labels `selector` matches: bool [N]."""
     mask = np.full(len(snapshot), not selector.nothing)
     for requirement in selector.requirements:
         mask &= requirement_mask(snapshot, requirement)
@@ -49,7 +50,7 @@ def selector_mask(snapshot: Snapshot, selector: Selector) -> Mask:
 
 
 def term_mask(snapshot: Snapshot, term: NodeSelectorTermMatcher) -> Mask:
-    """Nodes that one term matches: bool [N]."""
+    """Return the nodes that one term matches: bool [N]."""
     if term.errors:
         return np.zeros(len(snapshot), np.bool_)
     mask = np.ones(len(snapshot), np.bool_)
@@ -62,7 +63,7 @@ def term_mask(snapshot: Snapshot, term: NodeSelectorTermMatcher) -> Mask:
 
 
 def node_selector_mask(snapshot: Snapshot, selector: NodeSelectorMatcher) -> Mask:
-    """Nodes that any term matches: bool [N]."""
+    """Return the nodes that at least one term matches: bool [N]."""
     mask = np.zeros(len(snapshot), np.bool_)
     for term in selector.terms:
         mask |= term_mask(snapshot, term)
@@ -70,7 +71,7 @@ def node_selector_mask(snapshot: Snapshot, selector: NodeSelectorMatcher) -> Mas
 
 
 def required_affinity_rows(snapshot: Snapshot, required: RequiredNodeAffinity, rows: Rows) -> Mask:
-    """Which of `rows` [K] the pod may be on: bool [K]."""
+    """Return which of `rows` [K] satisfy the pod's nodeSelector and required node affinity: bool [K]."""
     if len(rows) <= FEW_ROWS:
         infos = snapshot.node_infos
         return np.fromiter(

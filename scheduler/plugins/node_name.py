@@ -1,4 +1,4 @@
-"""NodeName: spec.nodeName of a pending pod names the only node. Source: plugins/nodename of v1.36."""
+"""NodeName: if spec.nodeName of a pending pod is set, only that node passes. Source: plugins/nodename of v1.36."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class NodeName:
         self._rejection = unresolvable(self.name, "node(s) didn't match the requested node name")
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        wanted = pod.pod.spec.node_name
-        return None if not wanted or wanted == node.name else self._rejection
+        node_name = pod.pod.spec.node_name
+        return None if not node_name or node_name == node.name else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
-            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
-        wanted = pod.pod.spec.node_name
-        if not wanted:
-            return RowFilterResult(np.ones(len(rows), np.bool_), explain_as(self._rejection))
-        return RowFilterResult(rows == snapshot.row_of.get(wanted, -1), explain_as(self._rejection))
+            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
+        node_name = pod.pod.spec.node_name
+        if not node_name:
+            return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
+        return RowVerdicts(rows == snapshot.row_of.get(node_name, -1), always(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         return explain_rows_as(self._rejection, rows)

@@ -1,4 +1,4 @@
-"""NodePorts: host ports that the pod wants must be free. Source: plugins/nodeports of v1.36."""
+"""NodePorts: the host ports that the pod requests must be free on the node. Source: plugins/nodeports of v1.36."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class NodePorts:
         return None, None if pod.host_ports else skip(self.name)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        return self._rejection if in_conflict(pod.host_ports, node.used_ports) else None
+        return self._rejection if host_ports_conflict(pod.host_ports, node.used_ports) else None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        wanted = pod.host_ports
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+        requested = pod.host_ports
         used = snapshot.columns.used_ports
         codes = select_rows(used.codes, rows, snapshot)  # [K]
         free = np.zeros(len(used.values), np.bool_)  # one per set of ports
         for code in used.used(codes):
-            free[code] = not in_conflict(wanted, used.values[code])
-        return RowFilterResult(free[codes], explain_as(self._rejection))
+            free[code] = not host_ports_conflict(requested, used.values[code])
+        return RowVerdicts(free[codes], always(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         return explain_rows_as(self._rejection, rows)
@@ -67,21 +67,21 @@ class NodePorts:
         )
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Pod | Node | None) -> Hint:
-        """Helps if the deleted pod held a port that this one wants."""
-        if old is None or not is_bound_or_nominated(old):
+        """Return QUEUE if the deleted pod used a host port that `pod` requests."""
+        if old is None or not counts_on_a_node(old):
             return Hint.SKIP
-        return Hint.QUEUE if in_conflict(PodInfo(pod).host_ports, PodInfo(old).host_ports) else Hint.SKIP
+        return Hint.QUEUE if host_ports_conflict(PodInfo(pod).host_ports, PodInfo(old).host_ports) else Hint.SKIP
 
 
-def in_conflict(wanted: Collection[HostPort], used: Collection[HostPort]) -> bool:
-    """Does a port of `wanted` collide with one of `used`? The address 0.0.0.0 stands for all."""
-    if not wanted or not used:
+def host_ports_conflict(requested: Collection[HostPort], used: Collection[HostPort]) -> bool:
+    """Return True if a port of `requested` collides with one of `used`; the address 0.0.0.0 stands for all."""
+    if not requested or not used:
         return False
-    for address, protocol, port in wanted:
+    for address, protocol, port in requested:
         if (address, protocol, port) in used or (_ALL_ADDRESSES, protocol, port) in used:
             return True
         if address == _ALL_ADDRESSES and any(
-            each_protocol == protocol and each == port for _, each_protocol, each in used
+            used_protocol == protocol and used_port == port for _, used_protocol, used_port in used
         ):
             return True
     return False

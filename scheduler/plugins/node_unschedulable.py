@@ -1,4 +1,4 @@
-"""NodeUnschedulable: keeps pods off cordoned nodes. Source: plugins/nodeunschedulable of v1.36."""
+"""NodeUnschedulable: rejects cordoned nodes (spec.unschedulable). Source: plugins/nodeunschedulable of v1.36."""
 
 from __future__ import annotations
 

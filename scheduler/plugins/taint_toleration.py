@@ -1,4 +1,4 @@
-"""TaintToleration: keeps pods off nodes with taints they do not tolerate, and away from PreferNoSchedule ones.
+"""TaintToleration: filters out nodes with untolerated taints; scores nodes by untolerated PreferNoSchedule taints.
 
 Source: plugins/tainttoleration of v1.36.
 """
@@ -53,18 +53,22 @@ class TaintToleration:
             return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
-        codes = select_rows(taints.codes, rows, snapshot)  # [K]
-        verdicts = np.zeros(len(taints.values), np.bool_)  # one per set of taints
+        codes = at(taints.codes, rows, snapshot)  # [K]
+        tolerated = np.zeros(len(taints.values), np.bool_)  # one per set of taints
         for code in taints.used(codes):
-            verdicts[code] = find_untolerated_taint(taints.values[code], tolerations) is None
-        return RowFilterResult(verdicts[codes], explain_as(self._rejection))
+            tolerated[code] = find_untolerated_taint(taints.values[code], tolerations) is None
+        return RowVerdicts(tolerated[codes], always(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         return explain_rows_as(self._rejection, rows)
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        """How many PreferNoSchedule taints the pod does not tolerate."""
-        return 0 if node.node is None else _disliked(node.node.spec.taints, pod.pod.spec.tolerations)
+        """Return the number of PreferNoSchedule taints that the pod does not tolerate."""
+        return (
+            0
+            if node.node is None
+            else _count_untolerated_prefer_no_schedule(node.node.spec.taints, pod.pod.spec.tolerations)
+        )
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
@@ -74,7 +78,7 @@ class TaintToleration:
         codes = select_rows(taints.codes, rows, snapshot)  # [K]
         counts = np.zeros(len(taints.values), np.int64)
         for code in taints.used(codes):
-            counts[code] = _disliked(taints.values[code], tolerations)
+            counts[code] = _count_untolerated_prefer_no_schedule(taints.values[code], tolerations)
         return counts[codes]
 
     def normalize_scores(
@@ -97,9 +101,9 @@ class TaintToleration:
         return Hint.QUEUE if untolerated_before and tolerated_now else Hint.SKIP
 
     def _after_pod_change(self, pod: Pod, old: Any, new: Any) -> Hint:
-        """Only a change of this pod's own tolerations can help it."""
+        """Return QUEUE for a change of this pod's own tolerations; other pods' changes cannot help it."""
         return Hint.QUEUE if new.metadata.uid == pod.metadata.uid else Hint.SKIP
 
 
-def _disliked(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+def _count_untolerated_prefer_no_schedule(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
     return sum(taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, tolerations) for taint in taints)
