@@ -1,4 +1,4 @@
-"""DefaultBinder: tells the API server where the pod goes. Source: plugins/defaultbinder of v1.36."""
+"""DefaultBinder: binds the pod by POST to pods/binding. Source: plugins/defaultbinder of v1.36."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class DefaultBinder:
         self._handle = handle
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """POST the binding. A failure means: not known to be bound; the pod is tried again and the API server decides.
+        """POST the binding. An error does not mean that the pod is unbound; it is retried and the API server decides.
 
-        Cancellation: the request may have been sent; the informer will tell.
+        Cancellation: the request may have been sent; the informer then shows the result.
         """
         metadata = pod.pod.metadata
         traceparent = self._handle.traces.traceparent_of(pod.pod)

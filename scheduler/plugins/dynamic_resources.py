@@ -1,8 +1,8 @@
-"""DynamicResources: pods with resource claims.
+"""DynamicResources: rejects pods that need resource claims.
 
-kubeloop schedules no devices: a pod with claims waits, and its event says why. Without claims the plugin takes part
-in the profile as in kube-scheduler, where it decides nothing and scores nothing, but is heard in the message of a
-failed attempt.
+kubeloop allocates no devices: a pod with claims stays pending, and its event gives the reason. For pods without claims
+the plugin passes every node and scores 0, but it stays in the profile because its PostFilter status is part of the
+message of a failed attempt, as in kube-scheduler.
 Source: plugins/dynamicresources of v1.36.
 """
 
@@ -38,7 +38,7 @@ class DynamicResources:
         pass
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        return None  # to hold a pod back without a word would leave its owner wondering
+        return None  # the pod is rejected in PreFilter instead, whose reason shows in its FailedScheduling event
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
@@ -54,7 +54,7 @@ class DynamicResources:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status | None]:
-        """Would free claims that keep the pod from a node. That there are none is said only if PreFilter got here."""
+        """Reject: there are no claims to deallocate. Fails with "not found" if PreFilter did not run for this pod."""
         try:
             state.read(_STATE)
         except KeyError:
@@ -80,26 +80,28 @@ class DynamicResources:
         return None
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        of_nodes = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
+        node_actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
         return (
-            on_event(NODE, of_nodes),
-            on_event("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
-            on_event(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
-            on_event("resource.k8s.io/DeviceClass", ADD | UPDATE),
-            on_event("resource.k8s.io/ResourceSlice", ADD | UPDATE),
+            on(NODE, node_actions),
+            on("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
+            on(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
+            on("resource.k8s.io/DeviceClass", ADD | UPDATE),
+            on("resource.k8s.io/ResourceSlice", ADD | UPDATE),
         )
 
     def _after_claim_change(self, pod: Pod, old: Any, new: Any) -> Hint:
         return Hint.SKIP
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-        """Helps this pod if it turns out to need no claim."""
+        """Return QUEUE if the update shows that `pod` needs no claim."""
         if new is None or new.metadata.uid != pod.metadata.uid or needs_claims(new):
             return Hint.SKIP
         return Hint.QUEUE
 
 
 def needs_claims(pod: Pod) -> bool:
-    """Not if its status says of each claim in its spec that none is needed."""
-    without = {each.get("name") for each in pod.status.resource_claim_statuses if each.get("resourceClaimName") is None}
-    return any(claim.name not in without for claim in pod.spec.resource_claims)
+    """Return True unless the pod's status says of every claim in its spec that none is needed."""
+    not_needed = {
+        claim.get("name") for claim in pod.status.resource_claim_statuses if claim.get("resourceClaimName") is None
+    }
+    return any(claim.name not in not_needed for claim in pod.spec.resource_claims)

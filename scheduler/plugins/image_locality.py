@@ -1,4 +1,4 @@
-"""ImageLocality: prefers nodes that have the pod's images, the more the larger and the more common they are.
+"""ImageLocality: prefers nodes that have the pod's images; large images, and images on many nodes, count more.
 
 Source: plugins/imagelocality of v1.36.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
-_MIN_BYTES = 23 << 20  # below, an image is pulled in no time
+_MIN_BYTES = 23 << 20  # smaller images score 0: their pull time does not matter
 _MAX_BYTES_PER_CONTAINER = 1000 << 20
 
 
@@ -53,16 +53,16 @@ class ImageLocality:
             image = snapshot.columns.image(name)
             if image.nowhere:
                 continue
-            spread = select_rows(image.num_nodes, rows, snapshot) / float(len(snapshot))
-            # truncated per image, as Go does
-            sum_bytes += (select_rows(image.sizes, rows, snapshot) * spread).astype(np.int64)
-        most = _MAX_BYTES_PER_CONTAINER * _containers(pod.pod)
-        return MAX_NODE_SCORE * (np.clip(sum_bytes, _MIN_BYTES, most) - _MIN_BYTES) // (most - _MIN_BYTES)
+            node_share = at(image.num_nodes, rows, snapshot) / float(len(snapshot))
+            # truncated per image, as in Go
+            sum_bytes += (at(image.sizes, rows, snapshot) * node_share).astype(np.int64)
+        max_bytes = _MAX_BYTES_PER_CONTAINER * _containers(pod.pod)
+        return MAX_NODE_SCORE * (np.clip(sum_bytes, _MIN_BYTES, max_bytes) - _MIN_BYTES) // (max_bytes - _MIN_BYTES)
 
 
 def _score(sum_bytes: int, containers: int) -> int:
-    most = _MAX_BYTES_PER_CONTAINER * containers
-    return MAX_NODE_SCORE * (min(max(sum_bytes, _MIN_BYTES), most) - _MIN_BYTES) // (most - _MIN_BYTES)
+    max_bytes = _MAX_BYTES_PER_CONTAINER * containers
+    return MAX_NODE_SCORE * (min(max(sum_bytes, _MIN_BYTES), max_bytes) - _MIN_BYTES) // (max_bytes - _MIN_BYTES)
 
 
 def _containers(pod: Pod) -> int:
@@ -70,7 +70,7 @@ def _containers(pod: Pod) -> int:
 
 
 def _images(pod: Pod) -> list[str]:
-    """Names of all images, of image volumes too, with the tag that is meant if none is written."""
+    """Return the names of the images of all containers and image volumes, with ":latest" if the tag is missing."""
     spec = pod.spec
     names = [container.image for container in (*spec.init_containers, *spec.containers)]
     names += [volume.image.get("reference", "") for volume in spec.volumes if volume.image is not None]

@@ -1,7 +1,8 @@
 """Plugins of older schedulers that Policy documents still name: SelectorSpread, NodePreferAvoidPods, node pressure.
 
-They are written per node: whoever brings an old configuration brings a cluster of its size. Sources: v1.20,
-pkg/scheduler/framework/plugins/{selectorspread,nodepreferavoidpods}; v1.12, pkg/scheduler/algorithm/predicates.
+Most have only the per-node form: Policy documents come with clusters of a size for which that is fast enough.
+Sources: v1.20, pkg/scheduler/framework/plugins/{selectorspread,nodepreferavoidpods}; v1.12,
+pkg/scheduler/algorithm/predicates.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _SELECTOR = "PreScoreSelectorSpread"
-_ZONE_WEIGHT = 2.0 / 3.0  # when nodes have zones, spreading over them counts twice as much as over nodes
+_ZONE_WEIGHT = 2.0 / 3.0  # if nodes have zones, spreading over zones counts twice as much as over nodes
 _AVOID = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 
 
 class SelectorSpread:
-    """Few pods of the same services and controller per node, and per zone. Pods with constraints of their own are
-    PodTopologySpread's."""
+    """Prefers nodes and zones with few pods of the same services and controller.
+
+    Pods with topology spread constraints of their own are left to PodTopologySpread.
+    """
 
     name = "SelectorSpread"
 
@@ -49,7 +52,7 @@ class SelectorSpread:
         return None
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        """The number of matching pods: less is better, see normalize_scores."""
+        """Return the number of matching pods on the node; normalize_scores turns fewer pods into a higher score."""
         if pod.pod.spec.topology_spread_constraints:
             return 0
         selector: Selector = state.read(_SELECTOR)
@@ -93,8 +96,8 @@ def _zone(info: NodeInfo) -> str:
     return zone_key(info.node.metadata.labels) if info.node is not None else ""
 
 
-class _ScoreByUse:
-    """One of the strategies of NodeResourcesFit, which has one at a time, as the score plugin it was of old."""
+class _ScoreByUtilization:
+    """One scoring strategy of NodeResourcesFit as the separate score plugin of older schedulers."""
 
     name = ""
     strategy = ""
@@ -114,23 +117,23 @@ class _ScoreByUse:
         return self._fit.score_rows(state, pod, snapshot, rows)
 
 
-class NodeResourcesLeastAllocated(_ScoreByUse):
+class NodeResourcesLeastAllocated(_ScoreByUtilization):
     name = "NodeResourcesLeastAllocated"
     strategy = "LeastAllocated"
 
 
-class NodeResourcesMostAllocated(_ScoreByUse):
+class NodeResourcesMostAllocated(_ScoreByUtilization):
     name = "NodeResourcesMostAllocated"
     strategy = "MostAllocated"
 
 
-class RequestedToCapacityRatio(_ScoreByUse):
+class RequestedToCapacityRatio(_ScoreByUtilization):
     name = "RequestedToCapacityRatio"
     strategy = "RequestedToCapacityRatio"
 
 
 class NodePreferAvoidPods:
-    """Nodes whose annotation asks to be spared the pods of a certain controller score 0, all others 100."""
+    """Scores 0 for nodes whose preferAvoidPods annotation lists the pod's controller, 100 for all others."""
 
     name = "NodePreferAvoidPods"
 
@@ -138,21 +141,23 @@ class NodePreferAvoidPods:
         pass
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        owner = next((each for each in pod.pod.metadata.owner_references if each.controller), None)
+        owner = next((reference for reference in pod.pod.metadata.owner_references if reference.controller), None)
         annotation = node.node.metadata.annotations.get(_AVOID) if node.node is not None else None
         if owner is None or owner.kind not in ("ReplicationController", "ReplicaSet") or annotation is None:
             return MAX_NODE_SCORE
         try:
-            avoided = msgspec.json.decode(annotation)["preferAvoidPods"]
-            controllers = [(each["podSignature"].get("podController") or {}) for each in avoided]
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):  # as of old: an unreadable wish is none
+            entries = msgspec.json.decode(annotation)["preferAvoidPods"]
+            controllers = [(avoided_pods["podSignature"].get("podController") or {}) for avoided_pods in entries]
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):  # a malformed annotation is ignored
             return MAX_NODE_SCORE
-        spared = any(each.get("kind") == owner.kind and each.get("uid") == owner.uid for each in controllers)
-        return 0 if spared else MAX_NODE_SCORE
+        avoids = any(
+            controller.get("kind") == owner.kind and controller.get("uid") == owner.uid for controller in controllers
+        )
+        return 0 if avoids else MAX_NODE_SCORE
 
 
 class _NodePressure:
-    """Nodes that report a pressure take no more pods: of memory only no more that have asked for nothing."""
+    """Filters out nodes with a pressure condition; memory pressure only for BestEffort pods."""
 
     name = ""
     condition = ""
@@ -161,16 +166,18 @@ class _NodePressure:
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unschedulable(self.name, self.reason)
 
-    def concerns(self, pod: Pod) -> bool:
+    def applies_to(self, pod: Pod) -> bool:
         return True
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        if node.node is None or not self._under_pressure(node.node) or not self.concerns(pod.pod):
+        if node.node is None or not self._has_pressure(node.node) or not self.applies_to(pod.pod):
             return None
         return self._rejection
 
-    def _under_pressure(self, node: Node) -> bool:
-        return any(each.type == self.condition and each.status == "True" for each in node.status.conditions)
+    def _has_pressure(self, node: Node) -> bool:
+        return any(
+            condition.type == self.condition and condition.status == "True" for condition in node.status.conditions
+        )
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -179,7 +186,7 @@ class _NodePressure:
         )
 
     def _after_node_change(self, pod: Pod, old: Any, new: Node | None) -> Hint:
-        return Hint.QUEUE if new is not None and not self._under_pressure(new) else Hint.SKIP
+        return Hint.QUEUE if new is not None and not self._has_pressure(new) else Hint.SKIP
 
 
 class NodeMemoryPressure(_NodePressure):
@@ -187,7 +194,7 @@ class NodeMemoryPressure(_NodePressure):
     condition = "MemoryPressure"
     reason = "node(s) had memory pressure"
 
-    def concerns(self, pod: Pod) -> bool:
+    def applies_to(self, pod: Pod) -> bool:
         return is_best_effort(pod)
 
 
@@ -204,7 +211,7 @@ class NodePIDPressure(_NodePressure):
 
 
 def is_best_effort(pod: Pod) -> bool:
-    """QoS class BestEffort: no container asks for CPU or memory, or limits them."""
+    """Return True for QoS class BestEffort: no container has CPU or memory requests or limits."""
     return not any(
         name in ("cpu", "memory")
         for container in (*pod.spec.containers, *pod.spec.init_containers)

@@ -1,7 +1,7 @@
-"""NodeDeclaredFeatures: the node's kubelet must declare the features that the pod needs.
+"""NodeDeclaredFeatures: the node's kubelet must declare the features that the pod requires.
 
-Source: plugins/nodedeclaredfeatures of v1.36. With the feature gates at their defaults only one need is read off a pod:
-a restart rule that restarts all containers.
+Source: plugins/nodedeclaredfeatures of v1.36. With default feature gates only one requirement is inferred from a pod:
+a container restart rule with the action RestartAllContainers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
 
 
 def needed_features(pod: Pod) -> frozenset[str]:
-    """The features a node must declare to run `pod`."""
+    """Return the features that a node must declare to run `pod`."""
     spec = pod.spec
     for container in (*spec.containers, *spec.init_containers):
         if any(rule.get("action") == "RestartAllContainers" for rule in container.restart_policy_rules):
@@ -63,8 +63,8 @@ class NodeDeclaredFeatures:
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         needed = needed_features(pod.pod)
         declared = snapshot.columns.declared_features
-        enough = np.fromiter((needed <= features for features in declared.values), np.bool_, len(declared.values))
-        return RowFilterResult(enough[select_rows(declared.codes, rows, snapshot)], explain_as(self._rejection))
+        sufficient = np.fromiter((needed <= features for features in declared.values), np.bool_, len(declared.values))
+        return RowVerdicts(sufficient[at(declared.codes, rows, snapshot)], always(self._rejection))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -78,7 +78,7 @@ class NodeDeclaredFeatures:
         return Hint.QUEUE
 
     def _after_pod_update(self, pod: Pod, old: Any, new: Any) -> Hint:
-        """Only a change of this pod's own needs can help it."""
+        """Return QUEUE only if this pod's own required features changed."""
         if new.metadata.uid != pod.metadata.uid or needed_features(old) == needed_features(new):
             return Hint.SKIP
         return Hint.QUEUE

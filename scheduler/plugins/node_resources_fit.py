@@ -1,4 +1,4 @@
-"""NodeResourcesFit: the node has room for the pod's requests; scores by how full it would be.
+"""NodeResourcesFit: filters nodes without room for the pod's requests; scores them by resource utilization.
 
 Axes: N nodes, K rows. Amounts are int64 (float32 would round memory above 16 MiB). Source: plugins/noderesources/fit.go
 of v1.36.
@@ -34,7 +34,7 @@ from kubeloop.scheduler.plugins.resource_scores import (
     LeastAllocated,
     MostAllocated,
     RequestedToCapacityRatio,
-    ResourceAmounts,
+    ResourceAllocations,
     Scorer,
 )
 
@@ -56,18 +56,18 @@ class NodeResourcesFit:
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
-        self._amounts = ResourceAmounts(args.scoring_strategy.resources, use_requested=False)
+        self._allocations = ResourceAllocations(args.scoring_strategy.resources, use_requested=False)
         self._scorer = _scorer(args)
         self._statuses: dict[tuple[str, ...], dict[bool, Status]] = {}
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
-        state.write(_REQUEST, self._wanted(pod))
+        state.write(_REQUEST, self._requests_to_fit(pod))
         return None, None
 
-    def _counted(self, requests: dict[str, int]) -> dict[str, int]:
-        """What has to fit: nothing of what is ignored, not asked for, or unknown to scheduling."""
+    def _drop_ignored(self, requests: dict[str, int]) -> dict[str, int]:
+        """Return the requests that Filter checks: those above 0, without ignored and non-schedulable resources."""
         return {
             name: amount
             for name, amount in requests.items()
@@ -81,11 +81,11 @@ class NodeResourcesFit:
 
     def _request(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         request: dict[str, int] | None = state.get(_REQUEST)
-        return self._wanted(pod) if request is None else request
+        return self._requests_to_fit(pod) if request is None else request
 
-    def _wanted(self, pod: PodInfo) -> dict[str, int]:
-        # A resize under way is the business of pods that run; what is wanted from a node stands in the spec.
-        return self._counted(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
+    def _requests_to_fit(self, pod: PodInfo) -> dict[str, int]:
+        # status.resources of a resize counts for running pods only; a pending pod requests what its spec says.
+        return self._drop_ignored(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
 
     def room_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         return self._request(state, pod)
@@ -97,16 +97,16 @@ class NodeResourcesFit:
             allocatable = node.allocatable.get(name, 0)
             if amount > allocatable - node.requested.get(name, 0):
                 reasons.append(f"Insufficient {name}")
-                resolvable = resolvable and amount <= allocatable  # nobody to preempt frees what the node never had
+                resolvable = resolvable and amount <= allocatable  # preemption cannot free more than the node has
         return self._status(tuple(reasons), resolvable) if reasons else None
 
     def _status(self, reasons: tuple[str, ...], resolvable: bool) -> Status:
-        """Shared Status objects: a full cluster of 5,000 nodes has a handful of different ones."""
-        of_reasons = self._statuses.setdefault(reasons, {})
-        if resolvable not in of_reasons:
+        """Return a shared Status: the nodes of a full cluster have only a few different ones."""
+        by_resolvable = self._statuses.setdefault(reasons, {})
+        if resolvable not in by_resolvable:
             code = Code.UNSCHEDULABLE if resolvable else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-            of_reasons[resolvable] = Status(code, reasons, self.name)
-        return of_reasons[resolvable]
+            by_resolvable[resolvable] = Status(code, reasons, self.name)
+        return by_resolvable[resolvable]
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
@@ -117,10 +117,8 @@ class NodeResourcesFit:
         passed = select_rows(columns.pod_count, rows, snapshot) < pods_allowed
         for name, amount in request.items():
             resource = columns.resource(name)
-            # Free room is negative on an overcommitted node.
-            free = select_rows(columns.allocatable[resource], rows, snapshot) - select_rows(
-                columns.requested[resource], rows, snapshot
-            )
+            # negative on an overcommitted node
+            free = at(columns.allocatable[resource], rows, snapshot) - at(columns.requested[resource], rows, snapshot)
             passed &= free >= amount
 
         def explain(index: int) -> Status:
@@ -140,23 +138,23 @@ class NodeResourcesFit:
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         columns = snapshot.columns
         full = columns.pod_count[rows] >= columns.allocatable[columns.resource("pods"), rows]
-        lacking = [(_TOO_MANY_PODS, full)]
+        insufficient = [(_TOO_MANY_PODS, full)]
         unresolvable = np.zeros(len(rows), np.bool_)
         for name, amount in self._request(state, pod).items():
-            resource = columns.resource(name)  # may be new, and the columns then other arrays
+            resource = columns.resource(name)  # may add a row, which replaces the arrays of `columns`
             allocatable = columns.allocatable[resource, rows]
-            lacking.append((f"Insufficient {name}", amount > allocatable - columns.requested[resource, rows]))
+            insufficient.append((f"Insufficient {name}", amount > allocatable - columns.requested[resource, rows]))
             unresolvable |= amount > allocatable
-        # One bit per reason and one for whether it can be resolved: few of the combinations occur.
+        # One bit per reason and one for unresolvable: few of the combinations occur.
         bits = unresolvable.astype(np.int64)
-        for number, (_, lacks) in enumerate(lacking, start=1):
-            bits |= lacks.astype(np.int64) << number
+        for number, (_, is_insufficient) in enumerate(insufficient, start=1):
+            bits |= is_insufficient.astype(np.int64) << number
         kinds, codes = np.unique(bits, return_inverse=True)
         return RowStatuses(
             codes,
             [
                 self._status(
-                    tuple(reason for number, (reason, _) in enumerate(lacking, start=1) if kind >> number & 1),
+                    tuple(reason for number, (reason, _) in enumerate(insufficient, start=1) if kind >> number & 1),
                     resolvable=not kind & 1,
                 )
                 for kind in kinds.tolist()
@@ -172,13 +170,13 @@ class NodeResourcesFit:
         return _scored_requests(pod) if scored is None else scored
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        return self._scorer.of_node(self._amounts.of_node(self._scored(state, pod), node))
+        return self._scorer.score_node(self._allocations.of_node(self._scored(state, pod), node))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return score_rows_per_node(self.score, state, pod, snapshot, rows)
-        wanted, requested, allocatable = self._amounts.of_rows(self._scored(state, pod), snapshot, rows)
-        return self._scorer.of_rows(requested + wanted, allocatable)
+            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+        pod_request, requested, allocatable = self._allocations.of_rows(self._scored(state, pod), snapshot, rows)
+        return self._scorer.score_rows(requested + pod_request, allocatable)
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
@@ -193,49 +191,52 @@ class NodeResourcesFit:
         if old is None:
             return Hint.SKIP
         if new.metadata.uid == pod.metadata.uid:
-            return Hint.QUEUE  # it asks for less now
+            return Hint.QUEUE  # its requests were scaled down
         if not new.spec.node_name:
             return Hint.SKIP
         before, after = pod_requests(old, use_status=True), pod_requests(new, use_status=True)
-        wanted = self._counted(pod_requests(pod))
-        return Hint.QUEUE if any(before.get(name, 0) > after.get(name, 0) for name in wanted) else Hint.SKIP
+        pod_request = self._drop_ignored(pod_requests(pod))
+        return Hint.QUEUE if any(before.get(name, 0) > after.get(name, 0) for name in pod_request) else Hint.SKIP
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         if new is None:
             return Hint.SKIP
-        wanted = self._counted(pod_requests(pod))
+        pod_request = self._drop_ignored(pod_requests(pod))
         after = node_allocatable(new)
-        if after.get("pods", 0) < 1 or any(amount > after.get(name, 0) for name, amount in wanted.items()):
+        if after.get("pods", 0) < 1 or any(amount > after.get(name, 0) for name, amount in pod_request.items()):
             return Hint.SKIP
         if old is None:
             return Hint.QUEUE
         before = node_allocatable(old)
-        grown = any(after.get(name, 0) > before.get(name, 0) for name in (*wanted, "pods"))
+        grown = any(after.get(name, 0) > before.get(name, 0) for name in (*pod_request, "pods"))
         return Hint.QUEUE if grown else Hint.SKIP
 
     def _after_device_class_event(self, pod: Pod, old: Any, new: Any) -> Hint:
-        """A class that offers an extended resource which the pod asks for may serve it by a claim."""
+        """Return QUEUE if the class now serves an extended resource that the pod requests."""
         offered = extended_resource_of(new)
-        wanted = self._counted(pod_requests(pod))
-        if offered in wanted and offered != extended_resource_of(old):
+        pod_request = self._drop_ignored(pod_requests(pod))
+        if offered in pod_request and offered != extended_resource_of(old):
             return Hint.QUEUE
         return Hint.SKIP
 
 
 def _scored_requests(pod: PodInfo) -> dict[str, int]:
-    """v1.36 leaves pod-level resources out of this score, though it counts those of pods already on the node."""
+    """Return the requests that Score uses. As in v1.36, pod-level resources do not count for the incoming pod.
+
+    They do count for pods already on the node.
+    """
     if pod.pod.spec.resources is None and not has_resize_status(pod.pod):
         return pod.requests | {"cpu": pod.non_zero_milli_cpu, "memory": pod.non_zero_memory}
     return pod_requests(pod.pod, non_zero=True, pod_level=False)
 
 
 def extended_resource_of(device_class: Any) -> str:
-    """spec.extendedResourceName of a DeviceClass, which is plain JSON; "" if it has none."""
+    """Return spec.extendedResourceName of a DeviceClass, which is plain JSON; "" if it has none."""
     return ((device_class or {}).get("spec") or {}).get("extendedResourceName") or ""
 
 
 def is_extended_resource(name: str) -> bool:
-    """Not one of Kubernetes' own. Source: v1helper.IsExtendedResourceName."""
+    """Return True for a resource outside the kubernetes.io domains. Source: v1helper.IsExtendedResourceName."""
     return "/" in name and "kubernetes.io/" not in name and not name.startswith("requests.")
 
 

@@ -1,4 +1,4 @@
-"""PrioritySort: higher priority first, then who waits longest. Source: plugins/queuesort of v1.36."""
+"""PrioritySort: orders pods by descending priority, then by queueing time. Source: plugins/queuesort of v1.36."""
 
 from __future__ import annotations
 

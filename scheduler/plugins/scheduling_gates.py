@@ -1,4 +1,4 @@
-"""SchedulingGates: a pod with spec.schedulingGates is not even queued. Source: plugins/schedulinggates of v1.36."""
+"""SchedulingGates: keeps pods with spec.schedulingGates out of the queue. Source: plugins/schedulinggates of v1.36."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ class SchedulingGates:
         return (on_event(POD, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED, self._after_update),)
 
     def _after_update(self, pod: Pod, old: Any, new: Any) -> Hint:
-        """Only of this very pod: that another one lost its gates helps nobody."""
+        """Return QUEUE for an update of this pod itself; gates of other pods do not matter."""
         return Hint.QUEUE if new is not None and new.metadata.uid == pod.metadata.uid else Hint.SKIP
