@@ -58,7 +58,7 @@ class NodeResourcesBalancedAllocation:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         pod_request, requested, allocatable = self._allocations.of_rows(self._request(state, pod), snapshot, rows)
         if rows is snapshot.all_rows and self._native:
             before = self._balance_without_pod(snapshot, requested, allocatable)

@@ -82,11 +82,11 @@ class DynamicResources:
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         node_actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_ALLOCATABLE
         return (
-            on(NODE, node_actions),
-            on("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
-            on(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
-            on("resource.k8s.io/DeviceClass", ADD | UPDATE),
-            on("resource.k8s.io/ResourceSlice", ADD | UPDATE),
+            on_event(NODE, node_actions),
+            on_event("resource.k8s.io/ResourceClaim", ADD | UPDATE, self._after_claim_change),
+            on_event(POD, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, self._after_pod_change),
+            on_event("resource.k8s.io/DeviceClass", ADD | UPDATE),
+            on_event("resource.k8s.io/ResourceSlice", ADD | UPDATE),
         )
 
     def _after_claim_change(self, pod: Pod, old: Any, new: Any) -> Hint:

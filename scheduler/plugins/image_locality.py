@@ -53,9 +53,9 @@ class ImageLocality:
             image = snapshot.columns.image(name)
             if image.nowhere:
                 continue
-            node_share = at(image.num_nodes, rows, snapshot) / float(len(snapshot))
+            node_share = select_rows(image.num_nodes, rows, snapshot) / float(len(snapshot))
             # truncated per image, as in Go
-            sum_bytes += (at(image.sizes, rows, snapshot) * node_share).astype(np.int64)
+            sum_bytes += (select_rows(image.sizes, rows, snapshot) * node_share).astype(np.int64)
         max_bytes = _MAX_BYTES_PER_CONTAINER * _containers(pod.pod)
         return MAX_NODE_SCORE * (np.clip(sum_bytes, _MIN_BYTES, max_bytes) - _MIN_BYTES) // (max_bytes - _MIN_BYTES)
 

@@ -187,7 +187,7 @@ class InterPodAffinity:
                 return self._existing_anti_affinity_rejection
         return None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         required: _PreFilterState = state.read(_REQUIRED)
         matches_affinity = self._affinity_mask(required, snapshot, rows)
         matches_anti_affinity = _no_positive_sums(required.anti_affinity_sums, rows, snapshot)
@@ -202,13 +202,13 @@ class InterPodAffinity:
                 else self._anti_affinity_rejection
             )
 
-        return RowVerdicts(matches_affinity & matches_anti_affinity & allowed_by_existing, explain)
+        return RowFilterResult(matches_affinity & matches_anti_affinity & allowed_by_existing, explain)
 
-    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowReasons:
+    def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         required: _PreFilterState = state.read(_REQUIRED)
         matches_anti_affinity = _no_positive_sums(required.anti_affinity_sums, rows, snapshot)
         codes = np.where(self._affinity_mask(required, snapshot, rows), np.where(matches_anti_affinity, 2, 1), 0)
-        return RowReasons(
+        return RowStatuses(
             codes, (self._affinity_rejection, self._anti_affinity_rejection, self._existing_anti_affinity_rejection)
         )
 
@@ -315,14 +315,14 @@ class InterPodAffinity:
         pod_actions = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL
         node_actions = ActionType.ADD | ActionType.UPDATE_NODE_LABEL
         return (
-            on(POD, pod_actions, _from_pod(self._after_pod_change), self._after_pod_change),
-            on(NODE, node_actions, _from_pod(self._after_node_change), self._after_node_change),
+            on_event(POD, pod_actions, _from_pod(self._after_pod_change), self._after_pod_change),
+            on_event(NODE, node_actions, _from_pod(self._after_node_change), self._after_node_change),
         )
 
     def _after_pod_change(self, info: PodInfo, old: Pod | None, new: Pod | None) -> Hint:
         if new is not None and new.metadata.uid == info.uid:
             return Hint.QUEUE  # its labels changed: terms of other pods may no longer select it
-        if (old is not None and not counts_on_a_node(old)) or (new is not None and not counts_on_a_node(new)):
+        if (old is not None and not is_bound_or_nominated(old)) or (new is not None and not is_bound_or_nominated(new)):
             return Hint.SKIP
         terms = _checked(info.affinity_class)
         affinity, anti_affinity = terms.required_affinity_terms, terms.required_anti_affinity_terms

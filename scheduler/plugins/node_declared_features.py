@@ -64,7 +64,7 @@ class NodeDeclaredFeatures:
         needed = needed_features(pod.pod)
         declared = snapshot.columns.declared_features
         sufficient = np.fromiter((needed <= features for features in declared.values), np.bool_, len(declared.values))
-        return RowVerdicts(sufficient[at(declared.codes, rows, snapshot)], always(self._rejection))
+        return RowFilterResult(sufficient[select_rows(declared.codes, rows, snapshot)], explain_as(self._rejection))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (

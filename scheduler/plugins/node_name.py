@@ -42,11 +42,11 @@ class NodeName:
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         if len(rows) <= FEW_ROWS:
-            return verdicts_one_by_one(self.filter, state, pod, snapshot, rows)
+            return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         node_name = pod.pod.spec.node_name
         if not node_name:
-            return RowVerdicts(np.ones(len(rows), np.bool_), always(self._rejection))
-        return RowVerdicts(rows == snapshot.row_of.get(node_name, -1), always(self._rejection))
+            return RowFilterResult(np.ones(len(rows), np.bool_), explain_as(self._rejection))
+        return RowFilterResult(rows == snapshot.row_of.get(node_name, -1), explain_as(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         return explain_rows_as(self._rejection, rows)

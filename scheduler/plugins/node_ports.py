@@ -48,14 +48,14 @@ class NodePorts:
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self._rejection if host_ports_conflict(pod.host_ports, node.used_ports) else None
 
-    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowVerdicts:
+    def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
         requested = pod.host_ports
         used = snapshot.columns.used_ports
         codes = select_rows(used.codes, rows, snapshot)  # [K]
         free = np.zeros(len(used.values), np.bool_)  # one per set of ports
         for code in used.used(codes):
             free[code] = not host_ports_conflict(requested, used.values[code])
-        return RowVerdicts(free[codes], always(self._rejection))
+        return RowFilterResult(free[codes], explain_as(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         return explain_rows_as(self._rejection, rows)
@@ -68,7 +68,7 @@ class NodePorts:
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Pod | Node | None) -> Hint:
         """Return QUEUE if the deleted pod used a host port that `pod` requests."""
-        if old is None or not counts_on_a_node(old):
+        if old is None or not is_bound_or_nominated(old):
             return Hint.SKIP
         return Hint.QUEUE if host_ports_conflict(PodInfo(pod).host_ports, PodInfo(old).host_ports) else Hint.SKIP
 

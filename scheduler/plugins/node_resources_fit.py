@@ -118,7 +118,9 @@ class NodeResourcesFit:
         for name, amount in request.items():
             resource = columns.resource(name)
             # negative on an overcommitted node
-            free = at(columns.allocatable[resource], rows, snapshot) - at(columns.requested[resource], rows, snapshot)
+            free = select_rows(columns.allocatable[resource], rows, snapshot) - select_rows(
+                columns.requested[resource], rows, snapshot
+            )
             passed &= free >= amount
 
         def explain(index: int) -> Status:
@@ -174,7 +176,7 @@ class NodeResourcesFit:
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         if len(rows) <= FEW_ROWS:
-            return scores_one_by_one(self.score, state, pod, snapshot, rows)
+            return score_rows_per_node(self.score, state, pod, snapshot, rows)
         pod_request, requested, allocatable = self._allocations.of_rows(self._scored(state, pod), snapshot, rows)
         return self._scorer.score_rows(requested + pod_request, allocatable)
 

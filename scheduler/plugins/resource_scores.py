@@ -86,8 +86,8 @@ class ResourceAllocations:
             used = columns.requested[resource]
             if not self._use_requested and name in ("cpu", "memory"):
                 used = columns.non_zero[0 if name == "cpu" else 1]
-            allocatable[index] = at(columns.allocatable[resource], rows, snapshot)
-            requested[index] = at(used, rows, snapshot)
+            allocatable[index] = select_rows(columns.allocatable[resource], rows, snapshot)
+            requested[index] = select_rows(used, rows, snapshot)
         return _column(incoming), requested, allocatable
 
 

@@ -53,11 +53,11 @@ class TaintToleration:
             return filter_rows_per_node(self.filter, state, pod, snapshot, rows)
         tolerations = pod.pod.spec.tolerations
         taints = snapshot.columns.taints
-        codes = at(taints.codes, rows, snapshot)  # [K]
+        codes = select_rows(taints.codes, rows, snapshot)  # [K]
         tolerated = np.zeros(len(taints.values), np.bool_)  # one per set of taints
         for code in taints.used(codes):
             tolerated[code] = find_untolerated_taint(taints.values[code], tolerations) is None
-        return RowVerdicts(tolerated[codes], always(self._rejection))
+        return RowFilterResult(tolerated[codes], explain_as(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
         return explain_rows_as(self._rejection, rows)
