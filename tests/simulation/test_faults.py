@@ -91,15 +91,15 @@ def simulate(faults: Faults, seed: int, replicas: int, limit_seconds: float) -> 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_rollout_over_a_bad_server_ends_with_exactly_the_pods_wanted_in_under_a_minute(seed: int):
+def test_rollout_with_api_faults_finishes_within_a_minute(seed: int):
     simulate(BAD, seed, replicas=60, limit_seconds=60.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_large_rollout_over_a_bad_server_does_so_too(seed: int):
+def test_large_rollout_with_api_faults_finishes_within_a_minute(seed: int):
     simulate(BAD, seed, replicas=500, limit_seconds=60.0)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_over_a_server_that_fails_every_third_request_it_still_ends_right(seed: int):
+def test_rollout_finishes_when_a_third_of_requests_fails(seed: int):
     simulate(WORSE, seed, replicas=20, limit_seconds=3600.0)

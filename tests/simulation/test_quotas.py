@@ -44,7 +44,7 @@ async def churn(api: MemoryCluster, rng: random.Random, rounds: int) -> int:
 
 @pytest.mark.parametrize("faults", [pytest.param({}, id="good server"), pytest.param(BAD, id="bad server")])
 @pytest.mark.parametrize("seed", range(4))
-def test_after_churn_a_quota_says_what_is_there_and_lets_through_what_it_has(faults: dict[str, float], seed: int):
+def test_quota_usage_is_exact_after_churn(faults: dict[str, float], seed: int):
     async def main() -> None:
         settings = {**faults, "seed": seed} if faults else {}
         async with memory_cluster(nodes=3, clock=VirtualClock(), seed=seed, faults=settings) as api:
@@ -63,7 +63,7 @@ def test_after_churn_a_quota_says_what_is_there_and_lets_through_what_it_has(fau
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_quota_never_says_less_than_is_there_for_longer_than_two_seconds(seed: int):
+def test_quota_usage_is_too_low_for_at_most_two_seconds(seed: int):
     """Admission counts up while the controller counts what its caches show: neither may undo the other for long."""
 
     async def main() -> None:

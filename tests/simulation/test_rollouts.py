@@ -292,9 +292,7 @@ sizes = st.integers(0, 14)
 
 @QUICK
 @given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, min_ready=st.sampled_from([0, 0, 5]))
-def test_a_rollout_keeps_its_limits_creates_and_deletes_each_pod_once_and_then_rests(
-    seed, pace, replicas, strategy, min_ready
-):
+def test_rollout_keeps_limits_and_replaces_each_pod_once(seed, pace, replicas, strategy, min_ready):
     async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
         wish = partial(deployment, replicas=replicas, min_ready_seconds=min_ready, **strategy)
         watcher.wish(wish())
@@ -353,9 +351,7 @@ class Wish:
 
 @QUICK
 @given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, story=changes)
-def test_wish_after_wish_the_limits_hold_and_pods_are_created_and_deleted_as_often_as_needed(
-    seed, pace, replicas, strategy, story
-):
+def test_successive_changes_create_and_delete_only_needed_pods(seed, pace, replicas, strategy, story):
     async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
         wish = Wish(replicas, strategy)
         watcher.wish(wish.obj())
@@ -381,9 +377,7 @@ def test_wish_after_wish_the_limits_hold_and_pods_are_created_and_deleted_as_oft
 
 @QUICK
 @given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, story=changes, fault=st.sampled_from([0, 0, 0.1]))
-def test_whatever_users_change_underway_the_limits_hold_and_the_last_wish_is_fulfilled(
-    seed, pace, replicas, strategy, story, fault
-):
+def test_changes_during_rollout_keep_limits_and_reach_last_spec(seed, pace, replicas, strategy, story, fault):
     """The limits are those `Watcher` says; `fault` is the share of requests that the server refuses."""
 
     async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
@@ -406,7 +400,7 @@ def test_whatever_users_change_underway_the_limits_hold_and_the_last_wish_is_ful
 
 @QUICK
 @given(seed=seeds, replicas=sizes, strategy=strategies, fault=st.sampled_from([0.02, 0.2]))
-def test_a_rollout_finishes_though_requests_fail_and_answers_are_lost(seed, replicas, strategy, fault):
+def test_rollout_finishes_with_failed_requests_and_lost_responses(seed, replicas, strategy, fault):
     """Where answers are lost, Pods that were created or deleted unknown to us may be one too many: what ReplicaSets are
     told to have keeps its limits all the same."""
 

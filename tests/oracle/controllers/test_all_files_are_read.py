@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def test_no_file_of_the_records_is_left_unread(oracle_dir):
+def test_every_recorded_file_has_a_test(oracle_dir):
     folder = oracle_dir / "controllers"
     texts = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     unread = [

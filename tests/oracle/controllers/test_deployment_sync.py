@@ -40,7 +40,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     return ours, theirs
 
 
-async def test_a_sync_does_what_v1_36_does(records):
+async def test_deployment_sync_matches_v1_36(records):
     count = 0
     for record in records("controllers/deployment_sync.jsonl.gz"):
         ours, theirs = await processed(record)
@@ -49,7 +49,7 @@ async def test_a_sync_does_what_v1_36_does(records):
     assert count
 
 
-def test_hashes_and_names_are_v1_36s(records):
+def test_pod_template_hash_and_name_match_v1_36(records):
     for record in records("controllers/deployment_sync.jsonl.gz"):
         for deployment in record["state"].get("deployments", []):
             metadata = deployment["metadata"]

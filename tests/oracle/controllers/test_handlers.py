@@ -29,7 +29,7 @@ def tell(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
         handler(obj, False)
 
 
-async def test_an_event_wakes_the_deployments_that_v1_36_wakes(records):
+async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
     count = 0
     for record in records("controllers/deployment_handlers.jsonl.gz"):
         clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
@@ -53,7 +53,7 @@ async def test_an_event_wakes_the_deployments_that_v1_36_wakes(records):
     assert count
 
 
-async def test_an_event_wakes_the_replica_sets_that_v1_36_wakes_and_meets_their_expectations(records):
+async def test_replica_set_handlers_match_v1_36(records):
     count = 0
     for record in records("controllers/replicaset_handlers.jsonl.gz"):
         clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))

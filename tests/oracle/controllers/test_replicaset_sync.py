@@ -133,7 +133,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     return ours, theirs
 
 
-async def test_a_sync_does_what_v1_36_does(records):
+async def test_replica_set_sync_matches_v1_36(records):
     count = 0
     for record in records("controllers/replicaset_sync.jsonl.gz"):
         ours, theirs = await processed(record)

@@ -44,7 +44,7 @@ async def played(cluster: RolloutSimulation, seconds: float) -> None:
         running.cancel()
 
 
-async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
+async def test_created_pods_carry_trace_context_but_templates_do_not(clock: VirtualClock):
     cluster, finished = traced(clock)
     cluster.apply("deployments", deployment(replicas=3))
     await played(cluster, 60.0)
@@ -70,7 +70,7 @@ async def test_pods_carry_their_trace_and_templates_do_not(clock: VirtualClock):
     assert any(root.attributes["kubeloop.key"] == "default/web" for root in roots)
 
 
-async def test_every_step_of_a_rollout_is_linked_with_the_pods_it_led_to(clock: VirtualClock):
+async def test_rollout_steps_are_linked_to_the_pods_they_cause(clock: VirtualClock):
     """Though a ReplicaSet is reconciled for many reasons, and may be so just before it sees that it is to grow."""
     cluster, finished = traced(clock)
     cluster.apply("deployments", deployment(replicas=6))
@@ -94,7 +94,7 @@ async def test_every_step_of_a_rollout_is_linked_with_the_pods_it_led_to(clock: 
         assert actions.count("create pod") == sum(link.relation == "pod" for link in root.links)
 
 
-async def test_a_failed_write_is_a_span_with_its_error_and_the_reconcile_fails_with_it(clock: VirtualClock):
+async def test_failed_write_is_recorded_as_span_with_error(clock: VirtualClock):
     cluster, finished = traced(clock, SimulationSettings(fault=1.0))
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 1.0)
@@ -105,7 +105,7 @@ async def test_a_failed_write_is_a_span_with_its_error_and_the_reconcile_fails_w
     assert children[0].error == root.error
 
 
-async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualClock):
+async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
     cluster, finished = traced(clock)
     cluster.apply("deployments", deployment(replicas=2))
     await played(cluster, 60.0)
@@ -116,7 +116,7 @@ async def test_a_reconcile_that_changes_nothing_leaves_no_trace(clock: VirtualCl
     assert len(finished) == before
 
 
-async def test_events_tell_the_story_in_kubernetes_words(clock: VirtualClock):
+async def test_rollout_emits_kubernetes_events(clock: VirtualClock):
     events = Events()
     cluster = RolloutSimulation(clock, random.Random(1), events=events)
     cluster.apply("deployments", deployment(replicas=2))
@@ -128,7 +128,7 @@ async def test_events_tell_the_story_in_kubernetes_words(clock: VirtualClock):
     assert events.seen[1][2].startswith(f"Created pod: {name}-")
 
 
-async def test_a_replication_controller_keeps_its_pods(clock: VirtualClock):
+async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
     events = Events()
     cluster = RolloutSimulation(clock, random.Random(1), events=events)
     labels = {"app": "guestbook"}

@@ -16,7 +16,7 @@ def world(make_world):
     return make_world()
 
 
-async def test_one_watch_list_stream_brings_the_list_and_goes_on_as_the_watch(world):
+async def test_watch_list_stream_continues_as_watch(world):
     world.server.create("a")
     async with world.running():
         await world.informers.wait_synced()
@@ -36,7 +36,7 @@ async def test_one_watch_list_stream_brings_the_list_and_goes_on_as_the_watch(wo
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 405, 415, 422])
-async def test_a_server_that_refuses_watch_list_is_listed_and_watched_and_not_asked_again(world, fault, code):
+async def test_refused_watch_list_falls_back_to_list_permanently(world, fault, code):
     world.server.refuse_watch_list = code
     world.server.create("a")
     async with world.running():
@@ -51,7 +51,7 @@ async def test_a_server_that_refuses_watch_list_is_listed_and_watched_and_not_as
     assert sum("sendInitialEvents" in each for each in world.server.requests) == 1
 
 
-async def test_a_server_that_never_ends_the_initial_events_is_listed_in_the_end(world):
+async def test_endless_initial_events_fall_back_to_list(world):
     world.server.refuse_watch_list = "ignore"
     world.server.create("a")
     async with world.running():
@@ -62,7 +62,7 @@ async def test_a_server_that_never_ends_the_initial_events_is_listed_in_the_end(
         world.assert_level()
 
 
-async def test_a_slow_end_of_the_initial_events_is_waited_for(world):
+async def test_slow_initial_events_are_awaited(world):
     world.server.initial_bookmark_seconds = 20
     world.server.create("a")
     async with world.running():
@@ -74,7 +74,7 @@ async def test_a_slow_end_of_the_initial_events_is_waited_for(world):
     assert len(world.server.requests) == 1
 
 
-async def test_a_list_comes_in_pages(world):
+async def test_list_is_paged(world):
     world.server.refuse_watch_list = 422
     world.server.page_limit = 3
     for number in range(10):
@@ -87,7 +87,7 @@ async def test_a_list_comes_in_pages(world):
     assert all("limit=500" in each for each in lists)
 
 
-async def test_a_continue_token_that_expired_does_not_lose_or_double_anything(world):
+async def test_expired_continue_token_loses_and_duplicates_nothing(world):
     world.server.refuse_watch_list = 422
     world.server.page_limit = 3
     world.server.expire_tokens = 1
@@ -99,7 +99,7 @@ async def test_a_continue_token_that_expired_does_not_lose_or_double_anything(wo
         world.assert_level()
 
 
-async def test_a_stream_closed_early_is_resumed_at_the_last_version_without_a_list_at_once(world, fault):
+async def test_closed_stream_resumes_at_last_version_without_list(world, fault):
     world.server.faults.append(fault("close", lines=2))
     async with world.running():
         await world.informers.wait_synced()
@@ -112,7 +112,7 @@ async def test_a_stream_closed_early_is_resumed_at_the_last_version_without_a_li
     assert "resourceVersion=101" in world.server.requests[1]
 
 
-async def test_a_stream_cut_in_the_middle_of_a_line_is_resumed_and_the_line_comes_again(world, fault):
+async def test_stream_broken_mid_line_is_resumed(world, fault):
     world.server.faults.append(fault("reset", lines=1))
     async with world.running():
         await world.informers.wait_synced()
@@ -123,7 +123,7 @@ async def test_a_stream_cut_in_the_middle_of_a_line_is_resumed_and_the_line_come
     assert len(world.server.lists()) == 1
 
 
-async def test_streams_end_after_five_to_ten_minutes_and_are_resumed(world):
+async def test_watch_times_out_after_5_to_10_minutes_and_resumes(world):
     async with world.running():
         await world.informers.wait_synced()
         await asyncio.sleep(3600)
@@ -138,7 +138,7 @@ async def test_streams_end_after_five_to_ten_minutes_and_are_resumed(world):
     assert len(world.server.lists()) == 1
 
 
-async def test_a_bookmark_moves_the_place_where_the_watch_goes_on(world):
+async def test_bookmark_advances_the_resume_version(world):
     async with world.running():
         await world.informers.wait_synced()
         world.server.version = 5000  # other resources change
@@ -150,7 +150,7 @@ async def test_a_bookmark_moves_the_place_where_the_watch_goes_on(world):
 
 
 @pytest.mark.parametrize("refuse_watch_list", [None, 422])
-async def test_after_410_a_new_list_tells_what_was_missed_and_only_that(world, fault, refuse_watch_list):
+async def test_list_after_410_notifies_missed_changes_only(world, fault, refuse_watch_list):
     server = world.server
     server.refuse_watch_list = refuse_watch_list
     for name in ("gone", "changed", "same", "replaced"):
@@ -186,7 +186,7 @@ async def test_after_410_a_new_list_tells_what_was_missed_and_only_that(world, f
 
 
 @pytest.mark.parametrize("kind", ["expired", "error"])
-async def test_an_error_event_leads_to_a_fresh_list_after_a_pause(world, fault, kind):
+async def test_error_event_causes_list_after_backoff(world, fault, kind):
     world.server.faults.append(fault(kind, lines=2))
     async with world.running():
         await world.informers.wait_synced()
@@ -199,7 +199,7 @@ async def test_an_error_event_leads_to_a_fresh_list_after_a_pause(world, fault, 
     assert len(world.server.lists()) == 2
 
 
-async def test_a_throttled_stream_is_resumed_without_a_list(world, fault):
+async def test_throttled_stream_resumes_without_list(world, fault):
     world.server.faults.append(fault("throttled", lines=2))
     async with world.running():
         await world.informers.wait_synced()
@@ -210,7 +210,7 @@ async def test_a_throttled_stream_is_resumed_without_a_list(world, fault):
     assert len(world.server.lists()) == 1
 
 
-async def test_a_watch_from_the_future_leads_to_a_new_list_whose_older_states_are_believed(world):
+async def test_server_restored_to_older_version_is_relisted(world):
     server = world.server
     server.create("a")
     server.create("b")
@@ -227,7 +227,7 @@ async def test_a_watch_from_the_future_leads_to_a_new_list_whose_older_states_ar
         assert world.pods.last_resource_version == "7"
 
 
-async def test_an_unreachable_server_is_asked_with_growing_pauses(world):
+async def test_unreachable_server_is_retried_with_backoff(world):
     world.server.down = True
     async with world.running():
         await asyncio.sleep(600)
@@ -239,7 +239,7 @@ async def test_an_unreachable_server_is_asked_with_growing_pauses(world):
         world.assert_level()
 
 
-async def test_a_server_that_closes_every_stream_at_once_is_not_flooded(world, fault):
+async def test_refused_streams_do_not_flood_server(world, fault):
     async with world.running():
         await world.informers.wait_synced()
         world.server.faults.extend(fault("refuse", code=503) for _ in range(1000))
@@ -251,7 +251,7 @@ async def test_a_server_that_closes_every_stream_at_once_is_not_flooded(world, f
     assert len(world.server.requests) < 60
 
 
-async def test_refusals_between_streams_that_served_do_not_add_up_to_long_pauses(world, fault):
+async def test_successful_streams_reset_backoff(world, fault):
     for _ in range(10):
         world.server.faults.extend([fault("close", lines=1), fault("refuse", code=500)])
     world.server.faults.popleft()  # the stream that brings the list is whole
@@ -265,7 +265,7 @@ async def test_refusals_between_streams_that_served_do_not_add_up_to_long_pauses
     assert not any(each.code for each in world.server.faults)
 
 
-async def test_a_silent_stream_is_cut_and_resumed(world, fault):
+async def test_silent_stream_is_closed_and_resumed(world, fault):
     world.server.faults.append(fault("silence", lines=1))
     async with world.running():
         await world.informers.wait_synced()
@@ -275,7 +275,7 @@ async def test_a_silent_stream_is_cut_and_resumed(world, fault):
     assert len(world.server.lists()) == 1
 
 
-async def test_events_sent_twice_are_told_once(world, fault):
+async def test_repeated_events_are_notified_once(world, fault):
     world.server.faults.append(fault("close", lines=4))
     world.server.repeat = 3
     async with world.running():
@@ -290,7 +290,7 @@ async def test_events_sent_twice_are_told_once(world, fault):
     assert [each[0] for each in world.story.heard] == ["add", "update", "update", "update"]
 
 
-async def test_an_object_that_cannot_be_read_is_logged_with_its_key_and_does_not_stop_the_stream(world, caplog):
+async def test_unreadable_object_is_logged_and_stream_continues(world, caplog):
     server = world.server
     server.create("broken at first", spec={"nodeName": 7})
     server.create("good")
@@ -314,7 +314,7 @@ async def test_an_object_that_cannot_be_read_is_logged_with_its_key_and_does_not
     assert keys == {"default/broken at first", "default/bad", "default/good", "default/later"}
 
 
-async def test_an_object_of_a_list_that_cannot_be_read_keeps_its_last_known_state(world, fault):
+async def test_unreadable_list_item_keeps_cached_state(world, fault):
     server = world.server
     server.refuse_watch_list = 422
     server.create("known")
@@ -334,7 +334,7 @@ async def test_an_object_of_a_list_that_cannot_be_read_keeps_its_last_known_stat
         assert "default/wake" in world.pods.store
 
 
-async def test_an_object_of_megabytes_arrives(world):
+async def test_object_of_megabytes_is_received(world):
     async with world.running():
         await world.informers.wait_synced()
         world.server.rng.randint = lambda low, high: 65_536
@@ -343,7 +343,7 @@ async def test_an_object_of_megabytes_arrives(world):
         world.assert_level()
 
 
-async def test_a_long_list_does_not_keep_others_from_running(world):
+async def test_long_list_yields_to_other_tasks(world):
     for number in range(2_000):
         world.server.create(f"p{number}")
     turns = 0
@@ -360,7 +360,7 @@ async def test_a_long_list_does_not_keep_others_from_running(world):
     assert turns >= 2 * 2_000 // 64
 
 
-async def test_items_of_a_list_have_a_kind_as_watched_objects_have(world):
+async def test_list_items_have_kind_and_api_version(world):
     world.server.refuse_watch_list = 422
     world.server.create("a")
     async with world.running():
@@ -370,7 +370,7 @@ async def test_items_of_a_list_have_a_kind_as_watched_objects_have(world):
 
 
 @pytest.mark.parametrize("refuse_watch_list", [None, 422])
-async def test_plain_json_objects_lose_their_managed_fields(world, refuse_watch_list):
+async def test_managed_fields_of_dicts_are_dropped(world, refuse_watch_list):
     world.server.refuse_watch_list = refuse_watch_list
     world.server.create("a")
     config_maps = world.informers.informer(CONFIG_MAPS)
@@ -383,7 +383,7 @@ async def test_plain_json_objects_lose_their_managed_fields(world, refuse_watch_
         assert all(each["kind"] for each in config_maps.store.list())
 
 
-async def test_selectors_and_namespace_travel_with_lists_and_watches(world, fault):
+async def test_selectors_and_namespace_are_sent_with_list_and_watch(world, fault):
     from kubeloop.kube.objects.resources import PODS
 
     world.server.refuse_watch_list = 422

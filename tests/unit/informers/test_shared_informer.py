@@ -22,7 +22,7 @@ def world(make_world):
 
 
 @pytest.mark.virtual_time
-async def test_a_late_handler_gets_what_is_there_as_initial_adds_and_then_changes(world, make_story):
+async def test_late_handler_receives_initial_adds_then_changes(world, make_story):
     world.server.create("a")
     world.server.create("b")
     async with world.running():
@@ -42,7 +42,7 @@ async def test_a_late_handler_gets_what_is_there_as_initial_adds_and_then_change
 
 
 @pytest.mark.virtual_time
-async def test_an_event_for_what_a_late_handler_is_still_owed_tells_it_of_that_first(world, make_story):
+async def test_event_delivers_pending_add_of_its_key_first(world, make_story):
     for number in range(200):
         world.server.create(f"p{number}")
     async with world.running():
@@ -64,7 +64,7 @@ async def test_an_event_for_what_a_late_handler_is_still_owed_tells_it_of_that_f
 
 
 @pytest.mark.virtual_time
-async def test_a_handler_that_was_removed_hears_nothing_more(world, make_story):
+async def test_removed_handler_is_not_called(world, make_story):
     world.server.create("a")
     async with world.running():
         await world.informers.wait_synced()
@@ -82,7 +82,7 @@ async def test_a_handler_that_was_removed_hears_nothing_more(world, make_story):
 
 
 @pytest.mark.virtual_time
-async def test_a_handler_that_fails_is_logged_and_does_not_stop_the_others(world, caplog):
+async def test_failing_handler_is_logged_and_does_not_block_others(world, caplog):
     def fail(*args):
         raise RuntimeError("boom")
 
@@ -105,7 +105,7 @@ async def test_a_handler_that_fails_is_logged_and_does_not_stop_the_others(world
 
 
 @pytest.mark.virtual_time
-async def test_the_store_shows_a_change_before_a_handler_hears_of_it(world):
+async def test_store_is_updated_before_handlers_are_called(world):
     seen = []
     store = world.pods.store
     world.pods.add_handler(
@@ -125,7 +125,7 @@ async def test_the_store_shows_a_change_before_a_handler_hears_of_it(world):
 
 
 @pytest.mark.virtual_time
-async def test_a_resync_tells_everything_again_to_who_asked_for_it(world):
+async def test_resync_notifies_only_handlers_that_requested_it(world):
     world.server.create("a")
     again, others = [], []
     world.pods.add_handler(
@@ -140,7 +140,7 @@ async def test_a_resync_tells_everything_again_to_who_asked_for_it(world):
 
 
 @pytest.mark.virtual_time
-async def test_a_transform_decides_what_is_kept(world):
+async def test_transform_is_applied_before_storing(world):
     def slim(pod):
         if pod.metadata.name == "odd":
             raise ValueError("cannot")
@@ -159,7 +159,7 @@ async def test_a_transform_decides_what_is_kept(world):
 
 
 @pytest.mark.virtual_time
-async def test_the_factory_gives_one_informer_per_selection_and_starts_late_ones(world):
+async def test_factory_shares_informers_and_starts_late_ones(world):
     assert world.informers.informer(PODS) is world.pods
     assert world.informers.informer(PODS, namespace="x") is not world.pods
     async with world.running():
@@ -170,7 +170,7 @@ async def test_the_factory_gives_one_informer_per_selection_and_starts_late_ones
 
 
 @pytest.mark.virtual_time
-async def test_an_informer_that_was_lent_ends_with_its_last_handler(world):
+async def test_acquired_informer_ends_with_its_last_handler(world):
     factory, nodes = world.informers, dataclasses.replace(NODES, type=PartialObjectMetadata)
     async with world.running():
         lent = factory.acquire_informer(nodes)
@@ -189,7 +189,7 @@ async def test_an_informer_that_was_lent_ends_with_its_last_handler(world):
 
 
 @pytest.mark.virtual_time
-async def test_an_informer_that_ends_before_its_first_list_lets_those_who_wait_go_on(world):
+async def test_informer_stopped_before_first_list_ends_wait_synced(world):
     lent = world.informers.acquire_informer(NODES)
     handler = lent.add_handler(ResourceEventHandlerFuncs())
     async with asyncio.TaskGroup() as waiting:  # run() is not running
@@ -200,7 +200,7 @@ async def test_an_informer_that_ends_before_its_first_list_lets_those_who_wait_g
 
 
 @pytest.mark.virtual_time
-async def test_an_informer_whose_store_somebody_reads_does_not_end(world):
+async def test_informer_with_store_users_is_not_released(world):
     factory = world.informers
     found = factory.acquire_informer(PODS)
     assert found is world.pods
@@ -212,7 +212,7 @@ async def test_an_informer_whose_store_somebody_reads_does_not_end(world):
 
 
 @pytest.mark.virtual_time
-async def test_an_informer_that_is_run_again_goes_on_with_the_same_story(world):
+async def test_informer_run_again_notifies_only_changes(world):
     world.server.create("a")
     world.server.create("b")
     async with world.running():
@@ -257,7 +257,7 @@ actions = st.one_of(
     synced_first=st.booleans(),
 )
 @settings(max_examples=150)
-def test_after_anything_the_store_is_level_and_every_story_made_sense(
+def test_store_and_handlers_are_consistent_after_any_faults(
     make_world, make_story, fault, seed, script, refuse_watch_list, repeat, initial_bookmark_seconds, synced_first
 ):
     async def main():

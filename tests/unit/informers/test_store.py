@@ -17,7 +17,7 @@ def pod(name, *, namespace="default", node="", owner="", version="1"):
     return api_types.convert(api_types.Pod, {"metadata": metadata, "spec": {"nodeName": node}})
 
 
-def test_an_object_is_found_under_its_namespace_its_controller_and_its_node():
+def test_built_in_indexes_return_matching_objects():
     store = Store()
     pods = [pod("a", node="n1", owner="rs"), pod("b", namespace="other", owner="rs"), pod("c", node="n1")]
     for each in pods:
@@ -34,7 +34,7 @@ def test_an_object_is_found_under_its_namespace_its_controller_and_its_node():
     assert set(store.index_values("node")) == {"n1"}
 
 
-def test_an_object_that_moves_is_found_where_it_is_now():
+def test_changed_object_moves_in_indexes():
     store = Store()
     store.add_index("node")
     store.put("default/a", pod("a", node="n1"))
@@ -48,7 +48,7 @@ def test_an_object_that_moves_is_found_where_it_is_now():
     assert store.remove("default/a") is None
 
 
-def test_an_unknown_index_is_an_error_and_a_taken_name_too():
+def test_unknown_index_and_duplicate_index_name_raise():
     store = Store()
     with pytest.raises(KeyError):
         store.by_index("colour", "red")
@@ -64,7 +64,7 @@ steps = st.lists(st.tuples(keys, st.none() | st.tuples(st.sampled_from(["", "n1"
 
 
 @given(steps=steps, late=st.integers(0, 20))
-def test_indexes_say_what_the_objects_say_whenever_they_were_added(steps, late):
+def test_indexes_match_objects_whenever_added(steps, late):
     store, plain = Store(), {}
     store.add_index("owner")
     for number, (key, change) in enumerate(steps):
@@ -94,13 +94,13 @@ def test_indexes_say_what_the_objects_say_whenever_they_were_added(steps, late):
         ("99999999999999999999999999", "100000000000000000000000000", -1),
     ],
 )
-def test_resource_versions_compare_as_numbers_of_any_length(left, right, order):
+def test_resource_versions_compare_as_numbers(left, right, order):
     assert compare_resource_versions(left, right) == order
     assert is_older(left, right) == (order < 0)
 
 
 @pytest.mark.parametrize("wrong", ["", "0", "01", "a", "-1", "1.5", " 1", "\u0661"])
-def test_what_is_no_resource_version_does_not_compare(wrong):
+def test_invalid_resource_version_is_not_comparable(wrong):
     with pytest.raises(ValueError, match="comparable"):
         compare_resource_versions(wrong, "5")
     assert not is_older(wrong, "5")

@@ -84,7 +84,7 @@ async def synced(deployment: dict[str, Any], *replica_sets: dict[str, Any]) -> t
     return api.calls, queue.done
 
 
-async def test_annotations_copied_beside_a_revision_that_is_no_number_go_with_the_next_write():
+async def test_copied_annotations_without_valid_revision_wait_for_write():
     sizes = {"deployment.kubernetes.io/desired-replicas": "3", "deployment.kubernetes.io/max-replicas": "4"}
     revision = {"deployment.kubernetes.io/revision": "abc"}
 
@@ -97,7 +97,7 @@ async def test_annotations_copied_beside_a_revision_that_is_no_number_go_with_th
     assert not [call for call in calls if call["resource"] == "replicasets"], "they ask for no write of their own"
 
 
-def test_sizes_in_annotations_are_digits_alone():
+def test_size_annotations_accept_digits_only():
     def size(text: str) -> tuple[int | None, int | None]:
         rs = convert(ReplicaSet, owned(1, {replicasets.DESIRED_REPLICAS: text, replicasets.MAX_REPLICAS: text}))
         return replicasets.desired_replicas_annotation(rs), replicasets.max_replicas_annotation(rs)
@@ -108,7 +108,7 @@ def test_sizes_in_annotations_are_digits_alone():
         assert size(text) == (None, None), text
 
 
-def test_a_negative_size_in_an_annotation_makes_no_scaling_event():
+def test_negative_size_annotation_is_no_scaling_event():
     deployment = convert(Deployment, web())
     odd = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "-3"}))
     assert not rolling_update.is_scaling_event(deployment, [odd])
@@ -117,14 +117,14 @@ def test_a_negative_size_in_an_annotation_makes_no_scaling_event():
     )
 
 
-def test_saturation_reads_the_annotation_with_a_sign():
+def test_saturation_accepts_size_annotation_with_sign():
     deployment = convert(Deployment, web())
     for text, saturated in (("3", True), ("+3", True), ("4", False), ("x", False), ("", False)):
         rs = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: text}, available=3))
         assert rolling_update.is_saturated(deployment, rs) == saturated, text
 
 
-def test_progress_that_has_no_time_is_long_past_its_deadline():
+def test_progressing_condition_without_time_exceeds_deadline():
     progressing = {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
     deployment = convert(Deployment, {**web(progressDeadlineSeconds=600), "status": {"conditions": [progressing]}})
     assert status.seconds_until_progress_deadline(deployment, DeploymentStatus(), NOW) == 0.0
@@ -134,7 +134,7 @@ def test_progress_that_has_no_time_is_long_past_its_deadline():
     )
 
 
-def test_the_comparison_with_the_records_tells_a_pointer_to_zero_from_none():
+def test_plain_form_distinguishes_zero_pointer_from_nil():
     def container(**members: Any) -> dict[str, Any]:
         return recorded_client.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
 

@@ -54,7 +54,7 @@ def deployment_with_pods(api: Any) -> None:
         api.add(PODS, f"web-1-{number}", reference(replica_set))
 
 
-async def test_dependents_go_after_their_owner_in_the_background(fake_apiserver, collecting):
+async def test_background_deletion_deletes_dependents_after_owner(fake_apiserver, collecting):
     deployment_with_pods(fake_apiserver)
     fake_apiserver.add(CONFIG_MAPS, "unowned")
     collector = await collecting()
@@ -70,7 +70,7 @@ async def test_dependents_go_after_their_owner_in_the_background(fake_apiserver,
     assert set(body["preconditions"]) == {"uid", "resourceVersion"}
 
 
-async def test_owners_that_are_gone_before_the_start_are_noticed(fake_apiserver, collecting):
+async def test_owner_deleted_before_start_is_detected(fake_apiserver, collecting):
     gone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "old", "uid": "gone"}
     fake_apiserver.add(PODS, "left-behind", gone)
     await collecting()
@@ -78,7 +78,7 @@ async def test_owners_that_are_gone_before_the_start_are_noticed(fake_apiserver,
     assert fake_apiserver.names(PODS) == []
 
 
-async def test_a_new_object_of_the_owners_name_is_not_the_owner(fake_apiserver, collecting):
+async def test_object_with_owner_name_but_other_uid_is_not_the_owner(fake_apiserver, collecting):
     replica_set = fake_apiserver.add(REPLICA_SETS, "web")
     fake_apiserver.add(PODS, "old", reference(replica_set, uid="uid-of-the-former"))
     fake_apiserver.add(PODS, "new", reference(replica_set))
@@ -87,7 +87,7 @@ async def test_a_new_object_of_the_owners_name_is_not_the_owner(fake_apiserver, 
     assert fake_apiserver.names(PODS) == ["new"]
 
 
-async def test_foreground_deletion_ends_with_the_owner(fake_apiserver, collecting):
+async def test_foreground_deletion_deletes_owner_last(fake_apiserver, collecting):
     deployment_with_pods(fake_apiserver)
     await collecting()
     fake_apiserver.delete(DEPLOYMENTS, "web", "Foreground")
@@ -99,7 +99,7 @@ async def test_foreground_deletion_ends_with_the_owner(fake_apiserver, collectin
     assert [path.rsplit("/", 1)[1] for path in fake_apiserver.written("PATCH")] == ["web-1", "web"]
 
 
-async def test_foreground_deletion_waits_for_blocking_dependents_alone(fake_apiserver, collecting):
+async def test_foreground_deletion_waits_for_blocking_dependents_only(fake_apiserver, collecting):
     owner = fake_apiserver.add(REPLICA_SETS, "web")
     fake_apiserver.add(PODS, "blocking", reference(owner), finalizers=["example.com/hold"])
     fake_apiserver.add(PODS, "free", reference(owner, blockOwnerDeletion=False), finalizers=["example.com/hold"])
@@ -114,7 +114,7 @@ async def test_foreground_deletion_waits_for_blocking_dependents_alone(fake_apis
     assert fake_apiserver.names(PODS) == ["free"]
 
 
-async def test_orphaned_dependents_stay_without_their_owner(fake_apiserver, collecting):
+async def test_orphan_deletion_keeps_dependents_without_reference(fake_apiserver, collecting):
     owner = fake_apiserver.add(REPLICA_SETS, "web")
     other = fake_apiserver.add(REPLICA_SETS, "other")
     fake_apiserver.add(PODS, "one", reference(owner))
@@ -130,7 +130,7 @@ async def test_orphaned_dependents_stay_without_their_owner(fake_apiserver, coll
     assert "ownerReferences" not in fake_apiserver.store.get(WIDGETS, "ns", "custom")["metadata"]
 
 
-async def test_an_object_with_another_owner_left_loses_the_dangling_reference_only(fake_apiserver, collecting):
+async def test_object_with_remaining_owner_loses_dangling_reference_only(fake_apiserver, collecting):
     first, second = fake_apiserver.add(REPLICA_SETS, "first"), fake_apiserver.add(REPLICA_SETS, "second")
     fake_apiserver.add(PODS, "shared", reference(first), reference(second))
     await collecting()
@@ -139,9 +139,7 @@ async def test_an_object_with_another_owner_left_loses_the_dangling_reference_on
     assert fake_apiserver.store.get(PODS, "ns", "shared")["metadata"]["ownerReferences"] == [reference(second)]
 
 
-async def test_an_owner_in_another_namespace_counts_as_absent_and_is_told_of(
-    fake_apiserver, recorded_events, collecting
-):
+async def test_owner_in_other_namespace_counts_as_absent_with_event(fake_apiserver, recorded_events, collecting):
     owner = fake_apiserver.add(REPLICA_SETS, "web", namespace="other")
     fake_apiserver.add(PODS, "misplaced", reference(owner))
     await collecting()
@@ -151,7 +149,7 @@ async def test_an_owner_in_another_namespace_counts_as_absent_and_is_told_of(
     assert {event.reason for event in recorded_events.events} == {"OwnerRefInvalidNamespace"}
 
 
-async def test_a_cluster_scoped_owner_holds_objects_anywhere(fake_apiserver, collecting):
+async def test_cluster_scoped_owner_keeps_namespaced_dependents(fake_apiserver, collecting):
     node = fake_apiserver.add(NODES, "node-1")
     fake_apiserver.add(PODS, "mirror", reference(node))
     await collecting()
@@ -162,7 +160,7 @@ async def test_a_cluster_scoped_owner_holds_objects_anywhere(fake_apiserver, col
     assert fake_apiserver.names(PODS) == []
 
 
-async def test_a_cluster_scoped_object_with_a_namespaced_owner_is_left_alone(fake_apiserver, collecting):
+async def test_cluster_scoped_object_with_namespaced_owner_is_kept(fake_apiserver, collecting):
     gone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "gone"}
     fake_apiserver.add(NODES, "node-1", gone)
     await collecting()
@@ -171,14 +169,14 @@ async def test_a_cluster_scoped_object_with_a_namespaced_owner_is_left_alone(fak
     assert fake_apiserver.requests == []
 
 
-async def test_an_owner_of_an_unknown_kind_is_waited_for(fake_apiserver, collecting):
+async def test_dependent_of_unknown_owner_kind_is_kept(fake_apiserver, collecting):
     fake_apiserver.add(PODS, "patient", {"apiVersion": "new.example.com/v1", "kind": "New", "name": "n", "uid": "u"})
     await collecting()
     await asyncio.sleep(60)
     assert fake_apiserver.names(PODS) == ["patient"]
 
 
-async def test_a_change_that_leaves_the_owners_alone_does_not_stop_the_deletion(fake_apiserver, collecting):
+async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, collecting):
     owner = fake_apiserver.add(REPLICA_SETS, "web")
     pod = fake_apiserver.add(PODS, "busy", reference(owner))
     await collecting()
@@ -198,7 +196,7 @@ async def test_a_change_that_leaves_the_owners_alone_does_not_stop_the_deletion(
     assert "resourceVersion" not in second
 
 
-async def test_failures_are_retried(fake_apiserver, collecting):
+async def test_failed_deletions_are_retried(fake_apiserver, collecting):
     deployment_with_pods(fake_apiserver)
     await collecting()
     failures = iter(range(5))
@@ -214,7 +212,7 @@ async def test_failures_are_retried(fake_apiserver, collecting):
     assert fake_apiserver.names(PODS) == []
 
 
-async def test_circles_of_owners_are_broken_in_the_foreground(fake_apiserver, collecting):
+async def test_foreground_deletion_resolves_owner_cycle(fake_apiserver, collecting):
     a = fake_apiserver.add(CONFIG_MAPS, "a")
     b = fake_apiserver.add(CONFIG_MAPS, "b", reference(a))
     current = fake_apiserver.store.get(CONFIG_MAPS, "ns", "a")
@@ -226,7 +224,7 @@ async def test_circles_of_owners_are_broken_in_the_foreground(fake_apiserver, co
     assert fake_apiserver.names(CONFIG_MAPS) == []
 
 
-async def test_informers_that_others_use_are_shared(fake_apiserver, collecting):
+async def test_existing_informers_are_shared(fake_apiserver, collecting):
     await collecting()
     types = {each.resource.plural: each.resource.type for each in fake_apiserver.informers.informers}
     assert types["pods"] is Pod

@@ -60,7 +60,7 @@ def deleting(metadata: ObjectMeta, *finalizers: str) -> ObjectMeta:
     )
 
 
-def test_an_owner_that_was_not_seen_is_looked_for():
+def test_unknown_owner_becomes_virtual_node_and_is_checked():
     seen = Recorded()
     seen.show("Pod", meta("pod", ref("set")))
     assert seen.asked() == ["set"]
@@ -70,7 +70,7 @@ def test_an_owner_that_was_not_seen_is_looked_for():
     assert owner.identity == identity("set")
 
 
-def test_an_owner_that_appears_is_no_longer_virtual():
+def test_virtual_owner_becomes_real_when_observed():
     seen = Recorded()
     seen.show("Pod", meta("pod", ref("set")))
     seen.asked()
@@ -81,7 +81,7 @@ def test_an_owner_that_appears_is_no_longer_virtual():
     assert seen.asked() == []
 
 
-def test_the_end_of_an_owner_sends_its_dependents_to_be_judged():
+def test_deleted_owner_enqueues_its_dependents():
     seen = Recorded()
     seen.show("Set", meta("set"))
     seen.show("Pod", meta("pod-1", ref("set")))
@@ -91,7 +91,7 @@ def test_the_end_of_an_owner_sends_its_dependents_to_be_judged():
     assert identity("set") in seen.graph.absent_owners
 
 
-def test_a_dependent_that_comes_after_the_end_of_its_owner_has_it_looked_for_again():
+def test_dependent_added_after_owner_deletion_rechecks_owner():
     seen = Recorded()
     seen.show("Set", meta("set"))
     seen.show("Pod", meta("pod-1", ref("set")))
@@ -103,7 +103,7 @@ def test_a_dependent_that_comes_after_the_end_of_its_owner_has_it_looked_for_aga
     assert "pod-2" in seen.asked()
 
 
-def test_foreground_deletion_looks_at_dependents_and_then_at_the_owner():
+def test_foreground_deletion_enqueues_dependents_then_owner():
     seen = Recorded()
     owner, pod = meta("set"), meta("pod", ref("set", block=True))
     seen.show("Set", owner)
@@ -118,7 +118,7 @@ def test_foreground_deletion_looks_at_dependents_and_then_at_the_owner():
     assert seen.asked() == ["set"]
 
 
-def test_orphaning_begins_once():
+def test_orphan_finalizer_enqueues_owner_once():
     seen = Recorded()
     owner = meta("set")
     seen.show("Set", owner)
@@ -129,7 +129,7 @@ def test_orphaning_begins_once():
     assert seen.asked() == []
 
 
-def test_an_object_first_seen_in_the_middle_of_its_deletion_is_dealt_with():
+def test_object_first_observed_while_deleting_is_enqueued():
     seen = Recorded()
     seen.show("Set", deleting(meta("a"), "foregroundDeletion"))
     seen.show("Set", deleting(meta("b"), "orphan"))
@@ -137,7 +137,7 @@ def test_an_object_first_seen_in_the_middle_of_its_deletion_is_dealt_with():
     assert seen.orphans == ["b"]
 
 
-def test_a_reference_that_no_longer_blocks_lets_its_owner_go_on():
+def test_reference_that_stops_blocking_enqueues_owner():
     seen = Recorded()
     seen.show("Set", meta("set"))
     blocking, free = meta("pod", ref("set", block=True)), meta("pod", ref("set", block=False))
@@ -151,7 +151,7 @@ def test_a_reference_that_no_longer_blocks_lets_its_owner_go_on():
     assert seen.asked() == ["set"]
 
 
-def test_changed_owners_are_followed():
+def test_changed_owner_reference_moves_dependent():
     seen = Recorded()
     seen.show("Set", meta("a"))
     seen.show("Set", meta("b"))
@@ -164,7 +164,7 @@ def test_changed_owners_are_followed():
     assert [each.identity.uid for each in b.dependents] == ["pod"]
 
 
-def test_an_owner_in_another_namespace_is_reported_and_the_dependent_judged():
+def test_owner_in_other_namespace_enqueues_and_reports_dependent():
     seen = Recorded()
     seen.show("Set", meta("set", namespace="other"))
     seen.show("Pod", meta("pod", ref("set")))
@@ -172,7 +172,7 @@ def test_an_owner_in_another_namespace_is_reported_and_the_dependent_judged():
     assert seen.asked() == ["pod"]
 
 
-def test_an_owner_that_appears_in_another_namespace_is_reported():
+def test_owner_observed_later_in_other_namespace_is_reported():
     seen = Recorded()
     seen.show("Pod", meta("pod", ref("set")))
     seen.asked()
@@ -181,7 +181,7 @@ def test_an_owner_that_appears_in_another_namespace_is_reported():
     assert seen.asked() == ["pod"]
 
 
-def test_cluster_scoped_owners_may_be_named_from_anywhere():
+def test_cluster_scoped_owner_is_valid_in_any_namespace():
     seen = Recorded()
     seen.show("Node", meta("node", namespace=""))
     seen.show("Pod", meta("pod", ref("node", "Node")))
@@ -189,14 +189,14 @@ def test_cluster_scoped_owners_may_be_named_from_anywhere():
     assert seen.misplaced == []
 
 
-def test_a_reference_with_another_name_is_doubtful():
+def test_reference_with_wrong_name_enqueues_dependent():
     seen = Recorded()
     seen.show("Set", meta("set"))
     seen.show("Pod", meta("pod", ref("set", name="somebody")))
     assert seen.asked() == ["pod"]
 
 
-def test_a_wrong_reference_does_not_remove_an_owner_that_was_seen():
+def test_wrong_reference_does_not_remove_observed_owner():
     seen = Recorded()
     seen.show("Set", meta("set"))
     seen.show("Pod", meta("good", ref("set")))
@@ -207,7 +207,7 @@ def test_a_wrong_reference_does_not_remove_an_owner_that_was_seen():
     assert seen.asked() == ["bad"]
 
 
-def test_a_virtual_owner_is_looked_for_under_every_name_its_dependents_give_it():
+def test_virtual_owner_is_checked_under_every_referenced_identity():
     seen = Recorded()
     seen.show("Pod", meta("bad", ref("set", name="somebody")))
     seen.show("Pod", meta("good", ref("set")))
@@ -222,7 +222,7 @@ def test_a_virtual_owner_is_looked_for_under_every_name_its_dependents_give_it()
     assert owner.identity.name == "somebody"
 
 
-def test_absent_owners_are_a_bounded_memory():
+def test_absent_owner_cache_evicts_least_recently_used():
     absent = AbsentOwnerCache(size=2)
     for uid in ("a", "b"):
         absent.add(identity(uid))

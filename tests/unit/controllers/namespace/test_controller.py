@@ -34,7 +34,7 @@ def conditions(api: Any, name: str = "ns") -> dict[str, tuple[str, str]]:
     return {each["type"]: (each["status"], each["message"]) for each in namespace["status"].get("conditions", ())}
 
 
-async def test_a_namespace_is_emptied_and_goes(emptying):
+async def test_terminating_namespace_is_emptied_and_removed(emptying):
     for name in ("ns", "other"):
         emptying.add(CONFIG_MAPS, "settings", namespace=name)
         emptying.add(DEPLOYMENTS, "web", namespace=name)
@@ -48,13 +48,13 @@ async def test_a_namespace_is_emptied_and_goes(emptying):
         assert [each["metadata"]["namespace"] for each in emptying.objects(resource)] == ["other"]
 
 
-async def test_a_namespace_that_is_not_being_deleted_is_left_alone(emptying):
+async def test_active_namespace_is_not_changed(emptying):
     emptying.add(CONFIG_MAPS, "settings")
     await asyncio.sleep(600)
     assert emptying.requests == []
 
 
-async def test_resources_without_deletecollection_go_one_by_one(emptying):
+async def test_resources_without_deletecollection_are_deleted_singly(emptying):
     def reject(method: str, path: str) -> errors.StatusError | None:
         return errors.method_not_allowed() if method == "DELETE" and path.endswith("/widgets") else None
 
@@ -67,7 +67,7 @@ async def test_resources_without_deletecollection_go_one_by_one(emptying):
     assert [path.rsplit("/", 1)[1] for path in deleted] == ["a", "b"]
 
 
-async def test_content_with_finalizers_is_told_of_and_waited_for(emptying):
+async def test_content_with_finalizers_is_reported_and_awaited(emptying):
     emptying.add(CONFIG_MAPS, "held", finalizers=["example.com/hold"])
     emptying.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(7)
@@ -84,7 +84,7 @@ async def test_content_with_finalizers_is_told_of_and_waited_for(emptying):
     assert emptying.names(NAMESPACES) == ["other"]
 
 
-async def test_pods_go_first_and_the_rest_when_they_are_gone(emptying):
+async def test_pods_are_deleted_before_other_content(emptying):
     pod = emptying.add(PODS, "slow", finalizers=["example.com/hold"])
     emptying.store.update(PODS, {**pod, "spec": {"terminationGracePeriodSeconds": 20}, "status": {"phase": "Running"}})
     emptying.add(CONFIG_MAPS, "needed")
@@ -96,7 +96,7 @@ async def test_pods_go_first_and_the_rest_when_they_are_gone(emptying):
     assert emptying.names(NAMESPACES) == ["other"]
 
 
-async def test_errors_are_told_of_and_retried_while_other_resources_go(emptying):
+async def test_failed_deletion_is_reported_and_retried(emptying):
     emptying.add(CONFIG_MAPS, "stubborn")
     emptying.add(DEPLOYMENTS, "web")
 
@@ -117,7 +117,7 @@ async def test_errors_are_told_of_and_retried_while_other_resources_go(emptying)
     assert emptying.names(NAMESPACES) == ["other"]
 
 
-async def test_a_failing_discovery_is_told_of_and_keeps_the_namespace(emptying):
+async def test_failed_discovery_is_reported_and_blocks_deletion(emptying):
     emptying.reject = lambda method, path: errors.internal("boom") if path == "/apis" else None
     emptying.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(20)
@@ -127,7 +127,7 @@ async def test_a_failing_discovery_is_told_of_and_keeps_the_namespace(emptying):
     assert emptying.names(NAMESPACES) == ["other"]
 
 
-async def test_finalizers_of_others_keep_an_empty_namespace(emptying):
+async def test_foreign_finalizer_keeps_empty_namespace(emptying):
     namespace = emptying.store.get(NAMESPACES, "", "ns")
     emptying.store.update(NAMESPACES, {**namespace, "spec": {"finalizers": ["kubernetes", "example.com/mine"]}})
     emptying.delete(NAMESPACES, "ns", namespace="")

@@ -14,7 +14,7 @@ def told(conditions: tuple[Condition, ...]) -> list[tuple[str, str, str, str]]:
     return [(each.type, each.status, each.reason, each.message) for each in conditions]
 
 
-def test_all_five_conditions_are_written_when_nothing_is_wrong():
+def test_all_conditions_are_false_without_problems():
     removed = "All content successfully removed"
     assert told(deletion_conditions((), DeletionReport(), NOW)) == [
         (
@@ -40,7 +40,7 @@ def test_all_five_conditions_are_written_when_nothing_is_wrong():
     ]
 
 
-def test_what_remains_is_told_in_order():
+def test_remaining_content_is_reported_in_sorted_order():
     report = DeletionReport(
         remaining={"pods.": 2, "deployments.apps": 1}, finalizers={"b/f": 1, "a/f": 2}, content_errors=["y", "x"]
     )
@@ -63,7 +63,7 @@ def test_what_remains_is_told_in_order():
     )
 
 
-def test_transition_times_change_with_the_status_only_and_other_conditions_stay():
+def test_transition_time_changes_only_with_condition_status():
     other = Condition(type="Other", status="True", last_transition_time=THEN)
     first = deletion_conditions((other,), DeletionReport(remaining={"pods.": 2}), THEN)
     assert first[0] == other

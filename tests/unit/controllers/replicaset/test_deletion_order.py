@@ -61,7 +61,7 @@ pods = st.lists(
 
 
 @given(pods=pods)
-def test_where_the_rule_gives_an_order_the_quick_order_is_that(pods):
+def test_deletion_order_matches_pairwise_comparison(pods):
     ages, counts = AgeBuckets(NOW), active_pods_per_node(pods)
     ranked = [(deletion_sort_key(each, counts[each.spec.node_name], ages), TiedPod(each, ages)) for each in pods]
 
@@ -78,14 +78,14 @@ def test_where_the_rule_gives_an_order_the_quick_order_is_that(pods):
     assert [each.metadata.uid for each in first] == expected[:-1]
 
 
-def test_the_age_ratio_compares_whole_ages_with_the_youngest_ready_pod():
+def test_deletion_age_ratio_is_relative_to_youngest_ready_pod():
     young, old, waiting = pod("y", ready=1, created=600), pod("o", ready=1, created=3900), pod("w", created=60)
     assert deletion_age_ratios([young, old, waiting], [old, waiting], NOW) == [6]
     assert deletion_age_ratios([waiting], [waiting], NOW) == []
     assert deletion_age_ratios([pod("new", ready=0)], [pod("new", ready=0)], NOW) == [], "nothing to divide by"
 
 
-def test_related_pods_are_those_any_of_the_selectors_matches_each_once():
+def test_related_pods_match_any_selector_and_are_unique():
     store: Store[Pod] = Store()
     store.add_index(HASH_INDEX, by_template_hash)
     for name, labels in (

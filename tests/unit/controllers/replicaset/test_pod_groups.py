@@ -42,7 +42,7 @@ pods = st.builds(
 
 
 @given(events=st.lists(st.tuples(pods, st.booleans()), max_size=30))
-def test_groups_hold_what_the_pods_say_whatever_came_before(events):
+def test_pod_groups_match_pods_after_any_events(events):
     groups = PodGroups("ReplicaSet")
     current: dict[str, Pod] = {}
     for new, removed in events:
@@ -77,7 +77,7 @@ def replica_set(replicas: int) -> ReplicaSet:
     )
 
 
-def test_a_plan_creates_what_is_missing_deletes_what_is_too_much_and_never_more_than_a_burst():
+def test_plan_creates_or_deletes_difference_up_to_burst():
     some = group_pods(pod(f"p{number}", owner="ReplicaSet/u1") for number in range(3))
 
     def plan(replicas: int, burst: int = 500) -> ReplicaPlan:
@@ -90,14 +90,14 @@ def test_a_plan_creates_what_is_missing_deletes_what_is_too_much_and_never_more_
     assert len(plan(0, burst=2).delete) == 2
 
 
-def test_a_pod_is_named_after_its_owner_unless_no_pod_could_be():
+def test_generate_name_has_dash_if_valid():
     assert generate_name("web-1") == "web-1-"
     assert generate_name("n" * 253) == "n" * 253 + "-"
     assert generate_name("n" * 254) == "n" * 254
     assert generate_name("No_Pod") == "No_Pod"
 
 
-def test_a_pod_carries_its_controller_and_the_template_alone():
+def test_pod_from_template_has_owner_reference_and_labels():
     body = pod_from_template(replica_set(1))
     reference = body["metadata"]["ownerReferences"][0]
     assert (reference["kind"], reference["uid"], reference["controller"]) == ("ReplicaSet", "u1", True)
@@ -105,7 +105,7 @@ def test_a_pod_carries_its_controller_and_the_template_alone():
     assert "namespace" not in body["metadata"]
 
 
-def test_a_replication_controller_reads_as_a_replica_set_and_keeps_its_kind():
+def test_replication_controller_converts_and_keeps_its_kind():
     rc = convert(
         ReplicationController,
         {

@@ -95,7 +95,7 @@ def claim(storage: str, storage_class: str) -> JSON:
     return {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": asked}
 
 
-async def test_everything_that_was_there_before_the_quota_is_counted_under_every_name(cluster):
+async def test_existing_objects_are_counted_for_every_quota_name(cluster):
     extended = {"example.com/gpu": "2", "hugepages-2Mi": "4Mi"}
     asked = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1Gi", **extended}
     allowed = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "2Gi", **extended}
@@ -155,7 +155,7 @@ async def test_everything_that_was_there_before_the_quota_is_counted_under_every
     }
 
 
-async def test_what_is_deleted_is_given_back(cluster):
+async def test_deleted_objects_decrease_usage(cluster):
     await limit(cluster, pods="2", **{"requests.cpu": "1", "secrets": "1"})
     for name in ("one", "two"):
         await create(cluster, PODS, name, spec=pod({"cpu": "400m"}))
@@ -168,7 +168,7 @@ async def test_what_is_deleted_is_given_back(cluster):
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_a_pod_that_has_ended_counts_for_its_existence_alone(cluster, phase):
+async def test_finished_pod_counts_for_count_pods_only(cluster, phase):
     await limit(cluster, pods="2", **{"requests.cpu": "1", "count/pods": "2"})
     await create(cluster, PODS, "job", spec=pod({"cpu": "1"}))
     await patch(cluster, PODS, "job", {"status": {"phase": phase}}, "status")
@@ -176,7 +176,7 @@ async def test_a_pod_that_has_ended_counts_for_its_existence_alone(cluster, phas
     assert used(cluster) == {"pods": "0", "requests.cpu": "0", "count/pods": "1"}
 
 
-async def test_a_pod_that_outlives_its_deletion_is_given_back_when_all_is_counted_again(cluster, clock):
+async def test_stuck_terminating_pod_is_released_by_resync(cluster, clock):
     await limit(cluster, pods="1")
     await create(cluster, PODS, "lost", spec=pod(nodeName="gone"))
     await patch(cluster, PODS, "lost", {"metadata": {"finalizers": ["example.com/hold"]}})
@@ -187,7 +187,7 @@ async def test_a_pod_that_outlives_its_deletion_is_given_back_when_all_is_counte
     assert used(cluster) == {"pods": "0"}
 
 
-async def test_a_service_that_needs_no_ports_of_nodes_any_more_gives_them_back(cluster):
+async def test_updated_service_releases_node_ports(cluster):
     await limit(cluster, **{"services.nodeports": "5", "services.loadbalancers": "1"})
     await create(cluster, SERVICES, "web", spec={"ports": PORTS, "type": "LoadBalancer"})
     assert used(cluster) == {"services.nodeports": "2", "services.loadbalancers": "1"}
@@ -199,7 +199,7 @@ async def test_a_service_that_needs_no_ports_of_nodes_any_more_gives_them_back(c
     assert used(cluster) == {"services.nodeports": "1", "services.loadbalancers": "0"}
 
 
-async def test_scopes_choose_among_pods_and_leave_everything_else_out(cluster):
+async def test_scopes_select_the_counted_pods(cluster):
     for name, scopes in {
         "best-effort": {"scopes": ["BestEffort"]},
         "terminating": {"scopes": ["Terminating"]},
@@ -222,7 +222,7 @@ async def test_scopes_choose_among_pods_and_leave_everything_else_out(cluster):
     assert [used(cluster, name)["pods"] for name in ("best-effort", "terminating", "urgent")] == ["0", "0", "0"]
 
 
-async def test_other_limits_are_counted_anew_and_dropped_ones_are_forgotten(cluster):
+async def test_changed_limits_are_recounted_and_removed_ones_dropped(cluster):
     await create(cluster, PODS, "one", spec=pod({"cpu": "1"}))
     await limit(cluster, pods="5")
     assert used(cluster) == {"pods": "1"}
@@ -231,7 +231,7 @@ async def test_other_limits_are_counted_anew_and_dropped_ones_are_forgotten(clus
     assert used(cluster) == {"requests.cpu": "1"}
 
 
-async def test_custom_resources_are_counted_from_when_they_are_served(cluster):
+async def test_custom_resources_are_counted_once_served(cluster):
     await limit(cluster, pods="3", **{"count/widgets.example.com": "3"})
     quota = cluster.api.store.get(RESOURCE_QUOTAS, "default", "q")
     assert quota["status"]["used"] == {"pods": "0"}
@@ -245,7 +245,7 @@ async def test_custom_resources_are_counted_from_when_they_are_served(cluster):
     assert used(cluster)["count/widgets.example.com"] == "0"
 
 
-async def test_only_what_some_quota_limits_is_watched(cluster):
+async def test_only_kinds_limited_by_a_quota_are_watched(cluster):
     def watched() -> dict[str, int]:
         return {each.resource.group_resource: len(each._registrations) for each in cluster.plane.informers.informers}
 
@@ -267,7 +267,7 @@ async def test_only_what_some_quota_limits_is_watched(cluster):
     assert watched() == before
 
 
-async def test_of_a_quota_that_goes_while_it_is_counted_nothing_is_kept(cluster, monkeypatch):
+async def test_quota_deleted_during_count_leaves_no_state(cluster, monkeypatch):
     (registration,) = cluster.plane.informers.informer(RESOURCE_QUOTAS)._registrations
     controller: ResourceQuotaController = registration.handler._on_update.__self__  # type: ignore[attr-defined]
     written = cluster.plane.client.patch
@@ -287,7 +287,7 @@ async def test_of_a_quota_that_goes_while_it_is_counted_nothing_is_kept(cluster,
     assert "secrets" not in {each.resource.group_resource for each in cluster.plane.informers.informers}
 
 
-async def test_a_quota_that_says_what_is_so_is_never_written(cluster):
+async def test_correct_status_is_not_written(cluster):
     await limit(cluster, pods="3", **{"count/nothing.example.com": "1"})
     await create(cluster, PODS, "one", spec=pod())
     revision = cluster.api.store.revision
@@ -296,7 +296,7 @@ async def test_a_quota_that_says_what_is_so_is_never_written(cluster):
 
 
 @pytest.mark.parametrize("lag_seconds", [0.5, 10.0])
-async def test_what_admission_counted_is_not_undone_for_long_by_a_cache_that_lags(cluster, monkeypatch, lag_seconds):
+async def test_count_from_stale_cache_is_corrected(cluster, monkeypatch, lag_seconds):
     await create(cluster, SECRETS, "s")
     await limit(cluster, pods="5", secrets="5")
     informer, held = cluster.plane.informers.informer(PODS), []
@@ -313,7 +313,7 @@ async def test_what_admission_counted_is_not_undone_for_long_by_a_cache_that_lag
     assert used(cluster) == {"pods": "1", "secrets": "0"}
 
 
-async def test_a_pod_that_comes_into_sight_while_a_count_without_it_is_written_is_counted_soon(cluster, monkeypatch):
+async def test_pod_observed_during_status_write_is_recounted(cluster, monkeypatch):
     await create(cluster, SECRETS, "s")
     await limit(cluster, pods="5", secrets="5")
     informer, held = cluster.plane.informers.informer(PODS), []
@@ -339,7 +339,7 @@ async def test_a_pod_that_comes_into_sight_while_a_count_without_it_is_written_i
     assert used(cluster) == {"pods": "1", "secrets": "0"}
 
 
-async def test_a_status_that_somebody_else_spoilt_is_mended_when_all_is_counted_again(cluster):
+async def test_wrong_status_is_corrected_by_resync(cluster):
     await create(cluster, PODS, "one", spec=pod())
     await limit(cluster, pods="3")
     await patch(cluster, RESOURCE_QUOTAS, "q", {"status": {"used": {"pods": "3"}}}, "status")
@@ -347,7 +347,7 @@ async def test_a_status_that_somebody_else_spoilt_is_mended_when_all_is_counted_
     assert used(cluster) == {"pods": "1"}
 
 
-def test_a_name_that_could_not_be_counted_keeps_what_was_last_known_and_one_that_is_not_limited_goes():
+def test_status_patch_keeps_unknown_and_drops_unlimited_names():
     quota = convert(
         ResourceQuota,
         {
@@ -373,5 +373,5 @@ def test_a_name_that_could_not_be_counted_keeps_what_was_last_known_and_one_that
         (["requests.unheard-of"], set()),
     ],
 )
-def test_the_names_of_a_quota_say_which_kinds_it_counts(names, kinds):
+def test_kinds_for_quota_names(names, kinds):
     assert kinds_for_quota_names(names) == kinds

@@ -24,7 +24,7 @@ async def running(controller: Controller, seconds: float) -> None:
         task.cancel()
 
 
-async def test_a_poisoned_key_never_stops_the_others_and_is_logged_with_its_key(caplog):
+async def test_failing_key_is_logged_and_does_not_block_others(caplog):
     queue = WorkQueue()
     seen: Counter[str] = Counter()
 
@@ -44,7 +44,7 @@ async def test_a_poisoned_key_never_stops_the_others_and_is_logged_with_its_key(
     assert "broken" in caplog.text
 
 
-async def test_a_key_is_with_one_worker_at_a_time_and_workers_run_side_by_side():
+async def test_workers_run_concurrently_but_never_on_the_same_key():
     queue = WorkQueue()
     at_work: Counter[str] = Counter()
     most = 0
@@ -65,7 +65,7 @@ async def test_a_key_is_with_one_worker_at_a_time_and_workers_run_side_by_side()
     assert most == 3
 
 
-async def test_the_seconds_returned_bring_the_key_back_at_that_time():
+async def test_returned_seconds_requeue_key_after_that_time():
     queue = WorkQueue()
     times: list[float] = []
 
@@ -78,7 +78,7 @@ async def test_the_seconds_returned_bring_the_key_back_at_that_time():
     assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [30, 30]
 
 
-async def test_after_the_last_requeue_a_key_is_dropped_until_the_next_event():
+async def test_key_is_dropped_after_max_requeues():
     queue = WorkQueue()
     tries = 0
 
@@ -93,7 +93,7 @@ async def test_after_the_last_requeue_a_key_is_dropped_until_the_next_event():
     assert queue.num_requeues("a") == 0
 
 
-async def test_a_final_error_is_not_retried():
+async def test_terminal_error_is_not_retried():
     queue = WorkQueue()
     tries = 0
 
@@ -108,7 +108,7 @@ async def test_a_final_error_is_not_retried():
     assert tries == 1
 
 
-async def test_a_stale_cache_is_tried_again_soon_and_is_no_failure():
+async def test_stale_cache_is_retried_without_counting_as_failure():
     queue = WorkQueue()
     tries = 0
 
@@ -125,7 +125,7 @@ async def test_a_stale_cache_is_tried_again_soon_and_is_no_failure():
     assert queue.num_requeues("a") == 0
 
 
-async def test_a_sync_that_is_put_off_is_counted_as_no_error():
+async def test_postponed_sync_is_not_counted_as_error():
     told: list[tuple[str, bool]] = []
 
     class Metrics:

@@ -20,7 +20,7 @@ from kubeloop.testing import virtual_time
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_keys_come_out_in_order_of_arrival_and_once():
+async def test_keys_are_returned_once_in_order_of_arrival():
     queue = WorkQueue()
     for key in ("a", "b", "a", "c"):
         queue.add(key)
@@ -29,7 +29,7 @@ async def test_keys_come_out_in_order_of_arrival_and_once():
     assert len(queue) == 0
 
 
-async def test_a_key_being_processed_is_not_handed_out_again_until_it_is_done():
+async def test_key_in_processing_is_not_returned_until_done():
     queue = WorkQueue()
     queue.add("a")
     assert await queue.get() == "a"
@@ -43,7 +43,7 @@ async def test_a_key_being_processed_is_not_handed_out_again_until_it_is_done():
     assert queue.ready_keys() == []
 
 
-async def test_a_delayed_key_becomes_ready_at_its_time_and_not_before():
+async def test_delayed_key_becomes_ready_at_its_time():
     queue = WorkQueue()
     queue.add_after("a", 5.0)
     await asyncio.sleep(4.9)
@@ -52,7 +52,7 @@ async def test_a_delayed_key_becomes_ready_at_its_time_and_not_before():
     assert queue.ready_keys() == ["a"]
 
 
-async def test_of_several_times_the_earliest_holds():
+async def test_earliest_of_several_delays_is_used():
     queue = WorkQueue()
     queue.add_after("a", 5.0)
     queue.add_after("a", 1.0)
@@ -66,14 +66,14 @@ async def test_of_several_times_the_earliest_holds():
     assert queue.ready_keys() == []
 
 
-async def test_a_time_that_is_not_ahead_means_now():
+async def test_delay_of_zero_or_less_adds_key_at_once():
     queue = WorkQueue()
     queue.add_after("a", 0.0)
     queue.add_after("b", -1.0)
     assert queue.ready_keys() == ["a", "b"]
 
 
-async def test_failures_back_off_per_key_until_forgotten():
+async def test_backoff_grows_per_key_until_forgotten():
     queue = WorkQueue(limiter=ItemExponentialFailureRateLimiter())
     for failures, seconds in enumerate((0.005, 0.010, 0.020)):
         assert queue.num_requeues("a") == failures
@@ -86,7 +86,7 @@ async def test_failures_back_off_per_key_until_forgotten():
     assert queue.num_requeues("a") == 0
 
 
-async def test_keys_that_are_only_too_early_take_no_token_from_those_that_failed():
+async def test_postponed_keys_take_no_token_from_failed_keys():
     queue = WorkQueue(limiter=controller_rate_limiter())
     for number in range(500):
         queue.add_rate_limited(f"early-{number}", failed=False)
@@ -96,7 +96,7 @@ async def test_keys_that_are_only_too_early_take_no_token_from_those_that_failed
     assert queue.num_requeues("early-1") == 0
 
 
-async def test_a_waiting_getter_is_woken_and_a_cancelled_one_takes_nothing():
+async def test_cancelled_get_takes_no_key_and_wakes_next_getter():
     queue = WorkQueue()
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(queue.get())
@@ -109,7 +109,7 @@ async def test_a_waiting_getter_is_woken_and_a_cancelled_one_takes_nothing():
         assert second.result() == "a"
 
 
-async def test_after_shut_down_what_is_ready_is_still_handed_out_and_nothing_is_taken_in():
+async def test_shut_down_queue_returns_ready_keys_and_rejects_new_ones():
     queue = WorkQueue()
     queue.add("a")
     queue.add_after("later", 1.0)
@@ -120,7 +120,7 @@ async def test_after_shut_down_what_is_ready_is_still_handed_out_and_nothing_is_
         await queue.get()
 
 
-async def test_shut_down_ends_waiting_getters():
+async def test_shut_down_ends_pending_get_calls():
     queue = WorkQueue()
 
     async def worker() -> str:
@@ -136,7 +136,7 @@ async def test_shut_down_ends_waiting_getters():
     assert [each.result() for each in workers] == ["ended"] * 3
 
 
-async def test_draining_waits_for_the_keys_handed_out_and_those_added_again():
+async def test_drain_waits_for_processing_and_readded_keys():
     queue = WorkQueue()
     queue.add("a")
     await queue.get()
@@ -175,7 +175,7 @@ class Measured:
         self.seen.append(("finished", round(worked_seconds, 3)))
 
 
-async def test_metrics_tell_waiting_and_work():
+async def test_metrics_record_queue_and_work_durations():
     metrics = Measured()
     queue = WorkQueue("q", metrics=metrics)
     assert metrics.queue is queue
@@ -199,7 +199,7 @@ steps = st.lists(
 
 @settings(max_examples=60)
 @given(steps=steps)
-def test_nothing_is_lost_and_nothing_is_handed_out_twice(steps):
+def test_random_operations_lose_and_duplicate_no_key(steps):
     async def main() -> None:
         queue = WorkQueue()
         wanted: set[str] = set()
@@ -235,5 +235,5 @@ def test_nothing_is_lost_and_nothing_is_handed_out_twice(steps):
 
 
 @given(failures=st.integers(0, 5000))
-def test_backoff_never_overflows_and_never_shrinks(failures):
+def test_backoff_is_monotonic_and_capped(failures):
     assert 0.005 <= backoff_seconds(failures) <= backoff_seconds(failures + 1) <= 1000.0
