@@ -217,7 +217,7 @@ class Definitions:
         """Bring what is stored into the form that the definition now has, as if it were read from etcd again."""
         table = self._store.table(home.served.resource)
         if len(table):
-            table.reread(home.reread)
+            table.convert_versions(home.reread)
 
     def _follow(self, name: str, home: Version | None) -> None:
         """Look at the definition again when the last of its objects has gone."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.devcluster.storage.private_files import kept
+from kubeloop.devcluster.storage.private_files import read_or_create
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.json_object import JSON
 
@@ -53,7 +53,7 @@ class TokenKey:
         if self._path is None:
             return key
         form, bare = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        pem = kept(self._path, lambda: key.private_bytes(serialization.Encoding.PEM, form, bare))
+        pem = read_or_create(self._path, lambda: key.private_bytes(serialization.Encoding.PEM, form, bare))
         try:
             found = serialization.load_pem_private_key(pem, password=None)
         except ValueError:

@@ -25,7 +25,7 @@ from kubeloop.devcluster.registry.stored_kinds import warnings_of
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import with_empties
 from kubeloop.devcluster.serializer.request_bodies import Body
-from kubeloop.devcluster.storage.store import Store, Stored, object_key
+from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
 from kubeloop.devcluster.validation.validate import rule_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import warnings_before, warnings_for
 from kubeloop.kube.clock import Clock, rfc3339
@@ -97,7 +97,7 @@ class ObjectWriter:
             metadata["name"] = self.new_uid()
         if resource.group_resource == "services" and not subresource:
             self._addresses.create(obj, dry_run=dry_run)
-        is_completed = strategies.is_completed_when_read(served, obj)
+        needs_rewrite = strategies.is_completed_when_read(served, obj)
         warnings += warnings_before(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
         causes = _causes(requested, obj, None, sent, validate_create)
@@ -119,13 +119,13 @@ class ObjectWriter:
             if dry_run:
                 return obj if served.custom is None else _ordered(served, obj)
             stored = table.create(key, _ordered(served, obj))
-            stored.is_completed = is_completed
+            stored.needs_rewrite = needs_rewrite
             return stored.object
 
     def update(
         self,
         requested: Served,
-        before: Stored,
+        before: StoredObject,
         body: Body,
         writer: Writer,
         warnings: list[str],
@@ -168,7 +168,7 @@ class ObjectWriter:
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
             return self.replace(served, before, obj, dry_run=dry_run)
 
-    def replace(self, served: Served, before: Stored, obj: JSON, *, dry_run: bool = False) -> JSON:
+    def replace(self, served: Served, before: StoredObject, obj: JSON, *, dry_run: bool = False) -> JSON:
         """Store `obj`, which has passed all checks, in place of `before`: the last step of every update."""
         obj = _ordered(served, obj)
         table = self._store.table(served.resource)
@@ -177,7 +177,7 @@ class ObjectWriter:
                 return obj
             table.delete(before)  # watchers see the last stored state, the client the state it wrote
             return obj
-        if not before.is_completed and (obj == before.object or _differs_in_times_alone(obj, before.object)):
+        if not before.needs_rewrite and (obj == before.object or _differs_in_times_alone(obj, before.object)):
             return before.object
         if dry_run:
             return obj

@@ -14,7 +14,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served
 from kubeloop.devcluster.registry.custom_resource_definitions import marked_for_cleanup
-from kubeloop.devcluster.storage.store import Store, Stored
+from kubeloop.devcluster.storage.store import Store, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
@@ -35,7 +35,7 @@ class ObjectDeleter:
         self._admission = admission
         self._clock = clock
 
-    def delete(self, served: Served, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+    def delete(self, served: Served, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Delete an object, or begin to; return its current form and True if it is removed. Raises StatusError."""
         resource = served.resource
         obj = before.object
@@ -77,7 +77,7 @@ class ObjectDeleter:
     def _check_policies(self, obj: JSON, options: DeleteOptions, grace: int | None = None) -> None:
         self._admission.policies.check("DELETE", None, obj, options, grace)
 
-    def _delete_definition(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+    def _delete_definition(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Mark a definition; it remains until its objects are deleted (apiextensions.definitions)."""
         self._check_policies(before.object, options)
         updated = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
@@ -85,7 +85,7 @@ class ObjectDeleter:
             return updated, False
         return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, updated).object, False
 
-    def _delete_namespace(self, before: Stored, options: DeleteOptions) -> tuple[JSON, bool]:
+    def _delete_namespace(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         obj = before.object
         metadata = {**obj["metadata"]}
         if "deletionTimestamp" in metadata:

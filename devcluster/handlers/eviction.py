@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.delete_options import check_delete_options, unchecked_options
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.storage.store import Store, Stored
+from kubeloop.devcluster.storage.store import Store, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
@@ -59,7 +59,7 @@ class PodEvictor:
         check_delete_options(options_document)
         self._deleter.delete(served, before, options)
 
-    def _mark_disrupted(self, before: Stored) -> Stored:
+    def _mark_disrupted(self, before: StoredObject) -> StoredObject:
         """Set the condition DisruptionTarget, so that controllers see why the pod is deleted."""
         pod = before.object
         status = pod.get("status", {})

@@ -13,7 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.handlers.continue_token import decode_continue_token, encode_continue_token
 from kubeloop.devcluster.handlers.list_options import ListOptions
-from kubeloop.devcluster.storage.store import Stored, Table
+from kubeloop.devcluster.storage.store import StoredObject, Table
 from kubeloop.kube.json_object import JSON
 
 _encode = msgspec.json.Encoder().encode
@@ -30,7 +30,7 @@ _INCONSISTENT = (
 class Page:
     """One page of a list: objects and list metadata."""
 
-    items: list[Stored]
+    items: list[StoredObject]
     metadata: JSON
 
 
@@ -67,7 +67,7 @@ def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
     return _first_page_of(items, revision, options)
 
 
-def current_objects(table: Table, options: ListOptions) -> list[Stored]:
+def current_objects(table: Table, options: ListOptions) -> list[StoredObject]:
     """Return the current objects that options may select; a field selector on the name reads one object only."""
     if not options.name:
         return table.list(options.namespace)
@@ -85,7 +85,7 @@ def check_not_in_the_future(revision: int, now: int) -> None:
         raise errors.too_large_revision(revision, now)
 
 
-def _first_page_of(items: list[Stored], revision: int, options: ListOptions) -> Page:
+def _first_page_of(items: list[StoredObject], revision: int, options: ListOptions) -> Page:
     """Return the first selected objects, up to the limit.
 
     As in kube-apiserver, the continue token depends on all remaining objects, selected or not.

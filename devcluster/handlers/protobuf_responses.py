@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.handlers.list import Page
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.protobuf import codec
-from kubeloop.devcluster.storage.store import Change, Stored
+from kubeloop.devcluster.storage.store import Change, StoredObject
 from kubeloop.kube.json_object import JSON
 
 STREAM_TYPE = "application/vnd.kubernetes.protobuf;stream=watch"
@@ -28,12 +28,12 @@ class ProtobufWriter:
         self._write = codec.writer(resource.api_version, resource.kind)
         self._as_stored = target.shown_as_stored
 
-    def message(self, stored: Stored) -> bytes:
+    def message(self, stored: StoredObject) -> bytes:
         if self._as_stored:
-            return stored.message(self._write)
+            return stored.protobuf(self._write)
         return self._write(from_stored(self._target, stored.object))
 
-    def body(self, stored: Stored) -> bytes:
+    def body(self, stored: StoredObject) -> bytes:
         return codec.enveloped(self._api_version, self._kind, self.message(stored))
 
     def body_of(self, obj: JSON) -> bytes:
@@ -54,12 +54,12 @@ class ObjectFrames:
         self._writer = writer
 
     def change(self, change: Change) -> bytes:
-        return change.message_frame(self._of_change)
+        return change.protobuf_event(self._of_change)
 
     def _of_change(self, change: Change) -> bytes:
         return self.stored(change.type, change.now)
 
-    def stored(self, type_: str, stored: Stored) -> bytes:
+    def stored(self, type_: str, stored: StoredObject) -> bytes:
         return codec.frame(type_, self._writer.body(stored))
 
     def object(self, type_: str, obj: JSON) -> bytes:
@@ -80,7 +80,7 @@ class MetadataFrames:
     def change(self, change: Change) -> bytes:
         return self.object(change.type, change.now.object)
 
-    def stored(self, type_: str, stored: Stored) -> bytes:
+    def stored(self, type_: str, stored: StoredObject) -> bytes:
         return self.object(type_, stored.object)
 
     def object(self, type_: str, obj: JSON) -> bytes:

@@ -70,9 +70,14 @@ from kubeloop.devcluster.serializer.request_bodies import (
     read_object,
 )
 from kubeloop.devcluster.serializer.responses import document
-from kubeloop.devcluster.storage.store import Store, Stored, object_key
+from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
 from kubeloop.devcluster.storage.watch import Watcher
-from kubeloop.devcluster.storage.watch_frames import JSON_FRAMES, Frames, WordedFrames, plain_frame
+from kubeloop.devcluster.storage.watch_encoding import (
+    JSON_WATCH_ENCODER,
+    TransformingWatchEncoder,
+    WatchEncoder,
+    encode_json_event,
+)
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
@@ -158,7 +163,7 @@ class Rest:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def _stored(self, info: RequestInfo) -> Stored:
+    def _stored(self, info: RequestInfo) -> StoredObject:
         resource = info.served.resource
         stored = self._store.table(resource).get(object_key(info.namespace, info.name))
         if stored is None:
@@ -220,7 +225,7 @@ class Rest:
             message = f'watch is not supported on resources of kind "{name}"'
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
         options = parse_list_options(request, target, info.namespace, info.name)
-        frames = self._frames(request, target, view)
+        encoder = self._frames(request, target, view)
         if target.custom is not None and target.custom.is_converted:
             target.custom.prepare([stored.object for stored in self._store.table(target.resource).list(info.namespace)])
         try:
@@ -230,35 +235,37 @@ class Rest:
                 options,
                 revision_now=lambda: self._store.revision,
                 rng=self._rng,
-                frames=frames,
+                encoder=encoder,
                 bookmark_seconds=self._bookmark_seconds,
                 buffer=self._watch_buffer,
             )
         except errors.StatusError as error:
             if error.code not in (410, 504):
                 raise
-            return Response(200, frames.failure(error.status), frames.content_type)  # an ERROR event, status 200
+            return Response(200, encoder.failure(error.status), encoder.content_type)  # an ERROR event, status 200
         self._watchers[watcher] = info
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
-        return Response(200, stream, frames.content_type)
+        return Response(200, stream, encoder.content_type)
 
-    def _frames(self, request: Request, target: Served, view: View) -> Frames:
+    def _frames(self, request: Request, target: Served, view: View) -> WatchEncoder:
         if view.form == "objects":
             if view.protobuf and target.custom is None:
                 from kubeloop.devcluster.handlers.protobuf_responses import ObjectFrames
 
                 return ObjectFrames(_protobuf_writer(target))
             if not target.shown_as_stored:
-                return WordedFrames(_unless_later(lambda type_, obj: plain_frame(type_, from_stored(target, obj))))
-            return JSON_FRAMES
+                return TransformingWatchEncoder(
+                    _unless_later(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
+                )
+            return JSON_WATCH_ENCODER
         if view.form == "metadata":
             if view.listed:
-                return WordedFrames(lambda type_, obj: b"")  # lists of metadata have no form for events
+                return TransformingWatchEncoder(lambda type_, obj: b"")  # lists of metadata have no form for events
             if view.protobuf:
                 from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames
 
                 return MetadataFrames(lambda obj: _metadata_of(obj, view))
-            return WordedFrames(lambda type_, obj: plain_frame(type_, _metadata_of(obj, view)))
+            return TransformingWatchEncoder(lambda type_, obj: encode_json_event(type_, _metadata_of(obj, view)))
         check_include_object(request.option("includeObject"))
         first = True
 
@@ -269,9 +276,9 @@ class Rest:
             if not first:  # only the first event has column definitions
                 content["columnDefinitions"] = None
             first = False
-            return plain_frame(type_, content)
+            return encode_json_event(type_, content)
 
-        return WordedFrames(_unless_later(frame))
+        return TransformingWatchEncoder(_unless_later(frame))
 
     def watched(self) -> list[RequestInfo]:
         """Return the targets of all open watches."""
@@ -304,7 +311,7 @@ class Rest:
         status: int,
         obj: JSON,
         *,
-        stored: Stored | None = None,
+        stored: StoredObject | None = None,
         view: View | None = None,
     ) -> Response:
         """Encode one object in the form that the client accepts."""
@@ -337,7 +344,7 @@ class Rest:
         return body
 
     def _track_converted(
-        self, target: Served, body: Body, writer: Writer, before: Stored | None, subresource: str = ""
+        self, target: Served, body: Body, writer: Writer, before: StoredObject | None, subresource: str = ""
     ) -> Writer:
         """Convert a body of a second API version to the stored form, in place.
 
@@ -666,7 +673,7 @@ def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], b
         try:
             return word(type_, obj)
         except (Later, errors.StatusError):
-            return plain_frame("ERROR", errors.internal("the object is still to be converted").status)
+            return encode_json_event("ERROR", errors.internal("the object is still to be converted").status)
 
     return worded
 

@@ -43,7 +43,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     parse_body,
     read_object,
 )
-from kubeloop.devcluster.storage.store import Stored
+from kubeloop.devcluster.storage.store import StoredObject
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import validate_object_meta
 from kubeloop.kube.json_object import JSON
@@ -91,14 +91,14 @@ def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str 
 # --- reading and writing ----------------------------------------------------------------------------------------------
 
 
-def read_scale(target: Served, stored: Stored) -> JSON:
+def read_scale(target: Served, stored: StoredObject) -> JSON:
     """The Scale of a stored object. Raises StatusError 500 for a custom resource without replicas."""
     obj = from_stored(target, stored.object)
     return scale_of(obj) if target.custom is None else target.custom.scale_of(obj, reading=True)
 
 
 def write_scale(
-    request: Request, found: RequestInfo, asked: str, stored: Callable[[], Stored], writing: ObjectWriter
+    request: Request, found: RequestInfo, asked: str, stored: Callable[[], StoredObject], writing: ObjectWriter
 ) -> JSON:
     """Put, patch or apply a Scale: the one that there is then.
 
@@ -181,7 +181,7 @@ def _patched(request: Request, found: RequestInfo, old: JSON, patch_type: str, m
     return patched(whole, request.body, patch_type, SCALE, mode)
 
 
-def _with_owners(target: Served, stored: Stored) -> JSON:
+def _with_owners(target: Served, stored: StoredObject) -> JSON:
     """The Scale of an object for a write, with who owns it."""
     obj = from_stored(target, stored.object)
     scale = scale_of(obj) if target.custom is None else target.custom.scale_to_write(obj)

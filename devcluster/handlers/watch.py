@@ -11,7 +11,7 @@ from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.storage.store import Table
 from kubeloop.devcluster.storage.watch import INITIAL_EVENTS_END, Watcher, WatchStream
-from kubeloop.devcluster.storage.watch_frames import Frames
+from kubeloop.devcluster.storage.watch_encoding import WatchEncoder
 from kubeloop.kube.json_object import JSON
 
 MIN_WATCH_SECONDS = 1800.0
@@ -38,12 +38,12 @@ def open_watch(
     *,
     revision_now: Callable[[], int],
     rng: random.Random,
-    frames: Frames,
+    encoder: WatchEncoder,
     bookmark_seconds: float,
     buffer: int,
 ) -> tuple[WatchStream, Watcher]:
     """Start a watch at the requested revision. Raises StatusError 410 if it is compacted, 504 if it is future."""
-    watcher = Watcher(table, namespace=options.namespace, selection=options.select, frames=frames, buffer=buffer)
+    watcher = Watcher(table, namespace=options.namespace, selection=options.select, encoder=encoder, buffer=buffer)
     revision = options.resource_version
     if options.send_initial_events:
         if revision:
@@ -69,7 +69,7 @@ def open_watch(
         if annotations:
             metadata["annotations"] = annotations
         obj = {"kind": resource.kind, "apiVersion": resource.api_version, **empty, "metadata": metadata}
-        return frames.object("BOOKMARK", obj)
+        return encoder.object("BOOKMARK", obj)
 
     timeout = options.timeout_seconds or MIN_WATCH_SECONDS * (1 + rng.random())
     stream = WatchStream(

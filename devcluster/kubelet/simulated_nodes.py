@@ -44,7 +44,7 @@ from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
-from kubeloop.devcluster.storage.store import Change, Store, Stored
+from kubeloop.devcluster.storage.store import Change, Store, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
@@ -102,7 +102,7 @@ class SimulatedNodes:
 
     def register(self) -> None:
         """Create the Nodes of the settings, each once in the life of the store: one that was removed stays removed."""
-        before = self._store.noted(_REGISTERED)
+        before = self._store.get_number(_REGISTERED)
         if self._settings.count <= before:
             return
         for node in self._store.list(NODES):
@@ -113,7 +113,7 @@ class SimulatedNodes:
                     self._settings, index, now=self._simulation.wall(), uid=self._simulation.uid()
                 )
                 self._store.create(NODES, self._completed(node, index) or node)
-        self._store.note(_REGISTERED, self._settings.count)
+        self._store.set_number(_REGISTERED, self._settings.count)
 
     def _completed(self, node: JSON, index: int) -> JSON | None:
         """As node_objects.completed_node(); what it has of addresses then is taken."""
@@ -142,7 +142,7 @@ class SimulatedNodes:
                     self._node_appeared(node, told=False)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
-                    self._inbox.append(Change("ADDED", Stored("", pod, 0), None, 0.0))
+                    self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
             # as real kubelets every 10 s, unless somebody wants silence to be noticed sooner
             self._beat((0, min(self._settings.lease_renew_seconds, grace / 5), self._renew_lease))
             self._beat((0, self._settings.status_report_seconds, self._report))

@@ -37,7 +37,7 @@ from kubeloop.devcluster.server.api_documents import published
 from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.metrics import RequestMetrics
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
@@ -76,7 +76,7 @@ class ApiServer:
         rng: random.Random,
         token: str | None,
         faults: Faults | None = None,
-        journal: Journal | None = None,
+        data_directory: DataDirectory | None = None,
         compaction_seconds: float = 300.0,
         event_seconds: float = 3600.0,
         bookmark_seconds: float = BOOKMARK_SECONDS,
@@ -84,11 +84,11 @@ class ApiServer:
         service_range: IPv4Network = SERVICE_RANGE,
         identity: Identity | None = None,
     ) -> None:
-        self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, journal=journal)
-        self._journal = journal
+        self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, data_directory=data_directory)
+        self._data_directory = data_directory
         self.clock = clock
         self._bootstrap = Bootstrap(self.store, clock, rng, identity or Identity(), service_range)
-        self._keys = TokenKey(journal.folder if journal is not None else None)
+        self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
         self._authentication = Authentication(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
@@ -129,8 +129,8 @@ class ApiServer:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(), name="sweep")
                 group.create_task(self._bootstrap.run(), name="bootstrap")
-                if self._journal is not None:
-                    group.create_task(self._keep(self._journal), name="journal")
+                if self._data_directory is not None:
+                    group.create_task(self._keep(self._data_directory), name="data directory")
         finally:
             self._rest.cut_watches()
 
@@ -336,16 +336,16 @@ class ApiServer:
             self.store.compact()
             self._expire_events()
 
-    async def _keep(self, journal: Journal) -> None:
+    async def _keep(self, data_directory: DataDirectory) -> None:
         """Keep the data directory small: old versions leave it, and the log goes into the file."""
         failing = False
         while True:
             await asyncio.sleep(_CHECKPOINT_SECONDS)
             try:
-                while self.store.collect(_COLLECTED_AT_ONCE):
+                while self.store.purge(_COLLECTED_AT_ONCE):
                     await asyncio.sleep(0)
-                if journal.needs_checkpoint():
-                    await asyncio.to_thread(journal.checkpoint)
+                if data_directory.needs_checkpoint():
+                    await asyncio.to_thread(data_directory.checkpoint)
                 failing = False
             except sqlite3.Error as error:
                 if not failing:

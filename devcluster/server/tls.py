@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kubeloop.devcluster.storage.private_files import kept
+from kubeloop.devcluster.storage.private_files import read_or_create
 from kubeloop.kube.clock import Clock
 
 _VALID = timedelta(days=365)
@@ -49,7 +49,7 @@ def kept_certificate(folder: Path, clock: Clock) -> ServerCertificate:
             return False
         return certificate.not_valid_after_utc > clock.now() + _LEFT
 
-    return _served(kept(folder / "server.pem", lambda: _new_pem(clock), is_good))
+    return _served(read_or_create(folder / "server.pem", lambda: _new_pem(clock), is_good))
 
 
 def _new_pem(clock: Clock) -> bytes:

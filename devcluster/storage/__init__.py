@@ -1,1 +1,1 @@
-"""Storage: the versioned object store, watches, and the SQLite file of `--data-dir`."""
+"""Storage: the versioned object store with its watch cache, watches, and the SQLite file of `--data-dir`."""

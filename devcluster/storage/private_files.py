@@ -1,6 +1,6 @@
-"""What a server keeps of itself beside its data: token, certificate and signing key.
+"""Files of the data directory in addition to the objects: token, certificate and signing key.
 
-With them, a kubeconfig and the tokens of service accounts are good after a restart, as those of a real cluster are.
+They keep a kubeconfig and service account tokens valid across restarts.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from kubeloop.kube.errors import UserError
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 
 
-def kept(path: Path, make: Callable[[], bytes], is_good: Callable[[bytes], bool] = bool) -> bytes:
-    """The content of a file; where there is none, or none that is good, of one that is made now, for its owner only.
+def read_or_create(path: Path, create: Callable[[], bytes], is_good: Callable[[bytes], bool] = bool) -> bytes:
+    """Return the content of a file; if it is missing or invalid, create it with mode 0600.
 
     Raises UserError if the folder or the file cannot be used.
     """
@@ -24,7 +24,7 @@ def kept(path: Path, make: Callable[[], bytes], is_good: Callable[[bytes], bool]
         path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         if path.exists() and is_good(content := path.read_bytes()):
             return content
-        content = make()
+        content = create()
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE), "wb") as file:
             file.write(content)
@@ -37,8 +37,8 @@ def kept(path: Path, make: Callable[[], bytes], is_good: Callable[[bytes], bool]
     return content
 
 
-def administrator_token(folder: Path | None) -> str:
-    """A bearer token: that of the server whose data is in `folder`, or a new one. Raises UserError."""
+def read_or_create_token(folder: Path | None) -> str:
+    """Return the administrator's bearer token of the data directory `folder`, or a new one. Raises UserError."""
     if folder is None:
         return secrets.token_urlsafe(32)
-    return kept(folder / "token", lambda: secrets.token_urlsafe(32).encode()).decode()
+    return read_or_create(folder / "token", lambda: secrets.token_urlsafe(32).encode()).decode()

@@ -1,8 +1,8 @@
-"""Watches: from changes in the store to lines of a stream.
+"""Watches: from changes of a table to the events of a response stream.
 
-A Watcher takes changes from within the write and never makes it wait; it holds those that its selection lets through
-until its stream is read. One that is read too slowly is cut off when its buffer is full: its client then resumes at the
-last revision it has seen. Source of the semantics: k8s.io/apiserver storage/cacher.
+A Watcher receives changes from within the write, never blocks it, and buffers those that match its selection until its
+stream is read. If the buffer is full, the watch is cut off: the client resumes at the last revision it received.
+Source: k8s.io/apiserver storage/cacher.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from kubeloop.devcluster.storage.store import Change, Stored, Table, with_revision
-from kubeloop.devcluster.storage.watch_frames import JSON_FRAMES, Frames
+from kubeloop.devcluster.storage.store import Change, StoredObject, Table, with_revision
+from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER, WatchEncoder
 from kubeloop.kube.json_object import JSON
 
 Selection = Callable[[JSON], bool]
@@ -22,9 +22,9 @@ INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 
 
 class Watcher:
-    """The changes of one table that one client wants to see.
+    """The changes of one table that one watch requests.
 
-    selection None takes every object. frames: how events are told; with the first that cannot be, it is cut off.
+    A selection of None matches every object. An event that `encoder` cannot encode (b"") cuts the watch off.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class Watcher:
         *,
         namespace: str = "",
         selection: Selection | None = None,
-        frames: Frames = JSON_FRAMES,
+        encoder: WatchEncoder = JSON_WATCH_ENCODER,
         buffer: int = 16_384,
     ) -> None:
         self._prefix = f"{namespace}/" if namespace else ""
         self._selection = selection
-        self._frames = frames
-        self._tell = frames.change  # looked up once: it is called for every change and watcher
+        self._encoder = encoder
+        self._encode_change = encoder.change  # bound once: called for every change and watcher
         self._buffer = buffer
         self._pending: deque[bytes] = deque()
         self._wake: asyncio.Event = asyncio.Event()
@@ -48,26 +48,26 @@ class Watcher:
         self._when_closed: Callable[[], object] | None = None
         self.table = table
         self.after = 0
-        """The revision up to which changes are left out: a client may name one that is to come."""
+        """Changes up to this revision are skipped: a client may start from a future revision."""
 
     @property
     def overflowed(self) -> bool:
-        """Was it cut off, so that its stream ends after what is pending?"""
+        """True if the watch was cut off: its stream ends after the pending events."""
         return self._overflowed
 
     def open(self, changes: Iterable[Change]) -> None:
-        """Begin with `changes`, which end at the table's present, and receive all that follow."""
+        """Start with `changes`, which end at the table's newest change, and receive all later ones."""
         for change in changes:
             self._take(change)
         if not self._overflowed:
             self._unsubscribe = self.table.subscribe(self._receive)
 
-    def add(self, stored: Stored) -> None:
-        """Put an initial ADDED event into the stream."""
-        self._put(self._frames.stored("ADDED", stored))
+    def add(self, stored: StoredObject) -> None:
+        """Append an initial ADDED event to the stream."""
+        self._put(self._encoder.stored("ADDED", stored))
 
     def when_closed(self, call: Callable[[], object]) -> None:
-        """Call that once it receives nothing any more; at once if it does not even now."""
+        """Call `call` once the watcher stops receiving changes; at once if it already has."""
         if self._unsubscribe is None:
             call()
         else:
@@ -82,12 +82,12 @@ class Watcher:
         self._wake.set()
 
     def cut(self) -> None:
-        """End the stream after what is pending, as a server does that shuts down."""
+        """End the stream after the pending events, as a server that shuts down does."""
         self._overflowed = True
         self.close()
 
     async def wait(self, until: float) -> None:
-        """Return when something is pending, the watcher was cut off, or the loop's time is `until`."""
+        """Return when an event is pending, the watch was cut off, or the loop's time is `until`."""
         if self._pending or self._overflowed:
             return
         self._wake.clear()
@@ -98,7 +98,7 @@ class Watcher:
             return
 
     def take(self) -> bytes:
-        """All pending lines."""
+        """Return and remove all pending events."""
         if not self._pending:
             return b""
         taken = b"".join(self._pending)
@@ -126,7 +126,7 @@ class Watcher:
             return
         selection = self._selection
         if selection is None:
-            self._put(self._tell(change))
+            self._put(self._encode_change(change))
             return
         before, now = change.before, change.now
         was_in = before is not None and selection(before.object)
@@ -135,21 +135,21 @@ class Watcher:
             type_ = "MODIFIED" if was_in else "ADDED"
             obj = now.object
         elif was_in and before is not None:
-            # what left the selection is told as it was when it last matched, under the revision of the change
+            # DELETED carries the object's last matching state with the revision of the change
             type_ = "DELETED"
             obj = now.object if change.type == "DELETED" else with_revision(before.object, change.revision)
         else:
             return
         if obj is now.object and type_ == change.type:
-            self._put(self._tell(change))
+            self._put(self._encode_change(change))
         else:
-            self._put(self._frames.object(type_, obj))
+            self._put(self._encoder.object(type_, obj))
 
 
 class WatchStream:
-    """The body of a watch response: an asynchronous iterator of chunks that ends at its time-out.
+    """The body of a watch response: an asynchronous iterator of chunks that ends at its timeout.
 
-    Bookmarks go out about every minute and shortly before the end, if the client allows them.
+    If the client allows bookmarks, they are sent about every minute and shortly before the end.
     """
 
     def __init__(
@@ -184,7 +184,7 @@ class WatchStream:
         end = loop.time() + self._timeout_seconds
         last_bookmark_at = end - BOOKMARK_BEFORE_TIMEOUT_SECONDS
         next_bookmark = loop.time() + self._bookmark_seconds if bookmark is not None else end
-        if loop.time() < last_bookmark_at < next_bookmark:  # a watch that is shorter gets none for its end
+        if loop.time() < last_bookmark_at < next_bookmark:  # a shorter watch gets no final bookmark
             next_bookmark = last_bookmark_at
         try:
             first = watcher.take()

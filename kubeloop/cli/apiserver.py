@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from kubeloop.devcluster.registry.service_allocation import SERVICE_RANGE
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.devcluster.storage.private_files import administrator_token
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
+from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import runtime_directory
@@ -33,13 +33,13 @@ def serve(cluster: DevClusterOptions, serving: ServeOptions) -> int:
     misbehaviour = parse_faults(serving.faults) if serving.faults else None
     own_file = cluster.kubeconfig is None
     path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
-    journal = None if cluster.data_dir is None else Journal(cluster.data_dir)
+    data_directory = None if cluster.data_dir is None else DataDirectory(cluster.data_dir)
     api = ApiServerSettings(
         port=cluster.port,
         kubeconfig=path,
-        token=serving.token or administrator_token(cluster.data_dir),
+        token=serving.token or read_or_create_token(cluster.data_dir),
         faults=misbehaviour,
-        journal=journal,
+        data_directory=data_directory,
         compaction_seconds=serving.compaction_interval,
         service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
         supervised=serving.supervised,
@@ -47,8 +47,8 @@ def serve(cluster: DevClusterOptions, serving: ServeOptions) -> int:
     try:
         return run_until_interrupted(serve_cluster(settings, played, api), interrupted=0)
     finally:
-        if journal is not None:
-            journal.close()
+        if data_directory is not None:
+            data_directory.close()
         if own_file:
             path.unlink(missing_ok=True)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeloop.cli.options import arguments_of
-from kubeloop.devcluster.storage.private_files import administrator_token
+from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_token
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
@@ -69,7 +69,7 @@ async def _up(
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
-    token = administrator_token(options.data_dir)
+    token = read_or_create_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
         listening = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         starting = await stack.enter_async_context(starting_api_server(arguments_of(options), token=token))

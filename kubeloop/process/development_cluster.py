@@ -24,7 +24,7 @@ from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_socket, machine_identity
 from kubeloop.devcluster.server.tls import kept_certificate, make_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import NODES
@@ -46,7 +46,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     kubeconfig: Path
     token: str
     faults: Faults | None
-    journal: Journal | None
+    data_directory: DataDirectory | None
     compaction_seconds: float
     service_range: IPv4Network
     supervised: bool
@@ -77,14 +77,14 @@ async def _serve_on(
     clock = SystemClock()
     rng = random.Random()
     port = listener.getsockname()[1]
-    journal = server.journal
-    certificate = make_certificate(clock) if journal is None else kept_certificate(journal.folder, clock)
+    data_directory = server.data_directory
+    certificate = make_certificate(clock) if data_directory is None else kept_certificate(data_directory.folder, clock)
     api = ApiServer(
         clock=clock,
         rng=rng,
         token=server.token,
         faults=server.faults,
-        journal=journal,
+        data_directory=data_directory,
         compaction_seconds=server.compaction_seconds,
         service_range=server.service_range,
         identity=machine_identity(port),

@@ -1,7 +1,7 @@
 """What a cluster contains before the first request, and what keeps it so: `Bootstrap`.
 
-Nothing of it is made before somebody asks for its kind (Store.begin), so that a start costs the same however much a new
-cluster contains.
+Nothing of it is made before somebody asks for its kind (Store.add_initial_objects), so that a start costs the same
+however much a new cluster contains.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity
 from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
-from kubeloop.devcluster.storage.store import Beginning, Store, object_key
+from kubeloop.devcluster.storage.store import InitialObjects, Store, object_key
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
@@ -99,9 +99,9 @@ class Bootstrap:
             FLOW_SCHEMAS: self._flow_schemas.note_schema,
             PRIORITY_LEVEL_CONFIGURATIONS: self._flow_schemas.note_level,
         }
-        store.begin(
+        store.add_initial_objects(
             {
-                resource: Beginning(
+                resource: InitialObjects(
                     _ROOM.get(resource, _USUAL_ROOM), partial(self._objects, resource), follow.get(resource)
                 )
                 for resource in dict.fromkeys((*_ANYWHERE, *_KEPT))
@@ -119,7 +119,7 @@ class Bootstrap:
             while True:
                 await asyncio.sleep(_KEEP_SECONDS)
                 for resource in _KEPT:
-                    if self._store.has_begun(resource):
+                    if self._store.initial_objects_created(resource):
                         self._keep(resource)
                 self.addresses.repair()
 

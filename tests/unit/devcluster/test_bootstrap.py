@@ -13,7 +13,7 @@ import pytest
 from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.bootstrap import Identity
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
 from support.api_requests import InProcessApi
 
@@ -101,7 +101,7 @@ async def test_how_many_there_are_of_each_kind(api: InProcessApi):
 async def test_it_is_made_when_somebody_asks_and_looks_as_if_it_had_been_there(api: InProcessApi):
     api.create("/api/v1/namespaces", {"metadata": {"name": "later"}})
     later = int(api("GET", "/api/v1/namespaces/later")[1]["metadata"]["resourceVersion"])
-    assert not api.server.store.has_begun(CLUSTER_ROLES)
+    assert not api.server.store.initial_objects_created(CLUSTER_ROLES)
     answer = api("GET", f"{RBAC}/clusterroles")[1]
     revisions = [int(each["metadata"]["resourceVersion"]) for each in answer["items"]]
     assert len(set(revisions)) == len(revisions)
@@ -131,33 +131,33 @@ async def test_a_watch_from_the_beginning_shows_it(api: InProcessApi):
 async def test_a_second_start_finds_it_and_overwrites_nothing(tmp_path: Path, asks: bool):
     role = f"{RBAC}/clusterroles/view"
 
-    def server(journal: Journal) -> InProcessApi:
+    def server(data_directory: DataDirectory) -> InProcessApi:
         api = InProcessApi()
-        api.server = ApiServer(clock=SystemClock(), rng=random.Random(), token=None, journal=journal)
+        api.server = ApiServer(clock=SystemClock(), rng=random.Random(), token=None, data_directory=data_directory)
         return api
 
     def uids(api: InProcessApi) -> dict[str, str]:
         found = api("GET", f"{RBAC}/clusterroles")[1]["items"] + api("GET", SERVICES)[1]["items"]
         return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
 
-    journal = Journal(tmp_path)
-    api = server(journal)
+    data_directory = DataDirectory(tmp_path)
+    api = server(data_directory)
     before: dict[str, str] = {}
     if asks:
         before = uids(api)
         assert api("DELETE", f"{RBAC}/clusterroles/edit")[0] == 200
         assert api("PATCH", role, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")[0] == 200
     revision = api.server.store.revision
-    journal.close()
-    journal = Journal(tmp_path)
-    api = server(journal)
+    data_directory.close()
+    data_directory = DataDirectory(tmp_path)
+    api = server(data_directory)
     assert api.server.store.revision >= revision
     after = uids(api)
     assert len(after) == 71
     assert {name: uid for name, uid in before.items() if after[name] != uid}.keys() == ({"edit"} if asks else set())
     assert api("GET", role)[1]["metadata"]["labels"].get("a") == ("b" if asks else None)
     check(api)
-    journal.close()
+    data_directory.close()
 
 
 async def test_the_service_has_the_endpoints_that_the_server_tells():

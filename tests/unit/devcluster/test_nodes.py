@@ -13,7 +13,7 @@ import pytest
 
 from kubeloop.devcluster.controllers.taint_eviction import stay_seconds
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses, host_ip, pod_cidr
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import LEASES, NODES
 from support.simulated_cluster import SimulatedCluster
@@ -213,11 +213,11 @@ def names(store: Store) -> list[str]:
 async def test_a_node_of_the_settings_is_created_once_in_the_life_of_a_data_directory(tmp_path):
     @contextmanager
     def opened(count: int) -> Iterator[SimulatedCluster]:
-        journal = Journal(tmp_path)
+        data_directory = DataDirectory(tmp_path)
         try:
-            yield SimulatedCluster(count=count, journal=journal)
+            yield SimulatedCluster(count=count, data_directory=data_directory)
         finally:
-            journal.close()
+            data_directory.close()
 
     def create(cluster: SimulatedCluster, name: str) -> None:
         cluster.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name, "uid": name}})

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from support.api_requests import InProcessApi
 from support.custom_resource_requests import WIDGETS, definition, widget
 
@@ -116,17 +116,17 @@ async def test_another_server_in_the_process_knows_nothing_of_the_definitions_of
 
 
 async def test_definitions_and_objects_are_there_after_a_restart(tmp_path):
-    journal = Journal(tmp_path)
-    api = InProcessApi(journal=journal)
+    data_directory = DataDirectory(tmp_path)
+    api = InProcessApi(data_directory=data_directory)
     api.succeed("POST", CRDS, WIDGETS)
     created = api.succeed("POST", WIDGET_PATH, widget("a", {"replicas": 3}))
-    journal.close()
-    journal = Journal(tmp_path)
-    again = InProcessApi(journal=journal)
+    data_directory.close()
+    data_directory = DataDirectory(tmp_path)
+    again = InProcessApi(data_directory=data_directory)
     assert again.succeed("GET", f"{WIDGET_PATH}/a") == created
     assert again.succeed("GET", f"{CRDS}/widgets.example.com") == api.succeed("GET", f"{CRDS}/widgets.example.com")
     assert again("POST", WIDGET_PATH, widget("b", {"color": "pink"}))[0] == 422
-    journal.close()
+    data_directory.close()
 
 
 async def test_a_quota_counts_custom_resources(api: InProcessApi):

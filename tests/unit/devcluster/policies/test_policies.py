@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.policies import validating
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -22,8 +22,8 @@ NO_A: JSON = {"validations": [{"expression": "object == null || object.metadata.
 class Cluster:
     """A server, and requests to it that must succeed unless another status is expected."""
 
-    def __init__(self, journal: Journal | None = None) -> None:
-        self._api = InProcessApi(journal=journal)
+    def __init__(self, data_directory: DataDirectory | None = None) -> None:
+        self._api = InProcessApi(data_directory=data_directory)
 
     def request(self, method: str, path: str, body: Any = None, expect: int | None = None) -> Any:
         status, content = self._api(method, path, body)
@@ -65,12 +65,12 @@ async def test_a_policy_is_in_force_from_the_request_after_its_binding_until_eit
 
 
 async def test_policies_are_in_force_after_a_restart(tmp_path):
-    journal = Journal(tmp_path)
-    Cluster(journal).policy(NO_A)
-    journal.close()
-    journal = Journal(tmp_path)
-    Cluster(journal).config_map("a", 422)
-    journal.close()
+    data_directory = DataDirectory(tmp_path)
+    Cluster(data_directory).policy(NO_A)
+    data_directory.close()
+    data_directory = DataDirectory(tmp_path)
+    Cluster(data_directory).config_map("a", 422)
+    data_directory.close()
 
 
 async def test_a_policy_is_compiled_once_however_its_status_and_other_policies_change(monkeypatch):

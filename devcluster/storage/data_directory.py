@@ -1,13 +1,13 @@
-"""What makes a Store durable: every version of every object in one SQLite file, written before anybody sees it.
+"""Data directory (`--data-dir`): one SQLite file with every version of every object.
 
-    DIR/lock        held (flock) while a server uses the folder
-    DIR/store.db    versions: one row per write, by revision; marks: up to where each table's history is compacted
+    DIR/lock        locked (flock) while a server uses the folder
+    DIR/store.db    versions: one row per write, by revision; marks: the revision up to which each table is compacted
 
-A write is one INSERT and one transaction, in the write-ahead log: when `append` returns, the row is in the operating
-system's hands and outlives any death of the process. It is not synced to the disk for each write: power loss may take
-the last moments, never the file's consistency. The log is moved into the file (`checkpoint`) beside the event loop.
-Rows are superseded by later ones of the same key and removed (`forget`) once no watch can ask for them. May import the
-standard library, msgspec and errors only.
+A write is one INSERT in one transaction of the write-ahead log, before it becomes visible. When `append` returns, the
+row is with the operating system and survives the death of the process. It is not synced to disk for each write: a power
+loss may lose the last writes, but not the file's consistency. `checkpoint` moves the log into the file in another
+thread. Superseded rows are deleted (`delete_versions`) once no watch can request them. May import the standard library,
+msgspec, api.errors and kube.errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kubeloop.kube.errors import UserError
 
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
-_APPLICATION_ID = 0x6B6C6F70  # "klop", so that `file store.db` and we know whose it is
+_APPLICATION_ID = 0x6B6C6F70  # "klop", shown by `file store.db`
 _FORMAT = 1
 _TYPES: tuple[ChangeType, ...] = ("ADDED", "MODIFIED", "DELETED")
 _NUMBERS = {name: number for number, name in enumerate(_TYPES)}
@@ -50,7 +50,7 @@ _MARK = "INSERT OR REPLACE INTO marks VALUES (?, ?)"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One version as it was written; `object` is its JSON, of a DELETED its last state."""
+    """One version as written; `object` is its JSON, for DELETED the last state."""
 
     revision: int
     resource: str
@@ -59,22 +59,22 @@ class Row:
     object: bytes
 
 
-class Journal:
-    """The durable side of one store. Use it from one thread; only checkpoint() may run in another."""
+class DataDirectory:
+    """The durable data of one store. Single-threaded, except checkpoint()."""
 
     def __init__(self, folder: Path) -> None:
-        """Open or make `folder`. Raises UserError if another server has it, or it cannot be read or is not ours."""
+        """Open or create `folder`. Raises UserError if another server uses it, or it is unreadable or not a store."""
         self.folder = folder
         self._path = folder / "store.db"
         try:
             folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-            self._lock = _locked(folder)
+            self._lock = _lock_folder(folder)
         except OSError as error:
             raise UserError(
                 f"cannot use the data directory {folder}: {error.strerror}", hint="name a folder you may write to"
             ) from None
         try:
-            with self._told_to_user():
+            with self._user_errors():
                 os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, FILE_MODE))
                 self._db = sqlite3.connect(self._path, isolation_level=None, timeout=_BUSY_SECONDS)
                 self._prepare()
@@ -90,27 +90,27 @@ class Journal:
     # --- reading, once at the start -----------------------------------------------------------------------------------
 
     def rows(self) -> Iterator[Row]:
-        """All versions kept, in the order of their writes. Raises UserError if the file is damaged."""
-        with self._told_to_user():
+        """Yield all versions in the order of their writes. Raises UserError if the file is damaged."""
+        with self._user_errors():
             for revision, resource, key, type_, obj in self._db.execute("SELECT * FROM versions ORDER BY revision"):
                 yield Row(revision, resource, key, _TYPES[type_], obj)
 
     def marks(self) -> dict[str, int]:
-        """As they were given to forget() last. Raises UserError if the file is damaged."""
-        with self._told_to_user():
+        """Return all marks by name. Raises UserError if the file is damaged."""
+        with self._user_errors():
             return dict(self._db.execute("SELECT name, revision FROM marks"))
 
-    def damaged(self, why: str) -> UserError:
-        """The error for a file that SQLite can read and that makes no sense."""
+    def damaged_error(self, reason: str) -> UserError:
+        """Return the error for a file that SQLite can read but whose content is inconsistent."""
         return UserError(
-            f"the data in {self._path} is damaged: {why}",
+            f"the data in {self._path} is damaged: {reason}",
             hint="restore the folder from a copy, or start with another --data-dir",
         )
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def append(self, revision: int, resource: str, key: str, type_: ChangeType, obj: bytes) -> None:
-        """Make a version durable. Raises NotDurable if it is not: the disk is full, or fails."""
+        """Make a version durable. Raises NotDurable if the disk is full or fails."""
         try:
             self._db.execute(_INSERT, (revision, resource, key, _NUMBERS[type_], obj))
         except sqlite3.Error as error:
@@ -118,15 +118,15 @@ class Journal:
         self._written_since_checkpoint = True
 
     def append_all(self, rows: Iterable[Row]) -> None:
-        """As append, all of them or, with NotDurable, none."""
+        """Make all versions durable, or none. Raises NotDurable."""
         numbered = [(row.revision, row.resource, row.key, _NUMBERS[row.type], row.object) for row in rows]
-        self._written(lambda: self._db.executemany(_INSERT, numbered))
+        self._in_transaction(lambda: self._db.executemany(_INSERT, numbered))
 
     def mark(self, name: str, revision: int) -> None:
-        """Note a revision, or another number, under a name of its own among marks(). Raises NotDurable."""
-        self._written(lambda: self._db.execute(_MARK, (name, revision)))
+        """Store a revision or another number under a name. Raises NotDurable."""
+        self._in_transaction(lambda: self._db.execute(_MARK, (name, revision)))
 
-    def _written(self, write: Callable[[], object]) -> None:
+    def _in_transaction(self, write: Callable[[], object]) -> None:
         try:
             self._db.execute("BEGIN")
             write()
@@ -137,15 +137,15 @@ class Journal:
             raise errors.NotDurable(str(error)) from error
         self._written_since_checkpoint = True
 
-    def forget(self, revisions: Sequence[int], marks: Mapping[str, int]) -> None:
-        """Remove superseded versions and note, in the same transaction, up to where history is gone.
+    def delete_versions(self, revisions: Sequence[int], marks: Mapping[str, int]) -> None:
+        """Delete superseded versions and store the compaction marks in one transaction.
 
-        Raises sqlite3.Error; then nothing has happened.
+        Raises sqlite3.Error; nothing is changed then.
         """
         self._db.execute("BEGIN")
         try:
             self._db.executemany(_MARK, marks.items())
-            self._db.executemany("DELETE FROM versions WHERE revision = ?", ((each,) for each in revisions))
+            self._db.executemany("DELETE FROM versions WHERE revision = ?", ((revision,) for revision in revisions))
             self._db.execute("COMMIT")
         except sqlite3.Error:
             if self._db.in_transaction:
@@ -154,12 +154,12 @@ class Journal:
         self._written_since_checkpoint = True
 
     def needs_checkpoint(self) -> bool:
-        """Has anything been written since this was last asked?"""
+        """Return True if anything was written since the last call."""
         written, self._written_since_checkpoint = self._written_since_checkpoint, False
         return written
 
     def checkpoint(self) -> None:
-        """Move the log into the file and sync both; for another thread, writes go on meanwhile.
+        """Move the log into the file and sync both. Runs in another thread; writes continue meanwhile.
 
         Raises sqlite3.Error.
         """
@@ -174,27 +174,27 @@ class Journal:
 
     def _prepare(self) -> None:
         db = self._db
-        ours, version = _pragma(db, "application_id"), _pragma(db, "user_version")
+        application_id, version = _pragma(db, "application_id"), _pragma(db, "user_version")
         if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             db.execute("PRAGMA journal_mode = WAL")
             db.executescript(_SCHEMA)
-        elif ours != _APPLICATION_ID:
+        elif application_id != _APPLICATION_ID:
             raise UserError(f"{self._path} is not a store of kubeloop", hint="name another folder with --data-dir")
         elif version != _FORMAT:
             raise UserError(
                 f"{self._path} has format {version}, this kubeloop reads format {_FORMAT}",
                 hint="use the kubeloop that wrote it, or start with another --data-dir",
             )
-        # the log is synced at checkpoints only; those are ours, beside the loop, and not some unlucky write's
+        # the log is only synced by checkpoint(), in another thread, and never by an automatic checkpoint of a write
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("PRAGMA wal_autocheckpoint = 0")
 
     @contextmanager
-    def _told_to_user(self) -> Iterator[None]:
+    def _user_errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self.damaged(str(error)) from None
+            raise self.damaged_error(str(error)) from None
         except OSError as error:
             raise UserError(
                 f"cannot open {self._path}: {error.strerror}", hint="name a folder you may write to"
@@ -205,8 +205,8 @@ def _pragma(db: sqlite3.Connection, name: str) -> int:
     return int(db.execute(f"PRAGMA {name}").fetchone()[0])
 
 
-def _locked(folder: Path) -> int:
-    """A file descriptor that keeps others out of `folder`. Raises UserError if somebody is in, OSError."""
+def _lock_folder(folder: Path) -> int:
+    """Lock `folder` and return the file descriptor. Raises UserError if it is locked, or OSError."""
     lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A write is serialised once, however many watch it, read it and store it."""
+"""Each version of an object is encoded once for all watches, reads and the data directory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.handlers import rest
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.devcluster.storage import store, watch_frames
-from kubeloop.devcluster.storage.sqlite import Journal
+from kubeloop.devcluster.storage import store, watch_encoding
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
 
 WATCHERS = 50
@@ -25,7 +25,7 @@ PATH = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How often an object of that name has been written as JSON or protobuf, wherever the server does so."""
+    """Count encodings as JSON or protobuf by object name, in every module of the server."""
     counts: Counter[str] = Counter()
 
     def counting(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
@@ -35,7 +35,7 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
         return count
 
-    for module in (store, watch_frames, rest):
+    for module in (store, watch_encoding, rest):
         monkeypatch.setattr(module, "_encode", counting(msgspec.json.encode))
     writer = codec.writer
     monkeypatch.setattr(codec, "writer", lambda *kind: counting(writer(*kind)))
@@ -45,42 +45,42 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["in memory", "with a data directory"])
-async def test_an_object_is_encoded_once_per_version_with_fifty_watchers(
+async def test_json_is_encoded_once_per_version_with_fifty_watches(
     durable: bool, encoded: Counter[str], tmp_path: Path
 ):
-    journal = Journal(tmp_path) if durable else None
-    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, journal=journal)
+    data_directory = DataDirectory(tmp_path) if durable else None
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, data_directory=data_directory)
 
     def ask(method: str, target: str, body: Any = None) -> Any:
         answer = api.answer(Request.of(method, target, {}, b"" if body is None else msgspec.json.encode(body)))
         assert answer.status in (200, 201), answer.body
         return answer.body
 
-    selectors = ("", "&labelSelector=a%3Db", "&fieldSelector=metadata.name%3Dmine")
+    selectors = ("", "&labelSelector=a%3Db", "&fieldSelector=metadata.name%3Dcm")
     watchers = [ask("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
-    obj = {"metadata": {"name": "mine", "labels": {"a": "b"}}, "data": {"k": "1"}}
+    obj = {"metadata": {"name": "cm", "labels": {"a": "b"}}, "data": {"k": "1"}}
 
-    answers = [ask("POST", PATH, obj), *(ask("PUT", f"{PATH}/mine", {**obj, "data": {"k": each}}) for each in "23")]
-    assert encoded["mine"] == len(answers)
+    answers = [ask("POST", PATH, obj), *(ask("PUT", f"{PATH}/cm", {**obj, "data": {"k": value}}) for value in "23")]
+    assert encoded["cm"] == len(answers)
 
     for stream in watchers:
-        seen = b""
+        received = b""
         async for chunk in stream:
-            seen += chunk
-            if seen.count(b"\n") == len(answers):
+            received += chunk
+            if received.count(b"\n") == len(answers):
                 break
         await stream.aclose()
-        assert [msgspec.json.decode(line)["object"] for line in seen.splitlines()] == [
+        assert [msgspec.json.decode(line)["object"] for line in received.splitlines()] == [
             msgspec.json.decode(answer) for answer in answers
         ]
-    assert ask("GET", f"{PATH}/mine") == answers[-1]
+    assert ask("GET", f"{PATH}/cm") == answers[-1]
     ask("GET", PATH)
-    assert encoded["mine"] == len(answers)
-    if journal is not None:
-        journal.close()
+    assert encoded["cm"] == len(answers)
+    if data_directory is not None:
+        data_directory.close()
 
 
-async def test_an_object_is_written_as_protobuf_once_per_version_with_fifty_watchers(encoded: Counter[str]):
+async def test_protobuf_is_encoded_once_per_version_with_fifty_watches(encoded: Counter[str]):
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
 
     def ask(method: str, target: str, obj: Any = None) -> Any:
@@ -91,19 +91,19 @@ async def test_an_object_is_written_as_protobuf_once_per_version_with_fifty_watc
         assert answer.content_type.startswith(PROTOBUF_TYPE)
         return answer.body
 
-    ask("POST", PATH, {"metadata": {"name": "mine"}})
-    as_json = encoded["mine"]
-    selectors = ("", "&labelSelector=!c", "&fieldSelector=metadata.name%3Dmine")
+    ask("POST", PATH, {"metadata": {"name": "cm"}})
+    json_encodings = encoded["cm"]
+    selectors = ("", "&labelSelector=!c", "&fieldSelector=metadata.name%3Dcm")
     watchers = [ask("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
     for value in "12":
-        ask("PUT", f"{PATH}/mine", {"metadata": {"name": "mine"}, "data": {"k": value}})
+        ask("PUT", f"{PATH}/cm", {"metadata": {"name": "cm"}, "data": {"k": value}})
     for stream in watchers:
-        seen = b""
+        received = b""
         async for chunk in stream:
-            seen += chunk
-            if seen.count(b"MODIFIED") == 2:
+            received += chunk
+            if received.count(b"MODIFIED") == 2:
                 break
         await stream.aclose()
-    ask("GET", f"{PATH}/mine")
+    ask("GET", f"{PATH}/cm")
     ask("GET", PATH)
-    assert (encoded["mine"], as_json) == (3, 1)
+    assert (encoded["cm"], json_encodings) == (3, 1)

@@ -1,0 +1,93 @@
+"""Store: revisions, snapshots, compaction, order of keys and metadata."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Table, with_revision
+from kubeloop.kube.objects.resources import CONFIG_MAPS
+from support.config_map_store import ConfigMapStore
+
+
+def names(table: Table, revision: int) -> list[str]:
+    return [stored.key for stored in table.snapshot_at(revision)]
+
+
+def test_list_is_in_etcd_key_order_per_namespace():
+    config_maps = ConfigMapStore()
+    for namespace, name in (("a", "z"), ("a-b", "a"), ("a", "b"), ("ab", "c")):
+        config_maps.write(name, namespace)
+    assert [stored.key for stored in config_maps.table.list()] == ["a-b/a", "a/b", "a/z", "ab/c"]
+    assert [stored.key for stored in config_maps.table.list("a")] == ["a/b", "a/z"]
+
+
+def test_update_with_stale_resource_version_conflicts():
+    config_maps = ConfigMapStore()
+    first = config_maps.write("a")
+    config_maps.write("a", x="1")
+    with pytest.raises(StatusError) as raised:
+        config_maps.store.update(CONFIG_MAPS, first)
+    assert (raised.value.code, raised.value.reason) == (409, "Conflict")
+
+
+def test_snapshot_of_a_compacted_revision_expires():
+    config_maps = ConfigMapStore()
+    config_maps.write("a")
+    config_maps.write("b")
+    then = config_maps.store.revision
+    config_maps.store.delete(CONFIG_MAPS, "ns", "a")
+    config_maps.write("c")
+    assert names(config_maps.table, then) == ["ns/a", "ns/b"]
+    assert names(config_maps.table, config_maps.store.revision) == ["ns/b", "ns/c"]
+    config_maps.store.compact()
+    config_maps.now = 11.0
+    config_maps.store.compact()
+    with pytest.raises(StatusError) as raised:
+        config_maps.table.snapshot_at(then)
+    assert (raised.value.code, raised.value.reason) == (410, "Expired")
+
+
+def test_compaction_keeps_the_latest_changes_for_watches():
+    config_maps = ConfigMapStore(max_changes=1000)
+    for name in ("a", "b", "c"):
+        config_maps.write(name)
+    config_maps.store.compact()
+    config_maps.now = 11.0
+    config_maps.store.compact()
+    assert [change.now.key for change in config_maps.table.changes_since(2)] == ["ns/b", "ns/c"]
+    for number in range(200):
+        config_maps.write(f"d{number}")
+    config_maps.store.compact()
+    config_maps.now = 22.0
+    config_maps.store.compact()
+    with pytest.raises(StatusError) as raised:
+        config_maps.table.changes_since(2)
+    assert raised.value.code == 410
+    assert len(config_maps.table.changes_since(config_maps.store.revision - 100)) == 100
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=40))
+def test_snapshot_of_every_revision(writes: list[tuple[str, bool]]):
+    config_maps = ConfigMapStore(max_changes=1000)
+    past: dict[int, list[str]] = {}
+    for name, exists in writes:
+        if exists:
+            config_maps.write(name)
+        elif config_maps.store.get(CONFIG_MAPS, "ns", name) is not None:
+            config_maps.store.delete(CONFIG_MAPS, "ns", name)
+        past[config_maps.store.revision] = [stored.key for stored in config_maps.table.list()]
+        config_maps.table.check()
+    for revision, expected in past.items():
+        assert names(config_maps.table, revision) == expected
+
+
+def test_with_revision_orders_metadata_like_go():
+    metadata = {"labels": {}, "name": "x", "managedFields": [], "uid": "u", "creationTimestamp": "t", "namespace": "n"}
+    stamped = with_revision({"kind": "Pod", "metadata": metadata}, 5)
+    assert list(stamped["metadata"]) == [
+        "name", "namespace", "uid", "resourceVersion", "creationTimestamp", "labels", "managedFields",
+    ]  # fmt: skip
+    assert stamped["metadata"] == {**metadata, "resourceVersion": "5"}
