@@ -1,6 +1,6 @@
-"""Reading patches: which kind a request brings, what it makes of an object, and what is refused in v1.36's words.
+"""Patches of objects: JSON patch, merge patch, strategic merge patch, and configurations of server-side apply.
 
-Source: apiserver pkg/endpoints/handlers/patch.go.
+Refusals have v1.36's messages. Source: apiserver pkg/endpoints/handlers/patch.go.
 """
 
 from __future__ import annotations
@@ -39,11 +39,12 @@ PATCH_TYPES = (_JSON_PATCH, _MERGE, _STRATEGIC, APPLY)
 
 
 def patch_type(request: Request) -> str:
-    """The Content-Type up to a semicolon, as it is written: kube-apiserver does not fold its case."""
+    """Return the Content-Type up to a semicolon; its case is significant, as in kube-apiserver."""
     return request.headers.get("content-type", "").partition(";")[0]
 
 
 def check_patch_options(request: Request, kind: str) -> None:
+    """Raises StatusError 422 for `fieldManager` or `force` options that do not fit the patch type."""
     causes = []
     if kind == APPLY:
         if not request.option("fieldManager"):
@@ -57,7 +58,7 @@ def check_patch_options(request: Request, kind: str) -> None:
 
 
 def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: str) -> Body:
-    """What the patch makes of the live object, in the server's form. Raises StatusError."""
+    """Return the live object with the patch, decoded. Raises StatusError."""
     obj, patch, strict = _applied(live, body, kind, resource)
     result = _decoded(obj, live, patch, strict, resource, mode, kind)
     keep_patched_text(resource, result.obj, live, is_typed=kind == _STRATEGIC)
@@ -65,14 +66,14 @@ def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: s
 
 
 def _applied(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tuple[Any, Any, list[str]]:
-    """The live object with the patch, as plain JSON; the patch; its strict errors. Raises StatusError."""
-    told = "" if kind == _STRATEGIC else "error decoding patch: "
+    """Return (patched object as plain JSON, patch, its strict decoding errors). Raises StatusError."""
+    prefix = "" if kind == _STRATEGIC else "error decoding patch: "
     try:
         patch, strict = parse_json(body)
     except ValueError as error:
-        raise errors.bad_request(f"{told}{error}") from error
+        raise errors.bad_request(f"{prefix}{error}") from error
     if kind == _JSON_PATCH:
-        strict = _check_operations(patch) + [f"json patch {each}" for each in strict]
+        strict = _check_operations(patch) + [f"json patch {error_text}" for error_text in strict]
         try:
             return patches.json_patch(live, patch or []), patch, strict
         except patches.PatchError:
@@ -83,7 +84,7 @@ def _applied(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
         patch = {}
     if not isinstance(patch, dict):
         wrong = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type map[string]interface {{}}"
-        raise errors.bad_request(f"{told}{wrong}")
+        raise errors.bad_request(f"{prefix}{wrong}")
     if kind == _MERGE:
         return patches.merge_patch(live, patch), patch, strict
     struct = schema.type_for(resource.group, resource.version, resource.kind)
@@ -99,7 +100,7 @@ _OPERATION = {"op": str, "path": str, "from": str, "value": object}
 
 
 def _check_operations(patch: Any) -> list[str]:
-    """The strict errors of a JSON patch. Raises StatusError 400 if it is no list of operations."""
+    """Return the strict errors of a JSON patch. Raises StatusError 400 if it is not a list of operations."""
 
     def refuse(value: Any, into: str) -> errors.StatusError:
         return errors.bad_request(f"error decoding patch: json: cannot unmarshal {_kind_of(value)} into Go {into}")
@@ -130,48 +131,48 @@ _MAX_OPERATIONS = 10_000
 
 
 def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list[str]]:
-    """An applied configuration and its repeated keys (see told_of_repeated()).
+    """Return an applied configuration and its repeated keys (see repeated_key_warnings()).
 
-    Raises StatusError 400; 500 where it does not fit its type.
+    Raises StatusError 400; 500 if it does not fit its type.
     """
     try:
-        given, repeated = _plain(body)
+        configuration, repeated = _plain(body)
     except ValueError as error:
         raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
-        wrong = f"json: cannot unmarshal {_kind_of(given)} into Go value of type map[string]interface {{}}"
+    if configuration is None:
+        configuration = {}
+    if not isinstance(configuration, dict):
+        wrong = f"json: cannot unmarshal {_kind_of(configuration)} into Go value of type map[string]interface {{}}"
         raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {wrong}")
-    if (given.get("apiVersion"), given.get("kind")) != (resource.api_version, resource.kind):
-        raise errors.bad_request(f"invalid object type: {_go_kind(given)}")
-    metadata = given.get("metadata")
+    if (configuration.get("apiVersion"), configuration.get("kind")) != (resource.api_version, resource.kind):
+        raise errors.bad_request(f"invalid object type: {_go_kind(configuration)}")
+    metadata = configuration.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") is not None:
         raise errors.bad_request("metadata.managedFields must be nil")
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     named = metadata if isinstance(metadata, dict) else {}
-    space, name = (text if isinstance(text := named.get(each), str) else "" for each in ("namespace", "name"))
-    what = f"({space}/{name}; {_go_kind(given)})"
-    wrong = type_error(struct, given) if struct is not None else ""
+    space, name = (text if isinstance(text := named.get(field), str) else "" for field in ("namespace", "name"))
+    description = f"({space}/{name}; {_go_kind(configuration)})"
+    wrong = type_error(struct, configuration) if struct is not None else ""
     if isinstance(resource, CustomResource):
-        wrong = resource.rules.type_error(given)
+        wrong = resource.rules.type_error(configuration)
     if wrong:
-        raise errors.internal(f"failed to create typed patch object {what}: {wrong}")
+        raise errors.internal(f"failed to create typed patch object {description}: {wrong}")
     if struct is not None:
         ref = schema.TypeRef(struct.name, "struct", named=struct.name)
-        wrong = conversion_error(ref, given)
-        given = given if wrong else with_go_numbers(ref, given)
+        wrong = conversion_error(ref, configuration)
+        configuration = configuration if wrong else with_go_numbers(ref, configuration)
     try:
-        decoding.decode(resource, given)
+        decoding.decode(resource, configuration)
     except decoding.DecodeError as error:
-        converting = f"unable to convert unstructured object to {_go_kind(given)}"
-        told = f"failed to convert new object {what} to proper version: {converting}: {wrong or error}"
-        raise errors.internal(told) from error
-    return given, repeated
+        converting = f"unable to convert unstructured object to {_go_kind(configuration)}"
+        message = f"failed to convert new object {description} to proper version: {converting}: {wrong or error}"
+        raise errors.internal(message) from error
+    return configuration, repeated
 
 
-def told_of_repeated(repeated: list[str], mode: str) -> list[str]:
-    """The warnings of a configuration that has been applied. Raises StatusError 400 in strict mode."""
+def repeated_key_warnings(repeated: list[str], mode: str) -> list[str]:
+    """Return the warnings for repeated keys of a configuration. Raises StatusError 400 in strict mode."""
     if repeated and mode == "Strict":
         lines = "\n  ".join(repeated)
         wrong = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
@@ -180,7 +181,7 @@ def told_of_repeated(repeated: list[str], mode: str) -> list[str]:
 
 
 def _plain(body: bytes) -> tuple[Any, list[str]]:
-    """YAML; what is JSON without repeated keys is read as such, which takes a hundredth of the time."""
+    """Parse YAML; JSON without repeated keys is parsed as JSON, in a hundredth of the time."""
     if body.startswith(b"{"):
         try:
             value, repeated = parse_json(body)
@@ -188,13 +189,13 @@ def _plain(body: bytes) -> tuple[Any, list[str]]:
             repeated = [""]
         if not repeated:
             return value, []
-    from kubeloop.kube import yaml  # once a client sends it
+    from kubeloop.kube import yaml  # imported with the first YAML configuration
 
     return yaml.read_first(body)
 
 
 def _go_kind(obj: JSON) -> str:
-    """A GroupVersionKind as Go prints it: "apps/v1, Kind=Deployment", "/v1, Kind=Pod"."""
+    """Return a GroupVersionKind in Go's format: "apps/v1, Kind=Deployment", "/v1, Kind=Pod"."""
     group, _, version = str(obj.get("apiVersion") or "").rpartition("/")
     return f"{group}/{version}, Kind={obj.get('kind') or ''}"
 
@@ -206,14 +207,14 @@ def _kind_of(value: Any) -> str:
 def _decoded(
     patched: Any, live: JSON, patch: Any, strict: list[str], resource: Resource[Any], mode: str, kind: str
 ) -> Body:
-    """The patched object in the server's form. Raises StatusError 422 in v1.36's words."""
+    """Decode the patched object. Raises StatusError 422 with v1.36's messages."""
 
-    def refused(why: str) -> errors.StatusError:
+    def refused(reason: str) -> errors.StatusError:
         if kind == _STRATEGIC:
             shown = patches.go_text(patches.left_of(patch, live))
         else:
             shown = _encode_sorted(patched).decode()
-        text = f"Invalid value: {quoted(shown)}: {why}"
+        text = f"Invalid value: {quoted(shown)}: {reason}"
         return errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
 
     if not isinstance(patched, dict):
@@ -226,29 +227,29 @@ def _decoded(
             raise refused(str(error)) from error
     if isinstance(resource, CustomResource) and not patched.get("kind"):
         raise refused(f"Object 'Kind' is missing in '{_encode_sorted(patched).decode()}'")
-    given, api_version = patched.get("kind") or resource.kind, patched.get("apiVersion") or ""
-    if (given, api_version or resource.api_version) != (resource.kind, resource.api_version):
+    patched_kind, api_version = patched.get("kind") or resource.kind, patched.get("apiVersion") or ""
+    if (patched_kind, api_version or resource.api_version) != (resource.kind, resource.api_version):
         if isinstance(resource, CustomResource):
             raise resource.rules.wrong_kind(patched)
         if kind != _STRATEGIC and not api_version:
             group = quoted(resource.group)
-            raise refused(f"no kind {quoted(given)} is registered for the internal version of group {group}")
+            raise refused(f"no kind {quoted(patched_kind)} is registered for the internal version of group {group}")
         if kind != _STRATEGIC:
-            raise refused(unknown_kind(api_version, given, resource))
-        if isinstance(given, str) and isinstance(api_version, str):
+            raise refused(unknown_kind(api_version, patched_kind, resource))
+        if isinstance(patched_kind, str) and isinstance(api_version, str):
             patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}
     if kind != _STRATEGIC and not api_version and not isinstance(resource, CustomResource):
-        # read in the server's internal version, whose fields have other names
+        # kube-apiserver decodes it in the internal version, whose fields have other names
         strict = [*strict, *(f'unknown field "{name}"' for name in patched if name not in ("kind", "apiVersion"))]
         patched = {"metadata": {}}
     try:
         obj, unknown = decoding.decode(resource, patched)
     except decoding.DecodeError as error:
         struct = schema.type_for(resource.group, resource.version, resource.kind)
-        told = ""
+        message = ""
         if kind == _STRATEGIC and struct is not None:
-            told = conversion_error(schema.TypeRef(struct.name, "struct", named=struct.name), patched)
-        raise refused(told or str(error)) from error
+            message = conversion_error(schema.TypeRef(struct.name, "struct", named=struct.name), patched)
+        raise refused(message or str(error)) from error
     if strict or unknown:
         strict = all_strict(strict, sorted(unknown) if kind == _STRATEGIC else unknown)
         if mode == "Strict":

@@ -46,7 +46,7 @@ from kubeloop.devcluster.handlers.patch import (
     patch_type,
     patched,
     read_configuration,
-    told_of_repeated,
+    repeated_key_warnings,
 )
 from kubeloop.devcluster.handlers.scale import read_scale, write_scale
 from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
@@ -483,7 +483,7 @@ class Rest:
             subresource=subresource,
             now=rfc3339(self._clock.now()),
         )
-        request.warnings += told_of_repeated(repeated, mode)
+        request.warnings += repeated_key_warnings(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
         body = self._with_defaults(request, target, Body(decoding.normal(resource, obj), sent=obj))
         keep_applied_text(resource, body.obj, obj, None if before is None else before.object)

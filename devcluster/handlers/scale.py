@@ -1,9 +1,8 @@
-"""The scale subresource: an autoscaling/v1 Scale of an object, what writing one makes of the object, and of its owners.
+"""The scale subresource: read and write the autoscaling/v1 Scale of an object, and carry field ownership across.
 
-Whoever writes a Scale owns its spec.replicas, which is a field of the object: owners are carried from the object to the
-Scale before it is written, and back afterwards. Not always so for custom resources, as v1.36 fails to compare
-some of their Scales: one that is put and does not say its kind leaves the replicas to nobody, and an apply that changes
-one is refused.
+The owner of a Scale's spec.replicas owns the corresponding field of the object: owners are copied from the object to
+the Scale before a write, and back afterwards. For custom resources v1.36 cannot convert some Scales: a PUT without kind
+leaves the replicas without owner, and an apply that changes them is refused.
 
 Source: apimachinery pkg/util/managedfields/scalehandler.go, pkg/registry/apps/*/storage of v1.36.
 """
@@ -28,7 +27,7 @@ from kubeloop.devcluster.handlers.patch import (
     patch_type,
     patched,
     read_configuration,
-    told_of_repeated,
+    repeated_key_warnings,
 )
 from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
@@ -50,21 +49,21 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
 Places = Mapping[str, tuple[str, ...] | None]
-"""By apiVersion: the field with the replicas, as ("spec", "replicas"); None for a version without scale."""
+"""Path of the replicas by apiVersion, for example ("spec", "replicas"); None for a version without scale."""
 
 SCALES = Served(SCALE)
 REPLICAS = ("spec", "replicas")
 
 
 def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
-    """`obj` with the replicas of `scale`, whose metadata carries the preconditions. Raises StatusError."""
+    """Return `obj` with the replicas of `scale`, whose metadata holds the preconditions. Raises StatusError."""
     name = obj["metadata"]["name"]
-    given = scale.get("metadata", {})
+    metadata_of_scale = scale.get("metadata", {})
     replicas = scale.get("spec", {}).get("replicas", 0)
     wrong = ErrorList()
     validate_object_meta(
         wrong,
-        {**given, "name": name, "namespace": obj["metadata"]["namespace"]},
+        {**metadata_of_scale, "name": name, "namespace": obj["metadata"]["namespace"]},
         namespaced=True,
         name_check=dns_subdomain,
     )
@@ -74,40 +73,42 @@ def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
         causes.append(errors.cause("FieldValueInvalid", "spec.replicas", text))
     if causes:
         raise errors.invalid("autoscaling", "Scale", name, causes)
-    if given.get("uid"):
-        check_uid(served.resource, given["uid"], obj, subresource="scale")
-    version = given.get("resourceVersion") or obj["metadata"]["resourceVersion"]
+    if metadata_of_scale.get("uid"):
+        check_uid(served.resource, metadata_of_scale["uid"], obj, subresource="scale")
+    version = metadata_of_scale.get("resourceVersion") or obj["metadata"]["resourceVersion"]
     metadata = {**obj["metadata"], "resourceVersion": version}
     return {**obj, "metadata": metadata, "spec": {**obj["spec"], "replicas": replicas}}
 
 
 def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str = "") -> None:
-    """Raises StatusError 409 if it is another one than the object's."""
-    found = obj["metadata"]["uid"]
-    if uid != found:
-        raise errors.failed_precondition(resource, obj["metadata"]["name"], "UID", uid, found, subresource=subresource)
+    """Raises StatusError 409 if the uid is not the object's."""
+    current = obj["metadata"]["uid"]
+    if uid != current:
+        raise errors.failed_precondition(
+            resource, obj["metadata"]["name"], "UID", uid, current, subresource=subresource
+        )
 
 
 # --- reading and writing ----------------------------------------------------------------------------------------------
 
 
 def read_scale(target: Served, stored: StoredObject) -> JSON:
-    """The Scale of a stored object. Raises StatusError 500 for a custom resource without replicas."""
+    """Return the Scale of a stored object. Raises StatusError 500 for a custom resource without replicas."""
     obj = from_stored(target, stored.object)
     return scale_of(obj) if target.custom is None else target.custom.scale_of(obj, reading=True)
 
 
 def write_scale(
-    request: Request, found: RequestInfo, asked: str, stored: Callable[[], StoredObject], writing: ObjectWriter
+    request: Request, info: RequestInfo, verb: str, stored: Callable[[], StoredObject], writing: ObjectWriter
 ) -> JSON:
-    """Put, patch or apply a Scale: the one that there is then.
+    """Update, patch or apply a Scale and return the new one. Raises StatusError.
 
-    asked: "update" or "patch". stored: the object that the path names. Raises StatusError.
+    verb: "update" or "patch". stored: returns the object that the path names.
     """
-    target, custom = found.served, found.served.custom
-    kind = "UpdateOptions" if asked == "update" else "PatchOptions"
-    form = "" if asked == "update" else patch_type(request)
-    if asked == "patch" and form not in (PATCH_TYPES if custom is None else custom.patch_types):
+    target, custom = info.served, info.served.custom
+    kind = "UpdateOptions" if verb == "update" else "PatchOptions"
+    form = "" if verb == "update" else patch_type(request)
+    if verb == "patch" and form not in (PATCH_TYPES if custom is None else custom.patch_types):
         raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
     dry_run, mode = read_dry_run(request, kind), field_validation(request, kind)
     if form:
@@ -115,14 +116,14 @@ def write_scale(
         before = stored()
         old = _with_owners(target, before)
         body = (
-            _applied(request, found, old, mode, writing) if form == APPLY else _patched(request, found, old, form, mode)
+            _applied(request, info, old, mode, writing) if form == APPLY else _patched(request, info, old, form, mode)
         )
         request.warnings += body.warnings
-        check_names(found, body.obj)
+        check_names(info, body.obj)
     else:
         body = read_object(request, SCALE, mode)
         request.warnings += body.warnings
-        check_names(found, body.obj)
+        check_names(info, body.obj)
         before = stored()
         old = _with_owners(target, before)
         if uid := body.obj["metadata"].get("uid"):
@@ -132,57 +133,59 @@ def write_scale(
     elif form != APPLY:
         track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
     live = from_stored(target, before.object)
-    wanted = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
+    updated = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),
         body.obj["metadata"].get("managedFields", []),
         replicas_places(target),
         target.resource.api_version,
     )
-    wanted["metadata"] = {**wanted["metadata"], "managedFields": now_owned}
+    updated["metadata"] = {**updated["metadata"], "managedFields": now_owned}
     if not now_owned:
-        del wanted["metadata"]["managedFields"]
+        del updated["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
-    obj = writing.update(target, before, Body(wanted), writer, request.warnings, dry_run=dry_run, subresource="scale")
+    obj = writing.update(target, before, Body(updated), writer, request.warnings, dry_run=dry_run, subresource="scale")
     return scale_of(obj) if custom is None else custom.scale_of(obj)
 
 
-def _applied(request: Request, found: RequestInfo, old: JSON, mode: FieldValidation, writing: ObjectWriter) -> Body:
-    given, repeated = read_configuration(request.body, SCALE)
-    given["metadata"] = given.get("metadata") or {}
-    given["metadata"].setdefault("name", found.name)
-    check_names(found, {"metadata": {**given["metadata"]}})
+def _applied(request: Request, info: RequestInfo, old: JSON, mode: FieldValidation, writing: ObjectWriter) -> Body:
+    configuration, repeated = read_configuration(request.body, SCALE)
+    configuration["metadata"] = configuration.get("metadata") or {}
+    configuration["metadata"].setdefault("name", info.name)
+    check_names(info, {"metadata": {**configuration["metadata"]}})
     manager, force = request.option("fieldManager"), request.flag("force")
-    custom = found.served.custom is not None
+    custom = info.served.custom is not None
     if custom and "managedFields" not in old["metadata"]:
         raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
-    obj = apply_configuration(SCALES, old, given, manager=manager, force=force, subresource="scale", now=writing.now())
+    obj = apply_configuration(
+        SCALES, old, configuration, manager=manager, force=force, subresource="scale", now=writing.now()
+    )
     if custom and without_managed_fields(obj) != without_managed_fields(old):
-        metadata = given["metadata"]
+        metadata = configuration["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
-    return Body(decoding.normal(SCALE, obj), told_of_repeated(repeated, mode))
+    return Body(decoding.normal(SCALE, obj), repeated_key_warnings(repeated, mode))
 
 
 def _is_untyped(request: Request) -> bool:
-    """Does the body leave out what it is? It is known by the path."""
-    given = parse_body(request)[0] or {}
-    return not (given.get("kind") and given.get("apiVersion"))
+    """Return True if the body lacks kind or apiVersion."""
+    document = parse_body(request)[0] or {}
+    return not (document.get("kind") and document.get("apiVersion"))
 
 
 def _not_converted(which: str, named: str) -> str:
-    """What v1.36 says where it takes the Scale of a custom resource for one itself: a change cannot be applied."""
-    why = "request to convert CR to an invalid group/version: autoscaling/v1"
-    return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {why}"
+    """Return v1.36's message for a Scale that it takes for a custom resource itself."""
+    reason = "request to convert CR to an invalid group/version: autoscaling/v1"
+    return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {reason}"
 
 
-def _patched(request: Request, found: RequestInfo, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
-    # a patch meets the Scale in the server's memory, where replicas are there even if they are 0
+def _patched(request: Request, info: RequestInfo, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
+    # the internal version of a Scale, to which patches apply, always has replicas
     whole = {**old, "spec": {"replicas": 0, **old["spec"]}}
     return patched(whole, request.body, patch_type, SCALE, mode)
 
 
 def _with_owners(target: Served, stored: StoredObject) -> JSON:
-    """The Scale of an object for a write, with who owns it."""
+    """Return the Scale of an object for a write, with managedFields."""
     obj = from_stored(target, stored.object)
     scale = scale_of(obj) if target.custom is None else target.custom.scale_to_write(obj)
     if owners := owners_of_scale(obj["metadata"].get("managedFields", []), replicas_places(target)):
@@ -194,14 +197,14 @@ def _with_owners(target: Served, stored: StoredObject) -> JSON:
 
 
 def replicas_places(served: Served) -> Places:
-    """Where the versions of a kind have their replicas."""
+    """Return the path of the replicas in each version of a kind."""
     if served.custom is not None:
         return served.custom.replicas_places
     return {served.resource.api_version: REPLICAS}
 
 
 def owners_of_scale(entries: list[JSON], places: Places) -> list[JSON]:
-    """The managed fields of a Scale, by those of its object: who owns the replicas, in the Scale's version."""
+    """Return the managedFields of a Scale: the owners of the replicas in its object, in the Scale's version."""
     result = []
     for entry in _by_owner(entries).values():
         place = places.get(entry.get("apiVersion", ""))
@@ -211,10 +214,10 @@ def owners_of_scale(entries: list[JSON], places: Places) -> list[JSON]:
 
 
 def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: Places, api_version: str) -> list[JSON]:
-    """The managed fields of an object whose Scale has been written: `entries` before, `of_scale` the Scale's now.
+    """Return the managedFields of an object after a write of its Scale.
 
-    Owners by updates go by their version, which is another one in the Scale; so those who still own the replicas there
-    are written down anew here, and without a time, as by kube-apiserver.
+    entries: the object's before the write. of_scale: the Scale's after it. Owners of the replicas in the Scale get a
+    new entry without time, as in kube-apiserver, because their version in the Scale is another one.
     """
     left, before = _by_owner(of_scale), _by_owner(entries)
     result = []
@@ -224,8 +227,8 @@ def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: Places, 
         place, fields = places[entry["apiVersion"]], entry.get("fieldsV1", {})
         if place is None or not _holds(fields, place) or left.pop(owner, None) is not None:
             result.append(entry)
-        elif kept := subtract(fields, _only(place)):
-            result.append({**entry, "fieldsV1": kept})
+        elif remaining := subtract(fields, _only(place)):
+            result.append({**entry, "fieldsV1": remaining})
     place = places[api_version]
     assert place is not None, "only versions with scale are written through it"
     for owner, entry in left.items():
@@ -239,12 +242,12 @@ def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: Places, 
 
 
 def _by_owner(entries: list[JSON]) -> dict[tuple[str, str, str, str], JSON]:
-    """Entries by what tells owners apart; of two of one owner, the last one counts."""
+    """Return the entries by owner (manager, operation, version, subresource); the last entry of an owner counts."""
     result = {}
-    for each in entries:
-        operation = each.get("operation", "")
-        version = each.get("apiVersion", "") if operation == "Update" else ""
-        result[each.get("manager", ""), operation, version, each.get("subresource", "")] = each
+    for entry in entries:
+        operation = entry.get("operation", "")
+        version = entry.get("apiVersion", "") if operation == "Update" else ""
+        result[entry.get("manager", ""), operation, version, entry.get("subresource", "")] = entry
     return result
 
 
@@ -256,7 +259,7 @@ def _only(place: tuple[str, ...]) -> Fields:
 
 
 def _holds(fields: Fields, place: tuple[str, ...]) -> bool:
-    """Is the field itself a member of the set?"""
+    """Return True if the path itself is a member of the set."""
     for name in place:
         below = fields.get(f"f:{name}")
         if below is None:
