@@ -1,12 +1,11 @@
-"""Odd states of a Deployment, reasoned from v1.36's source where the recorded ones do not reach."""
+"""Deployments in unusual states that the recorded syncs do not contain; expected results follow the source of v1.36."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.deployment import replica_sets as replicasets
-from kubeloop.controllers.deployment import rolling_update, status
+from kubeloop.controllers.deployment import replica_sets, rolling_update, status
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
@@ -44,8 +43,8 @@ def web(*, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, 
     }
 
 
-def owned(replicas: int, annotations: dict[str, str], *, available: int = 0) -> dict[str, Any]:
-    """The new ReplicaSet of `web`."""
+def owned_replica_set(replicas: int, annotations: dict[str, str], *, available: int = 0) -> dict[str, Any]:
+    """Return the new ReplicaSet of `web`."""
     template_hash = pod_template_hash(TEMPLATE, None)
     template = with_hash_label(TEMPLATE, template_hash)
     return {
@@ -69,9 +68,11 @@ def owned(replicas: int, annotations: dict[str, str], *, available: int = 0) -> 
     }
 
 
-async def synced(deployment: dict[str, Any], *replica_sets: dict[str, Any]) -> tuple[list[Any], list[Any]]:
-    """The calls of one sync, and what it did with the queue."""
-    state = {"deployments": [deployment], "replicasets": list(replica_sets)}
+async def sync_deployment(
+    deployment: dict[str, Any], *stored_replica_sets: dict[str, Any]
+) -> tuple[list[Any], list[Any]]:
+    """Run one sync. Returns its API calls and its calls of the queue."""
+    state = {"deployments": [deployment], "replicasets": list(stored_replica_sets)}
     clock = SetClock(NOW)
     api, queue = recorded_client.RecordingClient({"state": state}), recorded_client.RecordingQueue()
     informers = recorded_client.filled_informers(api, state, clock)
@@ -88,19 +89,21 @@ async def test_copied_annotations_without_valid_revision_wait_for_write():
     sizes = {"deployment.kubernetes.io/desired-replicas": "3", "deployment.kubernetes.io/max-replicas": "4"}
     revision = {"deployment.kubernetes.io/revision": "abc"}
 
-    calls, _ = await synced(web(annotations={"team": "a"}), owned(2, {**revision, **sizes}))
+    calls, _ = await sync_deployment(web(annotations={"team": "a"}), owned_replica_set(2, {**revision, **sizes}))
     scaled = next(call for call in calls if call["resource"] == "replicasets")
     assert scaled["object"]["spec"]["replicas"] == 3
     assert scaled["object"]["metadata"]["annotations"] == {**revision, **sizes, "team": "a"}
 
-    calls, _ = await synced(web(annotations={"team": "a"}), owned(3, {**revision, **sizes}))
+    calls, _ = await sync_deployment(web(annotations={"team": "a"}), owned_replica_set(3, {**revision, **sizes}))
     assert not [call for call in calls if call["resource"] == "replicasets"], "they ask for no write of their own"
 
 
 def test_size_annotations_accept_digits_only():
     def size(text: str) -> tuple[int | None, int | None]:
-        rs = convert(ReplicaSet, owned(1, {replicasets.DESIRED_REPLICAS: text, replicasets.MAX_REPLICAS: text}))
-        return replicasets.desired_replicas_annotation(rs), replicasets.max_replicas_annotation(rs)
+        rs = convert(
+            ReplicaSet, owned_replica_set(1, {replica_sets.DESIRED_REPLICAS: text, replica_sets.MAX_REPLICAS: text})
+        )
+        return replica_sets.desired_replicas_annotation(rs), replica_sets.max_replicas_annotation(rs)
 
     assert size("0") == (0, 0)
     assert size("2147483647") == (2147483647, 2147483647)
@@ -110,17 +113,17 @@ def test_size_annotations_accept_digits_only():
 
 def test_negative_size_annotation_is_no_scaling_event():
     deployment = convert(Deployment, web())
-    odd = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "-3"}))
-    assert not rolling_update.is_scaling_event(deployment, [odd])
+    negative = convert(ReplicaSet, owned_replica_set(3, {replica_sets.DESIRED_REPLICAS: "-3"}))
+    assert not rolling_update.is_scaling_event(deployment, [negative])
     assert rolling_update.is_scaling_event(
-        deployment, [convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: "4"}))]
+        deployment, [convert(ReplicaSet, owned_replica_set(3, {replica_sets.DESIRED_REPLICAS: "4"}))]
     )
 
 
 def test_saturation_accepts_size_annotation_with_sign():
     deployment = convert(Deployment, web())
     for text, saturated in (("3", True), ("+3", True), ("4", False), ("x", False), ("", False)):
-        rs = convert(ReplicaSet, owned(3, {replicasets.DESIRED_REPLICAS: text}, available=3))
+        rs = convert(ReplicaSet, owned_replica_set(3, {replica_sets.DESIRED_REPLICAS: text}, available=3))
         assert rolling_update.is_saturated(deployment, rs) == saturated, text
 
 

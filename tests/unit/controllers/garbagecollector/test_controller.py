@@ -1,4 +1,4 @@
-"""The garbage collector against a small API server, in virtual time."""
+"""The garbage collector with an API server in memory, in virtual time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-async def collecting(fake_apiserver, recorded_events, start):
-    """An API server and a collector that runs, with informers of its own and one that others use."""
+async def start_collector(fake_apiserver, recorded_events, start):
+    """Return a function that starts a collector; an informer of Pods, in another form, exists already."""
     fake_apiserver.informers.informer(PODS)
     traces = ReconcileTraces(clock=VirtualClock(), rng=random.Random(3))
     collector = GarbageCollector(
@@ -54,10 +54,10 @@ def deployment_with_pods(api: Any) -> None:
         api.add(PODS, f"web-1-{number}", reference(replica_set))
 
 
-async def test_background_deletion_deletes_dependents_after_owner(fake_apiserver, collecting):
+async def test_background_deletion_deletes_dependents_after_owner(fake_apiserver, start_collector):
     deployment_with_pods(fake_apiserver)
     fake_apiserver.add(CONFIG_MAPS, "unowned")
-    collector = await collecting()
+    collector = await start_collector()
     assert fake_apiserver.requests == []
     fake_apiserver.delete(DEPLOYMENTS, "web")
     await asyncio.sleep(5)
@@ -70,26 +70,26 @@ async def test_background_deletion_deletes_dependents_after_owner(fake_apiserver
     assert set(body["preconditions"]) == {"uid", "resourceVersion"}
 
 
-async def test_owner_deleted_before_start_is_detected(fake_apiserver, collecting):
-    gone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "old", "uid": "gone"}
-    fake_apiserver.add(PODS, "left-behind", gone)
-    await collecting()
+async def test_owner_deleted_before_start_is_detected(fake_apiserver, start_collector):
+    absent_owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "old", "uid": "gone"}
+    fake_apiserver.add(PODS, "left-behind", absent_owner)
+    await start_collector()
     await asyncio.sleep(5)
     assert fake_apiserver.names(PODS) == []
 
 
-async def test_object_with_owner_name_but_other_uid_is_not_the_owner(fake_apiserver, collecting):
+async def test_object_with_owner_name_but_other_uid_is_not_the_owner(fake_apiserver, start_collector):
     replica_set = fake_apiserver.add(REPLICA_SETS, "web")
     fake_apiserver.add(PODS, "old", reference(replica_set, uid="uid-of-the-former"))
     fake_apiserver.add(PODS, "new", reference(replica_set))
-    await collecting()
+    await start_collector()
     await asyncio.sleep(5)
     assert fake_apiserver.names(PODS) == ["new"]
 
 
-async def test_foreground_deletion_deletes_owner_last(fake_apiserver, collecting):
+async def test_foreground_deletion_deletes_owner_last(fake_apiserver, start_collector):
     deployment_with_pods(fake_apiserver)
-    await collecting()
+    await start_collector()
     fake_apiserver.delete(DEPLOYMENTS, "web", "Foreground")
     await asyncio.sleep(5)
     assert fake_apiserver.names(DEPLOYMENTS) == []
@@ -99,11 +99,11 @@ async def test_foreground_deletion_deletes_owner_last(fake_apiserver, collecting
     assert [path.rsplit("/", 1)[1] for path in fake_apiserver.written("PATCH")] == ["web-1", "web"]
 
 
-async def test_foreground_deletion_waits_for_blocking_dependents_only(fake_apiserver, collecting):
+async def test_foreground_deletion_waits_for_blocking_dependents_only(fake_apiserver, start_collector):
     owner = fake_apiserver.add(REPLICA_SETS, "web")
     fake_apiserver.add(PODS, "blocking", reference(owner), finalizers=["example.com/hold"])
     fake_apiserver.add(PODS, "free", reference(owner, blockOwnerDeletion=False), finalizers=["example.com/hold"])
-    await collecting()
+    await start_collector()
     fake_apiserver.delete(REPLICA_SETS, "web", "Foreground")
     await asyncio.sleep(30)
     assert fake_apiserver.names(REPLICA_SETS) == ["web"]
@@ -114,13 +114,13 @@ async def test_foreground_deletion_waits_for_blocking_dependents_only(fake_apise
     assert fake_apiserver.names(PODS) == ["free"]
 
 
-async def test_orphan_deletion_keeps_dependents_without_reference(fake_apiserver, collecting):
+async def test_orphan_deletion_keeps_dependents_without_reference(fake_apiserver, start_collector):
     owner = fake_apiserver.add(REPLICA_SETS, "web")
     other = fake_apiserver.add(REPLICA_SETS, "other")
     fake_apiserver.add(PODS, "one", reference(owner))
     fake_apiserver.add(PODS, "two", reference(owner), reference(other))
     fake_apiserver.add(WIDGETS, "custom", reference(owner))
-    await collecting()
+    await start_collector()
     fake_apiserver.delete(REPLICA_SETS, "web", "Orphan")
     await asyncio.sleep(5)
     assert fake_apiserver.names(REPLICA_SETS) == ["other"]
@@ -130,29 +130,29 @@ async def test_orphan_deletion_keeps_dependents_without_reference(fake_apiserver
     assert "ownerReferences" not in fake_apiserver.store.get(WIDGETS, "ns", "custom")["metadata"]
 
 
-async def test_object_with_remaining_owner_loses_dangling_reference_only(fake_apiserver, collecting):
+async def test_object_with_remaining_owner_loses_dangling_reference_only(fake_apiserver, start_collector):
     first, second = fake_apiserver.add(REPLICA_SETS, "first"), fake_apiserver.add(REPLICA_SETS, "second")
     fake_apiserver.add(PODS, "shared", reference(first), reference(second))
-    await collecting()
+    await start_collector()
     fake_apiserver.delete(REPLICA_SETS, "first")
     await asyncio.sleep(5)
     assert fake_apiserver.store.get(PODS, "ns", "shared")["metadata"]["ownerReferences"] == [reference(second)]
 
 
-async def test_owner_in_other_namespace_counts_as_absent_with_event(fake_apiserver, recorded_events, collecting):
+async def test_owner_in_other_namespace_counts_as_absent_with_event(fake_apiserver, recorded_events, start_collector):
     owner = fake_apiserver.add(REPLICA_SETS, "web", namespace="other")
     fake_apiserver.add(PODS, "misplaced", reference(owner))
-    await collecting()
+    await start_collector()
     await asyncio.sleep(5)
     assert fake_apiserver.names(PODS) == []
     assert fake_apiserver.names(REPLICA_SETS) == ["web"]
     assert {event.reason for event in recorded_events.events} == {"OwnerRefInvalidNamespace"}
 
 
-async def test_cluster_scoped_owner_keeps_namespaced_dependents(fake_apiserver, collecting):
+async def test_cluster_scoped_owner_keeps_namespaced_dependents(fake_apiserver, start_collector):
     node = fake_apiserver.add(NODES, "node-1")
     fake_apiserver.add(PODS, "mirror", reference(node))
-    await collecting()
+    await start_collector()
     await asyncio.sleep(5)
     assert fake_apiserver.names(PODS) == ["mirror"]
     fake_apiserver.delete(NODES, "node-1", namespace="")
@@ -160,26 +160,26 @@ async def test_cluster_scoped_owner_keeps_namespaced_dependents(fake_apiserver, 
     assert fake_apiserver.names(PODS) == []
 
 
-async def test_cluster_scoped_object_with_namespaced_owner_is_kept(fake_apiserver, collecting):
-    gone = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "gone"}
-    fake_apiserver.add(NODES, "node-1", gone)
-    await collecting()
+async def test_cluster_scoped_object_with_namespaced_owner_is_kept(fake_apiserver, start_collector):
+    absent_owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "gone"}
+    fake_apiserver.add(NODES, "node-1", absent_owner)
+    await start_collector()
     await asyncio.sleep(60)
     assert fake_apiserver.names(NODES) == ["node-1"]
     assert fake_apiserver.requests == []
 
 
-async def test_dependent_of_unknown_owner_kind_is_kept(fake_apiserver, collecting):
+async def test_dependent_of_unknown_owner_kind_is_kept(fake_apiserver, start_collector):
     fake_apiserver.add(PODS, "patient", {"apiVersion": "new.example.com/v1", "kind": "New", "name": "n", "uid": "u"})
-    await collecting()
+    await start_collector()
     await asyncio.sleep(60)
     assert fake_apiserver.names(PODS) == ["patient"]
 
 
-async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, collecting):
+async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, start_collector):
     owner = fake_apiserver.add(REPLICA_SETS, "web")
     pod = fake_apiserver.add(PODS, "busy", reference(owner))
-    await collecting()
+    await start_collector()
 
     def busy(method: str, path: str) -> None:
         if method == "DELETE" and path.endswith("/busy") and not fake_apiserver.written("DELETE"):
@@ -196,9 +196,9 @@ async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, collec
     assert "resourceVersion" not in second
 
 
-async def test_failed_deletions_are_retried(fake_apiserver, collecting):
+async def test_failed_deletions_are_retried(fake_apiserver, start_collector):
     deployment_with_pods(fake_apiserver)
-    await collecting()
+    await start_collector()
     failures = iter(range(5))
 
     def reject(method: str, path: str) -> errors.StatusError | None:
@@ -212,21 +212,21 @@ async def test_failed_deletions_are_retried(fake_apiserver, collecting):
     assert fake_apiserver.names(PODS) == []
 
 
-async def test_foreground_deletion_resolves_owner_cycle(fake_apiserver, collecting):
+async def test_foreground_deletion_resolves_owner_cycle(fake_apiserver, start_collector):
     a = fake_apiserver.add(CONFIG_MAPS, "a")
     b = fake_apiserver.add(CONFIG_MAPS, "b", reference(a))
     current = fake_apiserver.store.get(CONFIG_MAPS, "ns", "a")
     metadata = {**current["metadata"], "ownerReferences": [reference(b)]}
     fake_apiserver.store.update(CONFIG_MAPS, {**current, "metadata": metadata})
-    await collecting()
+    await start_collector()
     fake_apiserver.delete(CONFIG_MAPS, "a", "Foreground")
     await asyncio.sleep(30)
     assert fake_apiserver.names(CONFIG_MAPS) == []
 
 
-async def test_existing_informers_are_shared(fake_apiserver, collecting):
-    await collecting()
-    types = {each.resource.plural: each.resource.type for each in fake_apiserver.informers.informers}
+async def test_existing_informers_are_shared(fake_apiserver, start_collector):
+    await start_collector()
+    types = {informer.resource.plural: informer.resource.type for informer in fake_apiserver.informers.informers}
     assert types["pods"] is Pod
     assert types["configmaps"] is PartialObjectMetadata
     assert len(fake_apiserver.informers.informers) == len(types)

@@ -1,4 +1,4 @@
-"""The graph of owners and dependents, without a server."""
+"""The garbage collector's graph of owners and dependents, without an API server."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Recorded:
-    """A graph, and what it asked for since the last time somebody looked."""
+class RecordingGraph:
+    """A graph that records its callbacks: deletion attempts since the last take_deletes(), orphans, bad namespaces."""
 
     def __init__(self) -> None:
         self.deletes: list[str] = []
         self.orphans: list[str] = []
-        self.misplaced: list[tuple[str, str]] = []
+        self.invalid_namespaces: list[tuple[str, str]] = []
         self.graph = Graph(
             attempt_to_delete=self.deletes.append,
             attempt_to_orphan=self.orphans.append,
-            on_invalid_namespace=lambda dependent, owner: self.misplaced.append((dependent.uid, owner.uid)),
+            on_invalid_namespace=lambda dependent, owner: self.invalid_namespaces.append((dependent.uid, owner.uid)),
         )
 
-    def show(self, kind: str, new: ObjectMeta, old: ObjectMeta | None = None) -> None:
+    def observe(self, kind: str, new: ObjectMeta, old: ObjectMeta | None = None) -> None:
         self.graph.changed("v1", kind, old, new)
         self.graph.check()
 
-    def end(self, kind: str, metadata: ObjectMeta) -> None:
+    def observe_deletion(self, kind: str, metadata: ObjectMeta) -> None:
         self.graph.deleted("v1", kind, metadata)
         self.graph.check()
 
-    def asked(self) -> list[str]:
-        asked, self.deletes[:] = list(self.deletes), []
-        return asked
+    def take_deletes(self) -> list[str]:
+        deletes, self.deletes[:] = list(self.deletes), []
+        return deletes
 
 
 def meta(uid: str, *owners: OwnerReference, namespace: str = "ns", **fields: Any) -> ObjectMeta:
@@ -61,164 +61,165 @@ def deleting(metadata: ObjectMeta, *finalizers: str) -> ObjectMeta:
 
 
 def test_unknown_owner_becomes_virtual_node_and_is_checked():
-    seen = Recorded()
-    seen.show("Pod", meta("pod", ref("set")))
-    assert seen.asked() == ["set"]
-    owner = seen.graph.get("set")
+    recorded = RecordingGraph()
+    recorded.observe("Pod", meta("pod", ref("set")))
+    assert recorded.take_deletes() == ["set"]
+    owner = recorded.graph.get("set")
     assert owner is not None
     assert owner.virtual
     assert owner.identity == identity("set")
 
 
 def test_virtual_owner_becomes_real_when_observed():
-    seen = Recorded()
-    seen.show("Pod", meta("pod", ref("set")))
-    seen.asked()
-    seen.show("Set", meta("set"))
-    owner = seen.graph.get("set")
+    recorded = RecordingGraph()
+    recorded.observe("Pod", meta("pod", ref("set")))
+    recorded.take_deletes()
+    recorded.observe("Set", meta("set"))
+    owner = recorded.graph.get("set")
     assert owner is not None
     assert not owner.virtual
-    assert seen.asked() == []
+    assert recorded.take_deletes() == []
 
 
 def test_deleted_owner_enqueues_its_dependents():
-    seen = Recorded()
-    seen.show("Set", meta("set"))
-    seen.show("Pod", meta("pod-1", ref("set")))
-    seen.show("Pod", meta("pod-2", ref("set")))
-    seen.end("Set", meta("set"))
-    assert seen.asked() == ["pod-1", "pod-2"]
-    assert identity("set") in seen.graph.absent_owners
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("set"))
+    recorded.observe("Pod", meta("pod-1", ref("set")))
+    recorded.observe("Pod", meta("pod-2", ref("set")))
+    recorded.observe_deletion("Set", meta("set"))
+    assert recorded.take_deletes() == ["pod-1", "pod-2"]
+    assert identity("set") in recorded.graph.absent_owners
 
 
 def test_dependent_added_after_owner_deletion_rechecks_owner():
-    seen = Recorded()
-    seen.show("Set", meta("set"))
-    seen.show("Pod", meta("pod-1", ref("set")))
-    seen.end("Set", meta("set"))
-    seen.asked()
-    seen.show("Pod", meta("pod-2", ref("set")))
-    assert seen.asked() == ["set"]
-    assert not seen.graph.handle_absent(identity("set"))
-    assert "pod-2" in seen.asked()
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("set"))
+    recorded.observe("Pod", meta("pod-1", ref("set")))
+    recorded.observe_deletion("Set", meta("set"))
+    recorded.take_deletes()
+    recorded.observe("Pod", meta("pod-2", ref("set")))
+    assert recorded.take_deletes() == ["set"]
+    assert not recorded.graph.handle_absent(identity("set"))
+    assert "pod-2" in recorded.take_deletes()
 
 
 def test_foreground_deletion_enqueues_dependents_then_owner():
-    seen = Recorded()
+    recorded = RecordingGraph()
     owner, pod = meta("set"), meta("pod", ref("set", block=True))
-    seen.show("Set", owner)
-    seen.show("Pod", pod)
-    seen.show("Set", deleting(owner, "foregroundDeletion"), owner)
-    assert seen.asked() == ["pod", "set"]
-    node = seen.graph.get("set")
+    recorded.observe("Set", owner)
+    recorded.observe("Pod", pod)
+    recorded.observe("Set", deleting(owner, "foregroundDeletion"), owner)
+    assert recorded.take_deletes() == ["pod", "set"]
+    node = recorded.graph.get("set")
     assert node is not None
     assert node.deleting_dependents
-    assert [each.identity.uid for each in node.blocking_dependents()] == ["pod"]
-    seen.end("Pod", pod)
-    assert seen.asked() == ["set"]
+    assert [dependent.identity.uid for dependent in node.blocking_dependents()] == ["pod"]
+    recorded.observe_deletion("Pod", pod)
+    assert recorded.take_deletes() == ["set"]
 
 
 def test_orphan_finalizer_enqueues_owner_once():
-    seen = Recorded()
+    recorded = RecordingGraph()
     owner = meta("set")
-    seen.show("Set", owner)
-    going = deleting(owner, "orphan")
-    seen.show("Set", going, owner)
-    seen.show("Set", going, going)
-    assert seen.orphans == ["set"]
-    assert seen.asked() == []
+    recorded.observe("Set", owner)
+    owner_being_deleted = deleting(owner, "orphan")
+    recorded.observe("Set", owner_being_deleted, owner)
+    recorded.observe("Set", owner_being_deleted, owner_being_deleted)
+    assert recorded.orphans == ["set"]
+    assert recorded.take_deletes() == []
 
 
 def test_object_first_observed_while_deleting_is_enqueued():
-    seen = Recorded()
-    seen.show("Set", deleting(meta("a"), "foregroundDeletion"))
-    seen.show("Set", deleting(meta("b"), "orphan"))
-    assert seen.asked() == ["a"]
-    assert seen.orphans == ["b"]
+    recorded = RecordingGraph()
+    recorded.observe("Set", deleting(meta("a"), "foregroundDeletion"))
+    recorded.observe("Set", deleting(meta("b"), "orphan"))
+    assert recorded.take_deletes() == ["a"]
+    assert recorded.orphans == ["b"]
 
 
 def test_reference_that_stops_blocking_enqueues_owner():
-    seen = Recorded()
-    seen.show("Set", meta("set"))
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("set"))
     blocking, free = meta("pod", ref("set", block=True)), meta("pod", ref("set", block=False))
-    seen.show("Pod", blocking)
-    seen.asked()
-    seen.show("Pod", free, blocking)
-    assert seen.asked() == ["set"]
-    seen.show("Pod", blocking, free)
-    seen.asked()
-    seen.show("Pod", meta("pod"), blocking)
-    assert seen.asked() == ["set"]
+    recorded.observe("Pod", blocking)
+    recorded.take_deletes()
+    recorded.observe("Pod", free, blocking)
+    assert recorded.take_deletes() == ["set"]
+    recorded.observe("Pod", blocking, free)
+    recorded.take_deletes()
+    recorded.observe("Pod", meta("pod"), blocking)
+    assert recorded.take_deletes() == ["set"]
 
 
 def test_changed_owner_reference_moves_dependent():
-    seen = Recorded()
-    seen.show("Set", meta("a"))
-    seen.show("Set", meta("b"))
-    seen.show("Pod", meta("pod", ref("a")))
-    seen.show("Pod", meta("pod", ref("b")), meta("pod", ref("a")))
-    a, b = seen.graph.get("a"), seen.graph.get("b")
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("a"))
+    recorded.observe("Set", meta("b"))
+    recorded.observe("Pod", meta("pod", ref("a")))
+    recorded.observe("Pod", meta("pod", ref("b")), meta("pod", ref("a")))
+    a, b = recorded.graph.get("a"), recorded.graph.get("b")
     assert a is not None
     assert b is not None
     assert not a.dependents
-    assert [each.identity.uid for each in b.dependents] == ["pod"]
+    assert [dependent.identity.uid for dependent in b.dependents] == ["pod"]
 
 
 def test_owner_in_other_namespace_enqueues_and_reports_dependent():
-    seen = Recorded()
-    seen.show("Set", meta("set", namespace="other"))
-    seen.show("Pod", meta("pod", ref("set")))
-    assert seen.misplaced == [("pod", "set")]
-    assert seen.asked() == ["pod"]
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("set", namespace="other"))
+    recorded.observe("Pod", meta("pod", ref("set")))
+    assert recorded.invalid_namespaces == [("pod", "set")]
+    assert recorded.take_deletes() == ["pod"]
 
 
 def test_owner_observed_later_in_other_namespace_is_reported():
-    seen = Recorded()
-    seen.show("Pod", meta("pod", ref("set")))
-    seen.asked()
-    seen.show("Set", meta("set", namespace="other"))
-    assert seen.misplaced == [("pod", "set")]
-    assert seen.asked() == ["pod"]
+    recorded = RecordingGraph()
+    recorded.observe("Pod", meta("pod", ref("set")))
+    recorded.take_deletes()
+    recorded.observe("Set", meta("set", namespace="other"))
+    assert recorded.invalid_namespaces == [("pod", "set")]
+    assert recorded.take_deletes() == ["pod"]
 
 
 def test_cluster_scoped_owner_is_valid_in_any_namespace():
-    seen = Recorded()
-    seen.show("Node", meta("node", namespace=""))
-    seen.show("Pod", meta("pod", ref("node", "Node")))
-    assert seen.asked() == []
-    assert seen.misplaced == []
+    recorded = RecordingGraph()
+    recorded.observe("Node", meta("node", namespace=""))
+    recorded.observe("Pod", meta("pod", ref("node", "Node")))
+    assert recorded.take_deletes() == []
+    assert recorded.invalid_namespaces == []
 
 
 def test_reference_with_wrong_name_enqueues_dependent():
-    seen = Recorded()
-    seen.show("Set", meta("set"))
-    seen.show("Pod", meta("pod", ref("set", name="somebody")))
-    assert seen.asked() == ["pod"]
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("set"))
+    recorded.observe("Pod", meta("pod", ref("set", name="somebody")))
+    assert recorded.take_deletes() == ["pod"]
 
 
 def test_wrong_reference_does_not_remove_observed_owner():
-    seen = Recorded()
-    seen.show("Set", meta("set"))
-    seen.show("Pod", meta("good", ref("set")))
-    seen.show("Pod", meta("bad", ref("set", name="somebody")))
-    seen.asked()
-    assert not seen.graph.handle_absent(identity("set", name="somebody"))
-    assert seen.graph.get("set") is not None
-    assert seen.asked() == ["bad"]
+    recorded = RecordingGraph()
+    recorded.observe("Set", meta("set"))
+    recorded.observe("Pod", meta("good", ref("set")))
+    recorded.observe("Pod", meta("bad", ref("set", name="somebody")))
+    recorded.take_deletes()
+    assert not recorded.graph.handle_absent(identity("set", name="somebody"))
+    assert recorded.graph.get("set") is not None
+    assert recorded.take_deletes() == ["bad"]
 
 
 def test_virtual_owner_is_checked_under_every_referenced_identity():
-    seen = Recorded()
-    seen.show("Pod", meta("bad", ref("set", name="somebody")))
-    seen.show("Pod", meta("good", ref("set")))
-    seen.asked()
-    assert seen.graph.handle_absent(identity("set", name="somebody"))
-    assert seen.asked() == ["bad"]
-    owner = seen.graph.get("set")
+    recorded = RecordingGraph()
+    recorded.observe("Pod", meta("bad", ref("set", name="somebody")))
+    recorded.observe("Pod", meta("good", ref("set")))
+    recorded.take_deletes()
+    assert recorded.graph.handle_absent(identity("set", name="somebody"))
+    assert recorded.take_deletes() == ["bad"]
+    owner = recorded.graph.get("set")
     assert owner is not None
     assert owner.identity == identity("set")
-    assert seen.graph.handle_absent(identity("set"))  # and round again, until an informer shows it or nobody names it
-    assert seen.asked() == ["good"]
+    # Both identities are checked in turn until an informer shows the owner or no dependent refers to it.
+    assert recorded.graph.handle_absent(identity("set"))
+    assert recorded.take_deletes() == ["good"]
     assert owner.identity.name == "somebody"
 
 

@@ -1,4 +1,4 @@
-"""The namespace controller against a small API server, in virtual time."""
+"""The namespace controller with an API server in memory, in virtual time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-async def emptying(fake_apiserver, start):
-    """An API server with namespaces "ns" and "other", and a controller that runs."""
+async def apiserver(fake_apiserver, start):
+    """Return an API server with the namespaces "ns" and "other" and a running namespace controller."""
     traces = ReconcileTraces(clock=VirtualClock(), rng=random.Random(3))
     controller = NamespaceController(
         fake_apiserver.client, fake_apiserver.informers, clock=fake_apiserver.clock, traces=traces
@@ -31,105 +31,108 @@ async def emptying(fake_apiserver, start):
 
 def conditions(api: Any, name: str = "ns") -> dict[str, tuple[str, str]]:
     namespace = api.store.get(NAMESPACES, "", name)
-    return {each["type"]: (each["status"], each["message"]) for each in namespace["status"].get("conditions", ())}
+    return {
+        condition["type"]: (condition["status"], condition["message"])
+        for condition in namespace["status"].get("conditions", ())
+    }
 
 
-async def test_terminating_namespace_is_emptied_and_removed(emptying):
+async def test_terminating_namespace_is_emptied_and_removed(apiserver):
     for name in ("ns", "other"):
-        emptying.add(CONFIG_MAPS, "settings", namespace=name)
-        emptying.add(DEPLOYMENTS, "web", namespace=name)
-        emptying.add(WIDGETS, "custom", namespace=name)
-    emptying.delete(NAMESPACES, "ns", namespace="")
+        apiserver.add(CONFIG_MAPS, "settings", namespace=name)
+        apiserver.add(DEPLOYMENTS, "web", namespace=name)
+        apiserver.add(WIDGETS, "custom", namespace=name)
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(4)
-    assert len(emptying.names(CONFIG_MAPS)) == 2  # the grace of five seconds
+    assert len(apiserver.names(CONFIG_MAPS)) == 2  # the grace of five seconds
     await asyncio.sleep(3)
-    assert emptying.names(NAMESPACES) == ["other"]
+    assert apiserver.names(NAMESPACES) == ["other"]
     for resource in (CONFIG_MAPS, DEPLOYMENTS, WIDGETS):
-        assert [each["metadata"]["namespace"] for each in emptying.objects(resource)] == ["other"]
+        assert [obj["metadata"]["namespace"] for obj in apiserver.objects(resource)] == ["other"]
 
 
-async def test_active_namespace_is_not_changed(emptying):
-    emptying.add(CONFIG_MAPS, "settings")
+async def test_active_namespace_is_not_changed(apiserver):
+    apiserver.add(CONFIG_MAPS, "settings")
     await asyncio.sleep(600)
-    assert emptying.requests == []
+    assert apiserver.requests == []
 
 
-async def test_resources_without_deletecollection_are_deleted_singly(emptying):
+async def test_resources_without_deletecollection_are_deleted_singly(apiserver):
     def reject(method: str, path: str) -> errors.StatusError | None:
         return errors.method_not_allowed() if method == "DELETE" and path.endswith("/widgets") else None
 
-    emptying.reject = reject
-    emptying.add(WIDGETS, "a")
-    emptying.add(WIDGETS, "b")
-    emptying.delete(NAMESPACES, "ns", namespace="")
+    apiserver.reject = reject
+    apiserver.add(WIDGETS, "a")
+    apiserver.add(WIDGETS, "b")
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(7)
-    deleted = [path for path in emptying.written("DELETE") if "widgets" in path]
+    deleted = [path for path in apiserver.written("DELETE") if "widgets" in path]
     assert [path.rsplit("/", 1)[1] for path in deleted] == ["a", "b"]
 
 
-async def test_content_with_finalizers_is_reported_and_awaited(emptying):
-    emptying.add(CONFIG_MAPS, "held", finalizers=["example.com/hold"])
-    emptying.delete(NAMESPACES, "ns", namespace="")
+async def test_content_with_finalizers_is_reported_and_awaited(apiserver):
+    apiserver.add(CONFIG_MAPS, "held", finalizers=["example.com/hold"])
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(7)
-    told = conditions(emptying)
-    assert told["NamespaceContentRemaining"] == (
+    by_type = conditions(apiserver)
+    assert by_type["NamespaceContentRemaining"] == (
         "True",
         "Some resources are remaining: configmaps. has 1 resource instances",
     )
-    assert told["NamespaceFinalizersRemaining"][1].endswith("remaining: example.com/hold in 1 resource instances")
-    assert told["NamespaceDeletionContentFailure"][0] == "False"
-    assert emptying.store.get(NAMESPACES, "", "ns")["status"]["phase"] == "Terminating"
-    emptying.store.delete(CONFIG_MAPS, "ns", "held")
+    assert by_type["NamespaceFinalizersRemaining"][1].endswith("remaining: example.com/hold in 1 resource instances")
+    assert by_type["NamespaceDeletionContentFailure"][0] == "False"
+    assert apiserver.store.get(NAMESPACES, "", "ns")["status"]["phase"] == "Terminating"
+    apiserver.store.delete(CONFIG_MAPS, "ns", "held")
     await asyncio.sleep(10)  # looked at again after half of the estimated 15 seconds
-    assert emptying.names(NAMESPACES) == ["other"]
+    assert apiserver.names(NAMESPACES) == ["other"]
 
 
-async def test_pods_are_deleted_before_other_content(emptying):
-    pod = emptying.add(PODS, "slow", finalizers=["example.com/hold"])
-    emptying.store.update(PODS, {**pod, "spec": {"terminationGracePeriodSeconds": 20}, "status": {"phase": "Running"}})
-    emptying.add(CONFIG_MAPS, "needed")
-    emptying.delete(NAMESPACES, "ns", namespace="")
+async def test_pods_are_deleted_before_other_content(apiserver):
+    pod = apiserver.add(PODS, "slow", finalizers=["example.com/hold"])
+    apiserver.store.update(PODS, {**pod, "spec": {"terminationGracePeriodSeconds": 20}, "status": {"phase": "Running"}})
+    apiserver.add(CONFIG_MAPS, "needed")
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(10)
-    assert emptying.names(CONFIG_MAPS) == ["needed"]
-    emptying.store.delete(PODS, "ns", "slow")
+    assert apiserver.names(CONFIG_MAPS) == ["needed"]
+    apiserver.store.delete(PODS, "ns", "slow")
     await asyncio.sleep(8)  # half of the grace period and a second
-    assert emptying.names(NAMESPACES) == ["other"]
+    assert apiserver.names(NAMESPACES) == ["other"]
 
 
-async def test_failed_deletion_is_reported_and_retried(emptying):
-    emptying.add(CONFIG_MAPS, "stubborn")
-    emptying.add(DEPLOYMENTS, "web")
+async def test_failed_deletion_is_reported_and_retried(apiserver):
+    apiserver.add(CONFIG_MAPS, "stubborn")
+    apiserver.add(DEPLOYMENTS, "web")
 
     def reject(method: str, path: str) -> errors.StatusError | None:
         if method == "DELETE" and "configmaps" in path:
             return errors.forbidden(CONFIG_MAPS, "", "not now")
         return None
 
-    emptying.reject = reject
-    emptying.delete(NAMESPACES, "ns", namespace="")
+    apiserver.reject = reject
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(7)
-    assert emptying.names(DEPLOYMENTS) == []
-    status, message = conditions(emptying)["NamespaceDeletionContentFailure"]
+    assert apiserver.names(DEPLOYMENTS) == []
+    status, message = conditions(apiserver)["NamespaceDeletionContentFailure"]
     assert status == "True"
     assert message.startswith("Failed to delete all resource types, 1 remaining: ")
-    emptying.reject = lambda method, path: None
+    apiserver.reject = lambda method, path: None
     await asyncio.sleep(70)
-    assert emptying.names(NAMESPACES) == ["other"]
+    assert apiserver.names(NAMESPACES) == ["other"]
 
 
-async def test_failed_discovery_is_reported_and_blocks_deletion(emptying):
-    emptying.reject = lambda method, path: errors.internal("boom") if path == "/apis" else None
-    emptying.delete(NAMESPACES, "ns", namespace="")
+async def test_failed_discovery_is_reported_and_blocks_deletion(apiserver):
+    apiserver.reject = lambda method, path: errors.internal("boom") if path == "/apis" else None
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(20)
-    assert conditions(emptying)["NamespaceDeletionDiscoveryFailure"][0] == "True"
-    emptying.reject = lambda method, path: None
+    assert conditions(apiserver)["NamespaceDeletionDiscoveryFailure"][0] == "True"
+    apiserver.reject = lambda method, path: None
     await asyncio.sleep(120)
-    assert emptying.names(NAMESPACES) == ["other"]
+    assert apiserver.names(NAMESPACES) == ["other"]
 
 
-async def test_foreign_finalizer_keeps_empty_namespace(emptying):
-    namespace = emptying.store.get(NAMESPACES, "", "ns")
-    emptying.store.update(NAMESPACES, {**namespace, "spec": {"finalizers": ["kubernetes", "example.com/mine"]}})
-    emptying.delete(NAMESPACES, "ns", namespace="")
+async def test_foreign_finalizer_keeps_empty_namespace(apiserver):
+    namespace = apiserver.store.get(NAMESPACES, "", "ns")
+    apiserver.store.update(NAMESPACES, {**namespace, "spec": {"finalizers": ["kubernetes", "example.com/mine"]}})
+    apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(60)
-    assert emptying.store.get(NAMESPACES, "", "ns")["spec"]["finalizers"] == ["example.com/mine"]
+    assert apiserver.store.get(NAMESPACES, "", "ns")["spec"]["finalizers"] == ["example.com/mine"]

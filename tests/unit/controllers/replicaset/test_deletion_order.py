@@ -1,4 +1,4 @@
-"""Which Pods go first: the quick order against the rule itself, and what is measured of it."""
+"""Deletion order of Pods: the optimized order against pairwise comparison, age ratios, and related Pods."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def pod(name: str, *, ready: int | None = None, created: int = 0, node: str = "n", **more: Any) -> Pod:
-    """ready: for so many seconds; -1: since nobody knows when."""
+    """Return a Pod that has been ready for `ready` seconds. None: not ready. -1: ready without a transition time."""
     condition: dict[str, Any] = {"type": "Ready", "status": "False" if ready is None else "True"}
     if ready is not None and ready >= 0:
         condition["lastTransitionTime"] = rfc3339(NOW - timedelta(seconds=ready))
@@ -56,32 +56,35 @@ pods = st.lists(
         uid=st.text("abc", min_size=1, max_size=3),
     ),
     max_size=12,
-    unique_by=lambda each: each.metadata.uid,
+    unique_by=lambda candidate: candidate.metadata.uid,
 )
 
 
 @given(pods=pods)
 def test_deletion_order_matches_pairwise_comparison(pods):
     ages, counts = AgeBuckets(NOW), active_pods_per_node(pods)
-    ranked = [(deletion_sort_key(each, counts[each.spec.node_name], ages), TiedPod(each, ages)) for each in pods]
+    ranked = [
+        (deletion_sort_key(candidate, counts[candidate.spec.node_name], ages), TiedPod(candidate, ages))
+        for candidate in pods
+    ]
 
     def compare(a: Any, b: Any) -> int:
         return (b < a) - (a < b)
 
-    wins = {id(a): sum(a < b for b in ranked if b is not a) for a in ranked}
-    if sorted(wins.values()) != list(range(len(ranked))):
-        return  # a tie or a cycle: no order is wrong
+    number_before = {id(a): sum(a < b for b in ranked if b is not a) for a in ranked}
+    if sorted(number_before.values()) != list(range(len(ranked))):
+        return  # a tie or a cycle: any order is correct
     by_rule = sorted(ranked, key=functools.cmp_to_key(compare))
     expected = [tied.pod.metadata.uid for _, tied in by_rule]
-    assert [each.metadata.uid for each in deletion_order(pods, counts, NOW)] == expected
+    assert [ordered.metadata.uid for ordered in deletion_order(pods, counts, NOW)] == expected
     first = pods_to_delete(pods, lambda: counts, len(pods) - 1, NOW) if pods else []
-    assert [each.metadata.uid for each in first] == expected[:-1]
+    assert [ordered.metadata.uid for ordered in first] == expected[:-1]
 
 
 def test_deletion_age_ratio_is_relative_to_youngest_ready_pod():
-    young, old, waiting = pod("y", ready=1, created=600), pod("o", ready=1, created=3900), pod("w", created=60)
-    assert deletion_age_ratios([young, old, waiting], [old, waiting], NOW) == [6]
-    assert deletion_age_ratios([waiting], [waiting], NOW) == []
+    young, old, not_ready = pod("y", ready=1, created=600), pod("o", ready=1, created=3900), pod("w", created=60)
+    assert deletion_age_ratios([young, old, not_ready], [old, not_ready], NOW) == [6]
+    assert deletion_age_ratios([not_ready], [not_ready], NOW) == []
     assert deletion_age_ratios([pod("new", ready=0)], [pod("new", ready=0)], NOW) == [], "nothing to divide by"
 
 
@@ -96,11 +99,11 @@ def test_related_pods_match_any_selector_and_are_unique():
     ):
         store.put(f"ns/{name}", pod(name, labels=labels))
 
-    def found(*wanted: dict[str, Any]) -> list[str]:
-        selectors = [convert(LabelSelector, each) for each in wanted]
-        return [each.metadata.name for each in related_pods(store, "ns", selectors)]
+    def related_names(*label_selectors: dict[str, Any]) -> list[str]:
+        selectors = [convert(LabelSelector, label_selector) for label_selector in label_selectors]
+        return [related.metadata.name for related in related_pods(store, "ns", selectors)]
 
     new, old = ({"matchLabels": {"app": "web", "pod-template-hash": number}} for number in "12")
-    assert found(new, old, new) == ["new", "old"]
-    assert found({"matchLabels": {"app": "web"}}, new) == ["new", "old", "bare"]
-    assert found({"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}, old) == ["old"]
+    assert related_names(new, old, new) == ["new", "old"]
+    assert related_names({"matchLabels": {"app": "web"}}, new) == ["new", "old", "bare"]
+    assert related_names({"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}, old) == ["old"]

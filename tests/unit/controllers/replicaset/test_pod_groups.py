@@ -1,4 +1,4 @@
-"""Pods kept in groups, event by event."""
+"""Pod groups, updated by random events, and the plans and Pods that ReplicaSets create."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_pod_groups_match_pods_after_any_events(events):
             groups.update(old, new)
             current[new.key] = new
         groups.check(current.values())
-        orphans = [each for each in current.values() if not each.metadata.owner_references]
+        orphans = [orphan for orphan in current.values() if not orphan.metadata.owner_references]
         assert groups.get("ns") == group_pods(orphans)
 
 

@@ -1,4 +1,4 @@
-"""The resource quota controller over the development API server, in virtual time. Nobody else acts."""
+"""The resource quota controller with the development API server, in virtual time; no other controller runs."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def used(cluster: MemoryCluster, name: str = "q") -> dict[str, str]:
     quota = cluster.api.store.get(RESOURCE_QUOTAS, "default", name)
     assert quota is not None
     assert quota["status"]["hard"] == quota["spec"]["hard"]
-    found: dict[str, str] = quota["status"]["used"]
-    return found
+    amounts: dict[str, str] = quota["status"]["used"]
+    return amounts
 
 
 def pod(requests: JSON | None = None, limits: JSON | None = None, **spec: Any) -> JSON:
@@ -91,15 +91,15 @@ PORTS = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
 
 
 def claim(storage: str, storage_class: str) -> JSON:
-    asked = {"requests": {"storage": storage}}
-    return {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": asked}
+    resources = {"requests": {"storage": storage}}
+    return {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": resources}
 
 
 async def test_existing_objects_are_counted_for_every_quota_name(cluster):
     extended = {"example.com/gpu": "2", "hugepages-2Mi": "4Mi"}
-    asked = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1Gi", **extended}
+    requested = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1Gi", **extended}
     allowed = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "2Gi", **extended}
-    await create(cluster, PODS, "one", spec=pod(asked, allowed))
+    await create(cluster, PODS, "one", spec=pod(requested, allowed))
     await create(cluster, PODS, "two", spec=pod({"cpu": "1"}))
     await create(cluster, SERVICES, "inside", spec={"ports": PORTS})
     await create(cluster, SERVICES, "ported", spec={"ports": PORTS, "type": "NodePort"})
@@ -247,7 +247,10 @@ async def test_custom_resources_are_counted_once_served(cluster):
 
 async def test_only_kinds_limited_by_a_quota_are_watched(cluster):
     def watched() -> dict[str, int]:
-        return {each.resource.group_resource: len(each._registrations) for each in cluster.plane.informers.informers}
+        return {
+            informer.resource.group_resource: len(informer._registrations)
+            for informer in cluster.plane.informers.informers
+        }
 
     before = watched()
     assert before == {"pods": 1, "resourcequotas": 1, "deployments.apps": 0}  # traces follow pods, tests Deployments
@@ -273,10 +276,10 @@ async def test_quota_deleted_during_count_leaves_no_state(cluster, monkeypatch):
     written = cluster.plane.client.patch
 
     async def deleted_meanwhile(*arguments: Any, **options: Any) -> Any:
-        answer = await written(*arguments, **options)
+        response = await written(*arguments, **options)
         await cluster.client.delete(RESOURCE_QUOTAS, "q", "default")
         await asyncio.sleep(1)
-        return answer
+        return response
 
     monkeypatch.setattr(cluster.plane.client, "patch", deleted_meanwhile)
     await limit(cluster, pods="3", secrets="5")
@@ -284,14 +287,14 @@ async def test_quota_deleted_during_count_leaves_no_state(cluster, monkeypatch):
     with pytest.raises(NotFound):
         await cluster.client.get(RESOURCE_QUOTAS, "q", "default")
     assert (controller._object_counts, controller._written_at) == ({}, {})
-    assert "secrets" not in {each.resource.group_resource for each in cluster.plane.informers.informers}
+    assert "secrets" not in {informer.resource.group_resource for informer in cluster.plane.informers.informers}
 
 
 async def test_correct_status_is_not_written(cluster):
     await limit(cluster, pods="3", **{"count/nothing.example.com": "1"})
     await create(cluster, PODS, "one", spec=pod())
     revision = cluster.api.store.revision
-    await asyncio.sleep(700)  # two counts of everything, and many rounds of discovery
+    await asyncio.sleep(700)  # two resyncs, and many rounds of discovery
     assert cluster.api.store.revision == revision
 
 
@@ -299,15 +302,15 @@ async def test_correct_status_is_not_written(cluster):
 async def test_count_from_stale_cache_is_corrected(cluster, monkeypatch, lag_seconds):
     await create(cluster, SECRETS, "s")
     await limit(cluster, pods="5", secrets="5")
-    informer, held = cluster.plane.informers.informer(PODS), []
+    informer, held_events = cluster.plane.informers.informer(PODS), []
     with monkeypatch.context() as late:
-        late.setattr(informer, "apply", lambda *event: held.append(event))
+        late.setattr(informer, "apply", lambda *event: held_events.append(event))
         await create(cluster, PODS, "unseen", spec=pod())
         await asyncio.sleep(0.1)
         await cluster.client.delete(SECRETS, "s", "default")
         await asyncio.sleep(lag_seconds)
         assert used(cluster) == {"pods": "0", "secrets": "0"}
-    for event in held:
+    for event in held_events:
         informer.apply(*event)
     await asyncio.sleep(2)
     assert used(cluster) == {"pods": "1", "secrets": "0"}
@@ -316,24 +319,24 @@ async def test_count_from_stale_cache_is_corrected(cluster, monkeypatch, lag_sec
 async def test_pod_observed_during_status_write_is_recounted(cluster, monkeypatch):
     await create(cluster, SECRETS, "s")
     await limit(cluster, pods="5", secrets="5")
-    informer, held = cluster.plane.informers.informer(PODS), []
+    informer, held_events = cluster.plane.informers.informer(PODS), []
     send = cluster.plane.client.patch
 
     async def release_and_send(*arguments: Any, **options: Any) -> Any:
         late.undo()
-        for event in held:
+        for event in held_events:
             informer.apply(*event)
         return await send(*arguments, **options)
 
     with monkeypatch.context() as late:
-        late.setattr(informer, "apply", lambda *event: held.append(event))
+        late.setattr(informer, "apply", lambda *event: held_events.append(event))
         late.setattr(cluster.plane.client, "patch", release_and_send)
-        await asyncio.sleep(70)  # the last write is long ago
+        await asyncio.sleep(70)  # longer than the recount window after the last write
         await create(cluster, PODS, "unseen", spec=pod())
         await asyncio.sleep(0.1)
         await cluster.client.delete(SECRETS, "s", "default")
         await asyncio.sleep(0.5)
-        assert held
+        assert held_events
         assert used(cluster) == {"pods": "0", "secrets": "0"}
     await asyncio.sleep(2)
     assert used(cluster) == {"pods": "1", "secrets": "0"}

@@ -17,7 +17,7 @@ from kubeloop.kube.objects.api_types import Status
 pytestmark = pytest.mark.virtual_time
 
 
-async def running(controller: Controller, seconds: float) -> None:
+async def run_for(controller: Controller, seconds: float) -> None:
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(controller.run())
         await asyncio.sleep(seconds)
@@ -26,10 +26,10 @@ async def running(controller: Controller, seconds: float) -> None:
 
 async def test_failing_key_is_logged_and_does_not_block_others(caplog):
     queue = WorkQueue()
-    seen: Counter[str] = Counter()
+    reconciles: Counter[str] = Counter()
 
     async def reconcile(key: str) -> float | None:
-        seen[key] += 1
+        reconciles[key] += 1
         if key == "ns/poisoned":
             raise RuntimeError("broken")
         return None
@@ -37,32 +37,32 @@ async def test_failing_key_is_logged_and_does_not_block_others(caplog):
     for key in ("ns/poisoned", "ns/a", "ns/b"):
         queue.add(key)
     with caplog.at_level(logging.ERROR):
-        await running(Controller("demo", reconcile, queue, 1), 10.0)
-    assert seen["ns/a"] == seen["ns/b"] == 1
-    assert seen["ns/poisoned"] > 5
+        await run_for(Controller("demo", reconcile, queue, 1), 10.0)
+    assert reconciles["ns/a"] == reconciles["ns/b"] == 1
+    assert reconciles["ns/poisoned"] > 5
     assert "ns/poisoned" in caplog.text
     assert "broken" in caplog.text
 
 
 async def test_workers_run_concurrently_but_never_on_the_same_key():
     queue = WorkQueue()
-    at_work: Counter[str] = Counter()
-    most = 0
+    active_workers: Counter[str] = Counter()
+    max_active = 0
 
     async def reconcile(key: str) -> float | None:
-        nonlocal most
-        at_work[key] += 1
-        assert at_work[key] == 1
-        most = max(most, sum(at_work.values()))
+        nonlocal max_active
+        active_workers[key] += 1
+        assert active_workers[key] == 1
+        max_active = max(max_active, sum(active_workers.values()))
         queue.add("a")
         await asyncio.sleep(1.0)
-        at_work[key] -= 1
+        active_workers[key] -= 1
         return None
 
     for key in ("a", "b", "c"):
         queue.add(key)
-    await running(Controller("demo", reconcile, queue, 3), 5.0)
-    assert most == 3
+    await run_for(Controller("demo", reconcile, queue, 3), 5.0)
+    assert max_active == 3
 
 
 async def test_returned_seconds_requeue_key_after_that_time():
@@ -74,7 +74,7 @@ async def test_returned_seconds_requeue_key_after_that_time():
         return 30.0 if len(times) < 3 else None
 
     queue.add("a")
-    await running(Controller("demo", reconcile, queue, 1), 300.0)
+    await run_for(Controller("demo", reconcile, queue, 1), 300.0)
     assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [30, 30]
 
 
@@ -88,7 +88,7 @@ async def test_key_is_dropped_after_max_requeues():
         raise Conflict(Status(code=409, reason="Conflict", message="changed"))
 
     queue.add("a")
-    await running(Controller("demo", reconcile, queue, 1, max_requeues=3), 600.0)
+    await run_for(Controller("demo", reconcile, queue, 1, max_requeues=3), 600.0)
     assert tries == 4
     assert queue.num_requeues("a") == 0
 
@@ -104,7 +104,7 @@ async def test_terminal_error_is_not_retried():
 
     queue.add("a")
     controller = Controller("demo", reconcile, queue, 1, is_terminal=lambda error: isinstance(error, ValueError))
-    await running(controller, 600.0)
+    await run_for(controller, 600.0)
     assert tries == 1
 
 
@@ -120,17 +120,17 @@ async def test_stale_cache_is_retried_without_counting_as_failure():
         return None
 
     queue.add("a")
-    await running(Controller("demo", reconcile, queue, 1), 1.0)
+    await run_for(Controller("demo", reconcile, queue, 1), 1.0)
     assert tries == 4
     assert queue.num_requeues("a") == 0
 
 
 async def test_postponed_sync_is_not_counted_as_error():
-    told: list[tuple[str, bool]] = []
+    recorded: list[tuple[str, bool]] = []
 
     class Metrics:
         def reconciled(self, controller: str, seconds: float, *, error: bool) -> None:
-            told.append((controller, error))
+            recorded.append((controller, error))
 
     failures = iter([StaleCache("behind"), RuntimeError("broken"), None])
 
@@ -143,4 +143,4 @@ async def test_postponed_sync_is_not_counted_as_error():
     controller = Controller("demo", reconcile, WorkQueue(), 1, metrics=Metrics())  # type: ignore[arg-type]
     for _ in range(3):
         await controller.process("a")
-    assert told == [("demo", False), ("demo", True), ("demo", False)]
+    assert recorded == [("demo", False), ("demo", True), ("demo", False)]

@@ -103,7 +103,7 @@ async def test_cancelled_get_takes_no_key_and_wakes_next_getter():
         second = tasks.create_task(queue.get())
         await asyncio.sleep(0.1)
         queue.add("a")
-        first.cancel()  # woken for "a", and cancelled before it ran
+        first.cancel()  # after it was woken for "a", before it ran
         await asyncio.sleep(0.1)
         assert second.done()
         assert second.result() == "a"
@@ -133,7 +133,7 @@ async def test_shut_down_ends_pending_get_calls():
         workers = [tasks.create_task(worker()) for _ in range(3)]
         await asyncio.sleep(0.1)
         queue.shut_down()
-    assert [each.result() for each in workers] == ["ended"] * 3
+    assert [worker.result() for worker in workers] == ["ended"] * 3
 
 
 async def test_drain_waits_for_processing_and_readded_keys():
@@ -154,29 +154,29 @@ async def test_drain_waits_for_processing_and_readded_keys():
         assert drain.done()
 
 
-class Measured:
+class RecordedMetrics:
     def __init__(self) -> None:
-        self.seen: list[Any] = []
+        self.calls: list[Any] = []
         self.queue: Any = None
 
     def attach(self, queue: Any) -> None:
         self.queue = queue
 
     def added(self) -> None:
-        self.seen.append("added")
+        self.calls.append("added")
 
     def retried(self) -> None:
-        self.seen.append("retried")
+        self.calls.append("retried")
 
     def started(self, waited_seconds: float) -> None:
-        self.seen.append(("started", round(waited_seconds, 3)))
+        self.calls.append(("started", round(waited_seconds, 3)))
 
     def finished(self, worked_seconds: float) -> None:
-        self.seen.append(("finished", round(worked_seconds, 3)))
+        self.calls.append(("finished", round(worked_seconds, 3)))
 
 
 async def test_metrics_record_queue_and_work_durations():
-    metrics = Measured()
+    metrics = RecordedMetrics()
     queue = WorkQueue("q", metrics=metrics)
     assert metrics.queue is queue
     queue.add_after("a", 1.0)
@@ -188,7 +188,7 @@ async def test_metrics_record_queue_and_work_durations():
     assert queue.unfinished_work_seconds() == pytest.approx(4.0)
     assert queue.longest_running_processor_seconds() == pytest.approx(2.0)
     queue.done("a")
-    assert metrics.seen == ["retried", "added", ("started", 2.0), "added", ("started", 0.0), ("finished", 2.0)]
+    assert metrics.calls == ["retried", "added", ("started", 2.0), "added", ("started", 0.0), ("finished", 2.0)]
 
 
 steps = st.lists(
@@ -202,34 +202,34 @@ steps = st.lists(
 def test_random_operations_lose_and_duplicate_no_key(steps):
     async def main() -> None:
         queue = WorkQueue()
-        wanted: set[str] = set()
-        held: list[str] = []
+        added: set[str] = set()
+        processing: list[str] = []
         for step, key, seconds in steps:
             match step:
                 case "add":
                     queue.add(key)
-                    wanted.add(key)
+                    added.add(key)
                 case "after":
                     queue.add_after(key, seconds)
-                    wanted.add(key)
+                    added.add(key)
                 case "get" if len(queue):
                     taken = await queue.get()
-                    assert taken not in held
-                    held.append(taken)
-                case "done" if held:
-                    queue.done(held.pop(0))
+                    assert taken not in processing
+                    processing.append(taken)
+                case "done" if processing:
+                    queue.done(processing.pop(0))
                 case "sleep":
                     await asyncio.sleep(seconds)
             queue.check()
         await asyncio.sleep(4.0)
-        got = set(held)
-        for key in held:
+        returned = set(processing)
+        for key in processing:
             queue.done(key)
         while len(queue):
             key = await queue.get()
-            got.add(key)
+            returned.add(key)
             queue.done(key)
-        assert got <= wanted
+        assert returned <= added
 
     virtual_time.run(main())
 
