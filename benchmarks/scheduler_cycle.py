@@ -37,7 +37,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,7 +63,7 @@ class Bench:
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None
-        self.traces = NoTraces()
+        self.traces = NoopRecorder()
         self.extenders = ()
         self.metrics = None
         self.nominator = Nominator(lambda key: None)

@@ -43,7 +43,7 @@ async def measure(name: str, feed: PodFeed, cursor: str) -> str:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(lag.run())
         while True:
-            answer = await feed.ask(cursor)
+            answer = await feed.poll(cursor)
             before = time.perf_counter()
             size += len(msgspec.json.encode(answer))
             lag.worst_seconds = max(lag.worst_seconds, time.perf_counter() - before)
@@ -65,7 +65,7 @@ async def run(pods: int) -> None:
         traced.pending(f"web-5f-{number:05}")
         if number >= 300:
             traced.bound(f"web-5f-{number:05}", node=f"node-{number % 100}")
-    feed = PodFeed(traced.tracing.memory, traced.pods, now_ns=time.time_ns, instance="benchmark")
+    feed = PodFeed(traced.tracing.recent, traced.pods, now_ns=time.time_ns, instance="benchmark")
     print(f"{pods} pods")
     cursor = await measure("a page is opened", feed, "")
     cursor = await measure("nothing changed", feed, cursor)

@@ -23,7 +23,7 @@ from aiohttp import web
 
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
-from kubeloop.kube.client.endpoint import Endpoint, endpoint_at
+from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
 
 BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","labels":{"app":"web"}},"x":"' + b"x" * 2700 + b'"}'
 HEADERS = {"accept": "application/json", "user-agent": "benchmark", "content-type": "application/json"}
@@ -94,7 +94,7 @@ def main() -> None:
             server.start()
             port = ours.recv()
             tls = ssl.create_default_context(cafile=str(files[0])) if tls_files else None
-            endpoint = endpoint_at(f"{'https' if tls else 'http'}://127.0.0.1:{port}", tls)
+            endpoint = endpoint_from_url(f"{'https' if tls else 'http'}://127.0.0.1:{port}", tls)
             for make in (AiohttpTransport, AsyncioTransport):
                 cpu, rate = runner(_cpu_microseconds(make, endpoint, options.requests, options.at_once))
                 print(f"{name:6} {make.__name__:18} {cpu:7.1f} us CPU/request {rate:8.0f} requests/s")

@@ -34,7 +34,7 @@ class ServerUnreachable(Exception):
         self.maybe_applied = maybe_applied
 
 
-class UnreadableAnswer(ServerUnreachable):
+class UnreadableResponse(ServerUnreachable):
     """An answer came, but it is not what the Kubernetes API promises: a proxy in between, or not an API server."""
 
 
@@ -184,7 +184,7 @@ def from_status(status: Status) -> ApiError:
     return InternalError(status) if status.code >= 500 else ApiError(status)
 
 
-def from_answer(code: int, body: bytes, *, retry_after_seconds: int = 0) -> ApiError:
+def from_response(code: int, body: bytes, *, retry_after_seconds: int = 0) -> ApiError:
     """The error for an HTTP answer that is not a success.
 
     A body that is no Status (a proxy's page) becomes one; `retry_after_seconds` is the Retry-After header's, and

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kubeloop.kube.client.rate_limit import TokenBucket
+from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
 from kubeloop.kube.objects.api_types import ObjectReference
 
 V = TypeVar("V")
@@ -36,7 +36,7 @@ def event_note(message: str) -> str:
     return (data[: _NOTE_LIMIT_BYTES - 4] + b" ...").decode("utf-8", "replace")
 
 
-class Occurrence(msgspec.Struct):
+class PendingEvent(msgspec.Struct):
     """Something that happened to `about`; `name`, `first` and `count` are those of the Event that tells it."""
 
     component: str
@@ -122,14 +122,14 @@ class _Recent(Generic[V]):
             self._values.popitem(last=False)
 
 
-class _Similar(msgspec.Struct):
+class _AggregateRecord(msgspec.Struct):
     """Events of one reason: the messages seen (never more than 10), and when the last one came."""
 
     messages: dict[str, None]
     last_ns: int
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _LoggedEvent(msgspec.Struct, frozen=True):
     """An Event that was written before."""
 
     name: str
@@ -144,30 +144,30 @@ class EventCorrelator:
     """
 
     def __init__(self, cached_keys: int = _CACHED_KEYS) -> None:
-        self._spam: _Recent[TokenBucket] = _Recent(cached_keys)
-        self._similar: _Recent[_Similar] = _Recent(cached_keys)
-        self._told: _Recent[_Told] = _Recent(cached_keys)
+        self._spam: _Recent[TokenBucketRateLimiter] = _Recent(cached_keys)
+        self._aggregates: _Recent[_AggregateRecord] = _Recent(cached_keys)
+        self._logged: _Recent[_LoggedEvent] = _Recent(cached_keys)
 
-    def correlate(self, occurrence: Occurrence) -> Occurrence | None:
+    def correlate(self, occurrence: PendingEvent) -> PendingEvent | None:
         """What to write: create it if its count is 1, else patch. None: filtered out as spam."""
         key = self._aggregate(occurrence)
-        told = self._told.get(key)
+        told = self._logged.get(key)
         if told is not None:
             occurrence.name, occurrence.first, occurrence.count = told.name, told.first, told.count + 1
-        self._told.put(key, _Told(occurrence.name, occurrence.first, occurrence.count))
+        self._logged.put(key, _LoggedEvent(occurrence.name, occurrence.first, occurrence.count))
         spam_key = occurrence.spam_key()
-        bucket = self._spam.get(spam_key) or TokenBucket(_SPAM_QPS, _SPAM_BURST)
+        bucket = self._spam.get(spam_key) or TokenBucketRateLimiter(_SPAM_QPS, _SPAM_BURST)
         self._spam.put(spam_key, bucket)
         return occurrence if bucket.try_take(occurrence.at_ns / 1e9) else None
 
-    def _aggregate(self, occurrence: Occurrence) -> tuple[str, ...]:
+    def _aggregate(self, occurrence: PendingEvent) -> tuple[str, ...]:
         """Turn it into the combined event if there are many like it; the key under which it is counted."""
         key = occurrence.key()
         aggregation_key = occurrence.aggregation_key()
-        similar = self._similar.get(aggregation_key)
+        similar = self._aggregates.get(aggregation_key)
         if similar is None or occurrence.at_ns - similar.last_ns > _AGGREGATION_INTERVAL_NS:
-            similar = _Similar({}, 0)
-            self._similar.put(aggregation_key, similar)
+            similar = _AggregateRecord({}, 0)
+            self._aggregates.put(aggregation_key, similar)
         similar.messages[occurrence.message] = None
         similar.last_ns = occurrence.at_ns
         if len(similar.messages) < _MESSAGES_BEFORE_AGGREGATION:

@@ -19,7 +19,7 @@ from typing import Literal, Protocol
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.event_aggregation import EventCorrelator, Occurrence, event_note
+from kubeloop.kube.event_aggregation import EventCorrelator, PendingEvent, event_note
 from kubeloop.kube.field_errors import subdomain_errors
 from kubeloop.kube.objects.api_types import Object, ObjectReference
 from kubeloop.kube.objects.resources import ALL, EVENTS
@@ -84,7 +84,7 @@ class EventRecorder:
         self._queue_limit = queue_limit
         self._flush_seconds = flush_seconds
         self._correlator = EventCorrelator()
-        self._queues: tuple[deque[Occurrence], ...] = tuple(deque() for _ in range(_SENDERS))
+        self._queues: tuple[deque[PendingEvent], ...] = tuple(deque() for _ in range(_SENDERS))
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
         self._waiting = 0
         self._last_ns = 0
@@ -92,7 +92,7 @@ class EventRecorder:
         self._second_text = ""  # the same as RFC 3339, which is only written once a second
         self._stopping = False
         self.dropped = 0
-        self.refused = 0
+        self.rejected = 0
 
     def for_component(self, component: str) -> ComponentEvents:
         """Where one component reports to; its name stands in the events."""
@@ -118,7 +118,7 @@ class EventRecorder:
         now = self._second_text
         # Names of events are made of it, so it must not repeat, however coarse the clock.
         self._last_ns = max(now_ns, self._last_ns + 1)
-        occurrence = Occurrence(
+        occurrence = PendingEvent(
             component=component,
             about=reference_to(about),
             type=type_,
@@ -136,7 +136,7 @@ class EventRecorder:
         self._queues[sender].append(occurrence)
         self._wake[sender].set()
 
-    def _event_name(self, occurrence: Occurrence) -> str:
+    def _event_name(self, occurrence: PendingEvent) -> str:
         name = f"{occurrence.about.name}.{occurrence.at_ns:x}"
         # An object's name may be longer than an event's, or have other characters.
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4)) if subdomain_errors(name) else name
@@ -170,7 +170,7 @@ class EventRecorder:
             wake.clear()
             await wake.wait()
 
-    async def _write(self, occurrence: Occurrence) -> None:
+    async def _write(self, occurrence: PendingEvent) -> None:
         """Write one event; while the server cannot be reached, everything behind it waits. Source: recordToSink."""
         for tries in range(1, _TRIES + 1):
             try:
@@ -191,7 +191,7 @@ class EventRecorder:
             # The first wait is random, so that clients spread out when a server comes back.
             await asyncio.sleep(_SLEEP_SECONDS * (self._rng.random() if tries == 1 else 1.0))
 
-    async def _write_once(self, occurrence: Occurrence) -> None:
+    async def _write_once(self, occurrence: PendingEvent) -> None:
         if occurrence.count > 1:
             try:
                 await self._client.patch(
@@ -208,8 +208,8 @@ class EventRecorder:
                 return
         await self._client.create_raw(EVENTS, occurrence.body(), occurrence.namespace, lane="events")
 
-    def _refuse(self, occurrence: Occurrence, error: Exception) -> None:
-        self.refused += 1
+    def _refuse(self, occurrence: PendingEvent, error: Exception) -> None:
+        self.rejected += 1
         if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
             return  # expected: the namespace goes, and so would the event
         log.warning(

@@ -39,21 +39,21 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 def invalid(field: str, value: Any, detail: str) -> FieldError:
     """`value`: a string, number or bool, or any JSON value."""
-    return FieldError(INVALID, field, f"Invalid value: {printed(value)}: {detail}")
+    return FieldError(INVALID, field, f"Invalid value: {format_value(value)}: {detail}")
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
     choices = ", ".join(quoted(each) for each in supported)
-    return FieldError(NOT_SUPPORTED, field, f"Unsupported value: {printed(value)}: supported values: {choices}")
+    return FieldError(NOT_SUPPORTED, field, f"Unsupported value: {format_value(value)}: supported values: {choices}")
 
 
-def together(errors: Sequence[object]) -> str:
+def aggregate_message(errors: Sequence[object]) -> str:
     """Several errors in one text, each once: "[a, b]"; one stands alone."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def printed(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in an error: a string in Go's quotes, anything else as compact JSON."""
     if isinstance(value, str):
         return quoted(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from kubeloop.kube.field_errors import invalid, not_supported, together
+from kubeloop.kube.field_errors import aggregate_message, invalid, not_supported
 from kubeloop.kube.objects.api_types import (
     Affinity,
     NodeSelector,
@@ -132,7 +132,7 @@ class NodeSelectorMatcher:
     def check(self) -> None:
         """Refuse the whole selector if any term has an error (persistent volumes). Raises SelectorError."""
         if self.errors:
-            raise SelectorError(together(self.errors))
+            raise SelectorError(aggregate_message(self.errors))
 
     def matches(self, name: str, labels: Labels) -> bool:
         """Whether a node matches any term; terms with errors match none."""
@@ -141,7 +141,7 @@ class NodeSelectorMatcher:
                 return True
         return False
 
-    def matches_or_fails(self, name: str, labels: Labels) -> bool:
+    def matches_or_raises(self, name: str, labels: Labels) -> bool:
         """As matches(), but raises SelectorError if no term matches and some have errors (pods)."""
         if self.matches(name, labels):
             return True
@@ -171,11 +171,11 @@ class RequiredNodeAffinity:
         """Whether the pod may be on this node; terms with errors match none."""
         return self.node_selector.matches(labels) and (self.affinity is None or self.affinity.matches(name, labels))
 
-    def matches_or_fails(self, name: str, labels: Labels) -> bool:
+    def matches_or_raises(self, name: str, labels: Labels) -> bool:
         """As matches(), but raises SelectorError if no term of the affinity matches and some have errors."""
         if not self.node_selector.matches(labels):
             return False
-        return self.affinity is None or self.affinity.matches_or_fails(name, labels)
+        return self.affinity is None or self.affinity.matches_or_raises(name, labels)
 
 
 class PreferredNodeAffinity:
@@ -192,7 +192,7 @@ class PreferredNodeAffinity:
             if term.weight and (term.preference.match_expressions or term.preference.match_fields)
         )
         if errors := [error for _, term in self.terms for error in term.errors]:
-            raise SelectorError(together(errors))
+            raise SelectorError(aggregate_message(errors))
 
     def score(self, name: str, labels: Labels) -> int:
         """Sum of the weights of the terms that match a node."""

@@ -13,6 +13,7 @@ import msgspec
 
 from kubeloop.kube.field_errors import (
     FieldError,
+    aggregate_message,
     forbidden,
     invalid,
     label_key_errors,
@@ -21,7 +22,6 @@ from kubeloop.kube.field_errors import (
     parse_int64,
     quoted,
     required,
-    together,
 )
 from kubeloop.kube.objects import api_types
 
@@ -88,7 +88,7 @@ def requirement(key: str, operator: Operator, values: Sequence[str], path: str =
     """A Requirement, checked. `path` is that of the requirement in its object. Raises SelectorError."""
     errors = requirement_errors(key, operator, values, path)
     if errors:
-        raise SelectorError(together(errors))
+        raise SelectorError(aggregate_message(errors))
     return Requirement(key, operator, tuple(values))
 
 

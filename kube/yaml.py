@@ -32,7 +32,7 @@ _TAG = "tag:yaml.org,2002:"
 _RESOLVED_TAGS = frozenset({"bool", "float", "int", "null"})
 
 
-class UnreadableYaml(ValueError):
+class InvalidYaml(ValueError):
     """Text that is no YAML, or YAML that is no JSON. Its text is Go's, "yaml: line 2: did not find expected key".
 
     `place`: for people, "line 3, column 1: did not find expected key"; Go's own line is sometimes the one above.
@@ -66,7 +66,7 @@ def errors() -> Iterator[None]:
     except yaml.YAMLError as error:
         raise _unreadable(error) from error
     except RecursionError:
-        raise UnreadableYaml("yaml: exceeded max depth", "it is nested too deeply") from None
+        raise InvalidYaml("yaml: exceeded max depth", "it is nested too deeply") from None
 
 
 def write(value: Any, *, sort_keys: bool = True) -> str:
@@ -142,15 +142,15 @@ class _Reader:
 
     def _alias(self, anchor: str) -> Any:
         if anchor not in self._anchors:
-            raise UnreadableYaml(f"yaml: unknown anchor '{anchor}' referenced")
+            raise InvalidYaml(f"yaml: unknown anchor '{anchor}' referenced")
         found = self._anchors[anchor]
         if found is None:
-            raise UnreadableYaml(f"yaml: anchor '{anchor}' value contains itself")
+            raise InvalidYaml(f"yaml: anchor '{anchor}' value contains itself")
         value, nodes = found
         self._nodes += nodes
         self._aliased += nodes
         if self._aliased > 100 and self._nodes > 1000 and self._aliased > self._nodes * _aliased_share(self._nodes):
-            raise UnreadableYaml("yaml: document contains excessive aliasing")
+            raise InvalidYaml("yaml: document contains excessive aliasing")
         return value
 
     def _mapping(self) -> dict[str, Any]:
@@ -162,12 +162,12 @@ class _Reader:
                 continue
             key = self._value(event)
             if isinstance(key, dict | list):
-                raise UnreadableYaml(f"yaml: invalid map key: {_in_go(key)}", _at(event, "a key must be a string"))
+                raise InvalidYaml(f"yaml: invalid map key: {_in_go(key)}", _at(event, "a key must be a string"))
             following = self._next()
             value = self._value(following)
             if key is None:
                 told = f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_in_go(value)}"
-                raise UnreadableYaml(told, _at(event, "a key must be a string"))
+                raise InvalidYaml(told, _at(event, "a key must be a string"))
             self._put(found, key, _json(value), following)
         return found
 
@@ -183,7 +183,7 @@ class _Reader:
         several = merged if isinstance(merged, list) and type(event) is yaml.SequenceStartEvent else [merged]
         for each in reversed(several):  # the first of them counts
             if not isinstance(each, dict):
-                raise UnreadableYaml("yaml: map merge requires map or sequence of maps as the value")
+                raise InvalidYaml("yaml: map merge requires map or sequence of maps as the value")
             for key, value in each.items():
                 self._put(found, key, value, event)
 
@@ -202,12 +202,12 @@ def _scalar(event: Any) -> Any:
         try:
             return base64.b64decode("".join(text.split()), validate=True).decode("utf-8", "replace")
         except ValueError:
-            raise UnreadableYaml("yaml: !!binary value contains invalid base64 data") from None
+            raise InvalidYaml("yaml: !!binary value contains invalid base64 data") from None
     if tag in _RESOLVED_TAGS:
         value = plain_scalar(text)
         named = _tag_of(value)
         if named != tag and (named, tag) != ("int", "float"):
-            raise UnreadableYaml(f"yaml: cannot decode !!{named} `{text}` as a !!{tag}")
+            raise InvalidYaml(f"yaml: cannot decode !!{named} `{text}` as a !!{tag}")
         return value
     return text
 
@@ -222,7 +222,7 @@ def _json(value: Any) -> Any:
         return value
     if not math.isfinite(value):
         named = "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
-        raise UnreadableYaml(f"json: unsupported value: {named}")
+        raise InvalidYaml(f"json: unsupported value: {named}")
     return int(value) if value.is_integer() and abs(value) < -_LEAST_INTEGER else value
 
 
@@ -272,20 +272,20 @@ def _at(event: Any, problem: str) -> str:
     return f"line {event.start_mark.line + 1}, column {event.start_mark.column + 1}: {problem}"
 
 
-def _unreadable(error: yaml.YAMLError) -> UnreadableYaml:
+def _unreadable(error: yaml.YAMLError) -> InvalidYaml:
     """What PyYAML says, in Go's words, whose parser is of the same origin as libyaml."""
     if not isinstance(error, yaml.MarkedYAMLError):
-        return UnreadableYaml(f"yaml: {getattr(error, 'reason', None) or str(error).partition(chr(10))[0]}")
+        return InvalidYaml(f"yaml: {getattr(error, 'reason', None) or str(error).partition(chr(10))[0]}")
     problem, mark = error.problem or error.context or "", error.problem_mark or error.context_mark
     if mark is None:
-        return UnreadableYaml(f"yaml: {problem}")
+        return InvalidYaml(f"yaml: {problem}")
     place = f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
     line = mark.line
     if line and isinstance(error, yaml.scanner.ScannerError):
         line += 1
     elif not line and error.context_mark is not None:
         line = error.context_mark.line
-    return UnreadableYaml(f"yaml: line {line}: {problem}" if line else f"yaml: {problem}", place)
+    return InvalidYaml(f"yaml: line {line}: {problem}" if line else f"yaml: {problem}", place)
 
 
 class _Writer(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]

@@ -31,7 +31,7 @@ from kubeloop.scheduler.framework.fit_error import (
     rows_of,
 )
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
 
 _TRACED_SCORES = 5  # of the best nodes, in the trace
 _MAX_EXTENDER_PRIORITY = 10
@@ -55,7 +55,7 @@ class Algorithm:
         tie_break: TieBreak,
         extenders: Sequence[HTTPExtender],
         rng: random.Random,
-        traces: PodTraces,
+        traces: PodRecorder,
     ) -> None:
         self._snapshot = snapshot
         self._percentage = percentage_of_nodes_to_score

@@ -15,7 +15,7 @@ from typing import Any, cast
 import msgspec
 
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.objects.api_types import JSON, Node, Pod
+from kubeloop.kube.objects.api_types import JSONValue, Node, Pod
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 
 _FETCHED_ONE_BY_ONE = 32  # more than so many nodes are cheaper to list
@@ -75,7 +75,7 @@ class FullObjects:
         }
 
 
-def _encoded(obj: JSON) -> msgspec.Raw:
+def _encoded(obj: JSONValue) -> msgspec.Raw:
     """As Go writes an object out of an informer: without its type, and without managedFields."""
     obj.pop("apiVersion", None)
     obj.pop("kind", None)

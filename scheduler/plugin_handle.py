@@ -22,7 +22,7 @@ from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from kubeloop.tracing.recording.pod_recorder import PodTraces
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
@@ -42,7 +42,7 @@ class PluginHandle:
         clock: Clock,
         rng: random.Random,
         recorder: EventSink,
-        traces: PodTraces,
+        traces: PodRecorder,
         extenders: Sequence[Extender],
         metrics: SchedulerMetrics | None,
         spawn: Spawn,

@@ -55,7 +55,7 @@ from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 from kubeloop.scheduler.status_patches import StatusPatches
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Scheduler:
         clock: Clock,
         rng: random.Random,
         recorder: EventSink,
-        traces: PodTraces,
+        traces: PodRecorder,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
         """Raises UserError for a configuration that cannot work. To be made inside a running event loop."""

@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.journal.trace_journal import Journal
+from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TraceMetrics
-from kubeloop.tracing.recording.apply_recorder import ApplyTrace
-from kubeloop.tracing.recording.pod_recorder import MAX_OPEN, PodTraces
-from kubeloop.tracing.recording.recent_traces import MAX_PODS, TraceMemory
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
-from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules, sampling_from
-from kubeloop.tracing.sampling.tail_rules import ReconcilesAside, rule_that_keeps
+from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
+from kubeloop.tracing.recording.pod_recorder import MAX_OPEN, PodRecorder
+from kubeloop.tracing.recording.recent_traces import MAX_PODS, RecentTraces
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules, sampler_from_environment
+from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_tail_rule
 from kubeloop.tracing.spans.phase_times import phase_times
 from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import (
-    ROOT_ANNOTATION,
+    POD_TRACE_ANNOTATION,
     TRACEPARENT_ANNOTATION,
-    parse_root_note,
+    parse_pod_trace_annotation,
     parse_traceparent,
 )
 
@@ -54,7 +54,7 @@ OUTBOX_LIMIT = 20_000  # finished traces that wait for that; beyond, the oldest 
 SHUTDOWN_SECONDS = 5.0
 
 
-class SpanSink(Protocol):
+class TraceExporter(Protocol):
     """Where finished traces go, out of the process. Called on the event loop; must not block."""
 
     def export(self, trace: Trace, key: str = "") -> None: ...
@@ -82,32 +82,32 @@ class Tracing:
         clock: Clock,
         rng: random.Random,
         environ: Mapping[str, str] | None = None,
-        sink: SpanSink | None = None,
-        keep: TailRules = NO_RULES,
+        sink: TraceExporter | None = None,
+        keep: TailRules = NO_TAIL_RULES,
         until_ready: bool = False,
         metrics: TraceMetrics | None = None,
         max_open: int = MAX_OPEN,
-        max_kept: int = MAX_PODS,
+        max_recent_pods: int = MAX_PODS,
     ) -> None:
         """`sink` replaces the exporter that `environ` (by default the process' own) asks for. `until_ready`: the traces
         of pods go on until they are ready, and not only until they are bound."""
         environ = os.environ if environ is None else environ
-        self.sampling = sampling_from(environ, keep)
+        self.sampling = sampler_from_environment(environ, keep)
         self.until_ready = until_ready
         rng = random.Random(rng.getrandbits(64))
         self._clock = clock
         self._rng = rng
         self._metrics = metrics or TraceMetrics()
         self._sink = sink
-        if sink is None and self.sampling.records_any:
+        if sink is None and self.sampling.records_traces:
             self._sink = _chosen_sink(environ, self._metrics)
-        self._journal: Journal | None = None
+        self._journal: TraceJournal | None = None
         self._outbox: deque[tuple[PodRecord | ReconcileRecord | Trace, str]] = deque()
-        self._aside = ReconcilesAside()
+        self._aside = UnsampledReconciles()
         self._lost = 0
         self._posted = 0
-        self.leads = True  # False: another process acts, and exports; this one only follows
-        self.pods = PodTraces(
+        self.is_leader = True  # False: another process acts, and exports; this one only follows
+        self.pods = PodRecorder(
             clock=clock,
             rng=rng,
             sampling=self.sampling,
@@ -116,10 +116,10 @@ class Tracing:
             until_ready=until_ready,
             max_open=max_open,
         )
-        self.reconciles = ReconcileTraces(
+        self.reconciles = ReconcileRecorder(
             clock=clock, rng=rng, sampling=self.sampling, finished=self._reconcile_finished
         )
-        self.memory = TraceMemory(clock=clock, open_records=self.pods.open_records, max_pods=max_kept)
+        self.recent = RecentTraces(clock=clock, open_records=self.pods.open_records, max_pods=max_recent_pods)
 
     @property
     def exports(self) -> bool:
@@ -135,28 +135,30 @@ class Tracing:
         until = "ready" if self.until_ready else "bound"
         return {**self.sampling.document(), "until": until, "exports": self.exports}
 
-    def keep_journal(self, journal: Journal) -> None:
+    def use_journal(self, journal: TraceJournal) -> None:
         """Write down what a crash of this process would lose, and take over what others left. Before run()."""
-        with journal.left_by_others(self._clock.time_ns()) as left:
+        with journal.recover(self._clock.time_ns()) as left:
             self._journal = self.pods.saved = journal
             for record, until_ns in left.open:
                 journal.save(record)
                 self.pods.adopt(record, until_ns)
             for record in left.finished:
-                self.memory.add(record)
+                self.recent.add(record)
                 self._post(record, journal.finished(record))
             for reconcile in left.reconciles:
-                self.memory.add_reconcile(reconcile)
-                self._post(reconcile, journal.reconciled(reconcile))
+                self.recent.add_reconcile(reconcile)
+                self._post(reconcile, journal.save_reconcile(reconcile))
 
-    def apply(self) -> ApplyTrace:
+    def apply(self) -> ApplyRecorder:
         """The trace of applying some objects, from now on."""
-        return ApplyTrace(clock=self._clock, rng=self._rng, sampling=self.sampling, finished=self._reconcile_finished)
+        return ApplyRecorder(
+            clock=self._clock, rng=self._rng, sampling=self.sampling, finished=self._reconcile_finished
+        )
 
-    def begin_to_lead(self) -> None:
+    def start_leading(self) -> None:
         """This process acts from now on; until now another one did, and exported what it did."""
-        self.leads = True
-        self.pods.took_over()
+        self.is_leader = True
+        self.pods.start_leading()
 
     async def run(self) -> None:
         """Finish what waits in vain and export, until cancelled; then export the rest."""
@@ -219,9 +221,9 @@ class Tracing:
 
     def trace_id(self, pod: Pod) -> str:
         """In hexadecimal; empty if the pod is not traced."""
-        record = self.memory.finished(pod.metadata.uid) or self.pods.open_record(pod.metadata.uid)
+        record = self.recent.finished(pod.metadata.uid) or self.pods.open_record(pod.metadata.uid)
         if record is not None:
-            context = record.context if record.kept_by or record.context.sampled else None
+            context = record.context if record.tail_rule or record.context.sampled else None
         else:
             context = parse_traceparent(pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, ""))
             context = context if context and context.sampled else None
@@ -232,7 +234,7 @@ class Tracing:
 
         For a pod bound before this process looked, from what stands on the object, in whole seconds.
         """
-        record = self.memory.finished(pod.metadata.uid)
+        record = self.recent.finished(pod.metadata.uid)
         if record is not None and record.bound_ns:
             return (record.bound_ns - record.start_ns) / 1e9
         scheduled = _scheduled_at(pod)
@@ -250,7 +252,7 @@ class Tracing:
         scheduled, creation = _scheduled_at(pod), pod.metadata.creation_timestamp
         if context is None or not context.sampled or scheduled is None or creation is None:
             return None
-        note = parse_root_note(pod.metadata.annotations.get(ROOT_ANNOTATION, ""))
+        note = parse_pod_trace_annotation(pod.metadata.annotations.get(POD_TRACE_ANNOTATION, ""))
         start_ns = note.start_ns if note is not None else int(creation.timestamp()) * 1_000_000_000
         record = PodRecord(context, start_ns)
         record.describe(pod)
@@ -261,18 +263,18 @@ class Tracing:
 
     def slowest(self) -> dict[str, Any] | None:
         """The longest pod trace there is, as a document."""
-        return self.memory.slowest()
+        return self.recent.slowest()
 
     def _pod_finished(self, record: PodRecord) -> None:
         if not record.context.sampled:
-            record.kept_by = rule_that_keeps(record, self.sampling.keep)
-        if not (self.leads and (record.context.sampled or record.kept_by)):
+            record.tail_rule = matching_tail_rule(record, self.sampling.keep)
+        if not (self.is_leader and (record.context.sampled or record.tail_rule)):
             if self._journal is not None:
                 self._journal.forget(record)
             return
-        self.memory.add(record)
+        self.recent.add(record)
         self._post(record, self._journal.finished(record) if self._journal is not None else "")
-        if record.kept_by and record.link:
+        if record.tail_rule and record.link:
             reconcile = self._aside.wanted(record.link)
             if reconcile is not None:
                 self._keep_reconcile(reconcile)
@@ -285,8 +287,8 @@ class Tracing:
             self._aside.add(reconcile)
 
     def _keep_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
-        self.memory.add_reconcile(reconcile)
-        key = self._journal.reconciled(reconcile) if self._journal is not None and self._sink is not None else ""
+        self.recent.add_reconcile(reconcile)
+        key = self._journal.save_reconcile(reconcile) if self._journal is not None and self._sink is not None else ""
         self._post(reconcile, key)
 
     def _pod_evicted(self, record: PodRecord) -> None:
@@ -319,11 +321,11 @@ class Tracing:
             if self._sink is not None:
                 self._sink.export(pod_trace(finished) if isinstance(finished, PodRecord) else finished.trace(), key)
 
-    def _note_delivered(self, journal: Journal) -> None:
+    def _note_delivered(self, journal: TraceJournal) -> None:
         if self._sink is not None:
             journal.delivered(self._sink.delivered())
 
-    async def _shut_down(self, sink: SpanSink) -> None:
+    async def _shut_down(self, sink: TraceExporter) -> None:
         try:
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 await asyncio.to_thread(sink.shut_down)
@@ -331,29 +333,29 @@ class Tracing:
             log.warning("the last spans could not be exported in time")
 
 
-def wants_export(environ: Mapping[str, str]) -> bool:
+def exports_otlp(environ: Mapping[str, str]) -> bool:
     """Is there an OTLP endpoint, and OTEL_TRACES_EXPORTER does not say otherwise?"""
     endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     return bool(endpoint) and "otlp" in _exporters(environ)
 
 
-def _chosen_sink(environ: Mapping[str, str], metrics: TraceMetrics) -> SpanSink | None:
+def _chosen_sink(environ: Mapping[str, str], metrics: TraceMetrics) -> TraceExporter | None:
     """As OTEL_TRACES_EXPORTER says; None: nothing is exported. The SDK is imported only where it is needed."""
     exporters = _exporters(environ)
     unknown = [name for name in exporters if name not in ("otlp", "console", "none")]
     if unknown:
         log.warning("OTEL_TRACES_EXPORTER may be otlp, console or none; ignored: %s", ", ".join(unknown))
-    if wants_export(environ):
+    if exports_otlp(environ):
         if "console" in exporters:
             log.warning("OTEL_TRACES_EXPORTER: traces go to one place, by OTLP, and not to the console")
-        from kubeloop.tracing.export.otlp_exporter import OtlpSink, export_settings
+        from kubeloop.tracing.export.otlp_exporter import OtlpExporter, export_settings
 
-        return OtlpSink(export_settings(environ), metrics)
+        return OtlpExporter(export_settings(environ), metrics)
     if "console" in exporters:
-        from kubeloop.tracing.export.console import ConsoleSink
+        from kubeloop.tracing.export.console import ConsoleExporter
         from kubeloop.tracing.export.otlp_exporter import resource_attributes
 
-        return ConsoleSink(resource_attributes())
+        return ConsoleExporter(resource_attributes())
     return None
 
 

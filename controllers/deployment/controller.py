@@ -33,10 +33,10 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, ServerUnreachable
 from kubeloop.kube.event_recorder import EventSink
-from kubeloop.kube.objects.api_types import JSON, Deployment, LabelSelector, OwnerReference, Pod, ReplicaSet
+from kubeloop.kube.objects.api_types import Deployment, JSONValue, LabelSelector, OwnerReference, Pod, ReplicaSet
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class DeploymentController:
         *,
         clock: Clock,
         recorder: EventSink,
-        traces: ReconcileTraces,
+        traces: ReconcileRecorder,
         metrics: ControllerMetrics | None = None,
         workers: int = 5,
         queue: WorkQueue | None = None,
@@ -293,7 +293,7 @@ class DeploymentController:
             deployment.metadata.resource_version, status=changed_fields(status, observed_status)
         )
         try:
-            with reconcile.acting("update status"):
+            with reconcile.action_span("update status"):
                 await self._client.patch(
                     DEPLOYMENTS,
                     deployment.metadata.name,
@@ -317,9 +317,9 @@ class DeploymentController:
         async def read_fresh() -> Deployment:
             return await self._client.get(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
 
-        async def patch(rs: ReplicaSet, body: JSON, claim: Claim) -> None:
+        async def patch(rs: ReplicaSet, body: JSONValue, claim: Claim) -> None:
             name, namespace = rs.metadata.name, rs.metadata.namespace
-            with reconcile.acting(f"{claim.value} replicaset {name}"):
+            with reconcile.action_span(f"{claim.value} replicaset {name}"):
                 written = await self._client.patch(
                     REPLICA_SETS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
                 )

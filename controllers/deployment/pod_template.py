@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from kubeloop.kube.objects.api_types import JSON
+from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
 from kubeloop.kube.schema import Field, StructType, TypeRef, type_ref
 
@@ -32,14 +32,14 @@ _ZERO: dict[str, Any] = {
 }
 
 
-def with_hash_label(template: Mapping[str, JSON], value: str) -> dict[str, JSON]:
+def with_hash_label(template: Mapping[str, JSONValue], value: str) -> dict[str, JSONValue]:
     """Return a copy of `template` with the label pod-template-hash."""
     metadata = template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), HASH_LABEL: value}
     return {**template, "metadata": {**metadata, "labels": labels}}
 
 
-def without_hash_label(template: Mapping[str, JSON]) -> dict[str, JSON]:
+def without_hash_label(template: Mapping[str, JSONValue]) -> dict[str, JSONValue]:
     """Return a copy of `template` without the label pod-template-hash."""
     metadata = template.get("metadata") or {}
     labels = metadata.get("labels")
@@ -49,7 +49,7 @@ def without_hash_label(template: Mapping[str, JSON]) -> dict[str, JSON]:
     return {**template, "metadata": {**metadata, "labels": labels_left}}
 
 
-def equal_ignore_hash(a: Mapping[str, JSON], b: Mapping[str, JSON]) -> bool:
+def equal_ignore_hash(a: Mapping[str, JSONValue], b: Mapping[str, JSONValue]) -> bool:
     """Return True if two templates are equal except for the label pod-template-hash.
 
     Follows Go's semantic equality: absent and empty lists and maps are equal, quantities compare by value, unknown
@@ -62,10 +62,10 @@ def equal_ignore_hash(a: Mapping[str, JSON], b: Mapping[str, JSON]) -> bool:
 # --- canonical form ------------------------------------------------------------------------------------------------
 
 _ABSENT = object()
-_canonical_specs: OrderedDict[int, tuple[Mapping[str, JSON], Any]] = OrderedDict()
+_canonical_specs: OrderedDict[int, tuple[Mapping[str, JSONValue], Any]] = OrderedDict()
 
 
-def canonical(template: Mapping[str, JSON]) -> Any:
+def canonical(template: Mapping[str, JSONValue]) -> Any:
     """Return a form of the template that compares equal (==) exactly for semantically equal templates."""
     spec = template.get("spec")
     key = id(spec)
@@ -83,7 +83,7 @@ def canonical(template: Mapping[str, JSON]) -> Any:
     return _canonical(type_ref("meta/v1.ObjectMeta"), template.get("metadata")), canonical_spec
 
 
-def _canonical(ref: TypeRef, value: JSON) -> Any:
+def _canonical(ref: TypeRef, value: JSONValue) -> Any:
     if value is None:
         return _ABSENT
     kind = ref.kind
@@ -126,7 +126,7 @@ _FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
 _SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that no words are formed
 
 
-def pod_template_hash(template: Mapping[str, JSON], collision_count: int | None) -> str:
+def pod_template_hash(template: Mapping[str, JSONValue], collision_count: int | None) -> str:
     """Return the value of the label pod-template-hash."""
     data = dump(template).encode()
     if collision_count is not None:
@@ -137,7 +137,7 @@ def pod_template_hash(template: Mapping[str, JSON], collision_count: int | None)
     return "".join(_SAFE_DIGITS[ord(digit) % len(_SAFE_DIGITS)] for digit in str(hashed))
 
 
-def dump(template: Mapping[str, JSON]) -> str:
+def dump(template: Mapping[str, JSONValue]) -> str:
     """Return the text that Go hashes: all fields of the PodTemplateSpec with their types, in declaration order."""
     ref = type_ref(_TEMPLATE)
     return f"({_go_type(ref.go_type)})" + "".join(_dump(ref, template))
@@ -151,7 +151,7 @@ def _go_type(go_type: str) -> str:
     return "[]uint8" if go_type == "[]byte" else go_type
 
 
-def _dump(ref: TypeRef, value: JSON) -> Iterable[str]:
+def _dump(ref: TypeRef, value: JSONValue) -> Iterable[str]:
     """Yield the text of the value, without its type."""
     kind = ref.kind
     if value is None and (ref.pointer or kind in ("list", "map", "bytes", "raw")):
@@ -188,7 +188,7 @@ def _dump(ref: TypeRef, value: JSON) -> Iterable[str]:
         yield str(value)
 
 
-def _dump_struct(type_: StructType, value: Mapping[str, JSON]) -> Iterable[str]:
+def _dump_struct(type_: StructType, value: Mapping[str, JSONValue]) -> Iterable[str]:
     yield "{"
     for position, field in enumerate(type_.fields):
         yield f"{' ' if position else ''}{field.go_name}:({_go_type(field.type.go_type)})"
@@ -196,7 +196,7 @@ def _dump_struct(type_: StructType, value: Mapping[str, JSON]) -> Iterable[str]:
     yield "}"
 
 
-def _member(field: Field, value: Mapping[str, JSON]) -> JSON:
+def _member(field: Field, value: Mapping[str, JSONValue]) -> JSONValue:
     """Return the JSON of a field; the fields of an embedded struct are members of the parent."""
     if not field.inline:
         return value.get(field.name)
@@ -207,7 +207,7 @@ def _member(field: Field, value: Mapping[str, JSON]) -> JSON:
     return members if members or not field.type.pointer else None
 
 
-def _dump_quantity(value: JSON) -> str:
+def _dump_quantity(value: JSONValue) -> str:
     big = "<nil>"
     if value is None:
         return _quantity_text(0, 0, big, "", "")
@@ -238,7 +238,7 @@ def _quantity_text(number: int, scale: int, big: str, text: str, format_: str) -
     )
 
 
-def _go_seconds(value: JSON) -> int:
+def _go_seconds(value: JSONValue) -> int:
     """Return the seconds since the year 1, Go's internal representation; 0 for the zero time."""
     if not isinstance(value, str) or not value:
         return 0

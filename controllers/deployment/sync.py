@@ -47,10 +47,10 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.event_recorder import EventSink, EventType
 from kubeloop.kube.objects.api_types import (
-    JSON,
     Condition,
     Deployment,
     DeploymentStatus,
+    JSONValue,
     Pod,
     ReplicaSet,
     Status,
@@ -107,7 +107,7 @@ def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSe
 
 def new_replica_set(
     deployment: Deployment, old_rss: Sequence[ReplicaSet], revision: str
-) -> tuple[str, int, dict[str, JSON]]:
+) -> tuple[str, int, dict[str, JSONValue]]:
     """Return name, size and JSON of the ReplicaSet to create for the Deployment's template.
 
     Raises InvalidIntOrPercent, UnsupportedStrategy.
@@ -123,7 +123,7 @@ def new_replica_set(
         deployment.metadata.annotations, {}, revision, replicas=(desired, desired + max_surge(deployment))
     )
     name = replica_set_name(deployment.metadata.name, template_hash)
-    body: dict[str, JSON] = {
+    body: dict[str, JSONValue] = {
         "apiVersion": REPLICA_SETS.api_version,
         "kind": REPLICA_SETS.kind,
         "metadata": {
@@ -169,7 +169,9 @@ class DeploymentSync:
         self._cached_rs = cached_rs
         self._on_write = on_write
         self._rs_versions: dict[str, str] = {}  # ReplicaSet UID -> resourceVersion after the last write of this sync
-        self._unsent_annotations: dict[str, dict[str, JSON]] = {}  # ReplicaSet UID -> annotations for its next write
+        self._unsent_annotations: dict[
+            str, dict[str, JSONValue]
+        ] = {}  # ReplicaSet UID -> annotations for its next write
         self.seconds_until_deadline: float | None = None  # progress deadline to check if nothing else changes
 
     async def run(self) -> None:
@@ -240,9 +242,9 @@ class DeploymentSync:
         deployment = self._deployment
         name, size, body = new_replica_set(deployment, old_rss, revision)
         exists = False
-        self._reconcile.caused("replicaset", f"{deployment.metadata.namespace}/{name}")
+        self._reconcile.will_trigger("replicaset", f"{deployment.metadata.namespace}/{name}")
         try:
-            with self._reconcile.acting(f"create replicaset {name}"):
+            with self._reconcile.action_span(f"create replicaset {name}"):
                 rs = await self._client.create(
                     REPLICA_SETS,
                     self._with_traceparent(body),
@@ -403,7 +405,7 @@ class DeploymentSync:
     async def _cleanup_old_replica_sets(self, old_rss: Sequence[ReplicaSet]) -> None:
         for rs in replica_sets_to_clean_up(self._deployment, old_rss):
             name = rs.metadata.name
-            with suppress(NotFound), self._reconcile.acting(f"delete replicaset {name}"):
+            with suppress(NotFound), self._reconcile.action_span(f"delete replicaset {name}"):
                 await self._client.delete(
                     REPLICA_SETS,
                     name,
@@ -449,7 +451,7 @@ class DeploymentSync:
         """
         deployment = self._deployment
         annotations = deployment.metadata.annotations
-        operations: list[JSON] = []
+        operations: list[JSONValue] = []
         if rs is not None:
             annotations = rolled_back_annotations(annotations, rs.metadata.annotations)
             template = without_hash_label(rs.spec.template)
@@ -459,7 +461,7 @@ class DeploymentSync:
         version = self._stored.metadata.resource_version
         if version:
             operations.insert(0, {"op": "replace", "path": "/metadata/resourceVersion", "value": version})
-        with self._reconcile.acting("roll back" if rs is not None else "drop the rollback annotation"):
+        with self._reconcile.action_span("roll back" if rs is not None else "drop the rollback annotation"):
             written = await self._client.patch(
                 DEPLOYMENTS,
                 deployment.metadata.name,
@@ -512,7 +514,7 @@ class DeploymentSync:
             metadata={"annotations": annotations} if annotations else {},
             status=changed_fields(stored.status, status),
         )
-        with self._reconcile.acting("update status"):
+        with self._reconcile.action_span("update status"):
             written = await self._client.patch(
                 DEPLOYMENTS,
                 self._deployment.metadata.name,
@@ -530,7 +532,7 @@ class DeploymentSync:
     # --- writes ----------------------------------------------------------------------------------------------------
 
     async def _patch_rs(
-        self, rs: ReplicaSet, annotations: dict[str, JSON], spec: dict[str, JSON], verb: str
+        self, rs: ReplicaSet, annotations: dict[str, JSONValue], spec: dict[str, JSONValue], verb: str
     ) -> ReplicaSet:
         """Set annotations and fields of a ReplicaSet; conflicts if it changed since it was read."""
         metadata = rs.metadata
@@ -543,8 +545,8 @@ class DeploymentSync:
         action = f"{verb} replicaset {metadata.name}"
         if "replicas" in spec:
             action += f" to {spec['replicas']}"
-            self._reconcile.caused("replicaset", rs.key)
-        with self._reconcile.acting(action):
+            self._reconcile.will_trigger("replicaset", rs.key)
+        with self._reconcile.action_span(action):
             updated = await self._client.patch(
                 REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._reconcile.headers
             )
@@ -558,7 +560,7 @@ class DeploymentSync:
     def _event(self, type_: EventType, reason: str, message: str) -> None:
         self._events.event(self._deployment, type_, reason, message)
 
-    def _with_traceparent(self, replica_set: dict[str, JSON]) -> dict[str, JSON]:
+    def _with_traceparent(self, replica_set: dict[str, JSONValue]) -> dict[str, JSONValue]:
         """Return the new ReplicaSet with the trace context of this sync, unless it has the one of its Deployment."""
         metadata = replica_set["metadata"]
         annotations = metadata.get("annotations") or {}
@@ -574,8 +576,8 @@ def _not_in_cache_error(name: str) -> NotFound:
     return NotFound(Status(status="Failure", reason="NotFound", message=message, code=404))
 
 
-def _annotation_changes(old: dict[str, str], new: dict[str, str]) -> dict[str, JSON]:
+def _annotation_changes(old: dict[str, str], new: dict[str, str]) -> dict[str, JSONValue]:
     """Return the annotations to set, and to remove (null), to turn `old` into `new`."""
-    changes: dict[str, JSON] = {name: value for name, value in new.items() if old.get(name) != value}
+    changes: dict[str, JSONValue] = {name: value for name, value in new.items() if old.get(name) != value}
     changes.update((name, None) for name in old if name not in new)
     return changes

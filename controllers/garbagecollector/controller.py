@@ -36,7 +36,7 @@ from kubeloop.kube.objects.api_types import (
     to_json,
 )
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class _TracedActions:
     def record(self, action: str) -> dict[str, str]:
         """Record an action that is about to start; returns the headers of its request."""
         self._changed = True
-        self._trace.note(action)
+        self._trace.add_action(action)
         traceparent = self._trace.traceparent
         return {"traceparent": traceparent} if traceparent else {}
 
@@ -90,7 +90,7 @@ class GarbageCollector:
         informers: InformerFactory,
         *,
         recorder: EventSink,
-        traces: ReconcileTraces,
+        traces: ReconcileRecorder,
         metrics: ControllerMetrics | None = None,
         workers: int = 20,
         refresh_seconds: float = 30.0,

@@ -28,7 +28,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
 from kubeloop.kube.objects.api_types import Condition, Namespace, Pod, to_json
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class NamespaceController:
         informers: InformerFactory,
         *,
         clock: Clock,
-        traces: ReconcileTraces,
+        traces: ReconcileRecorder,
         metrics: ControllerMetrics | None = None,
         workers: int = 10,
         grace_seconds: float = 5.0,
@@ -112,7 +112,7 @@ class NamespaceController:
                 return None
             changed = True
             report, seconds = await self._resources_deleter.delete_all(name, namespace.metadata.deletion_timestamp)
-            trace.note("delete content")
+            trace.add_action("delete content")
             await self._write_conditions(namespace, report)
             errors = [report.discovery_error] if report.discovery_error else []
             errors += report.content_errors
@@ -121,7 +121,7 @@ class NamespaceController:
             if seconds:
                 return seconds // 2 + 1
             await self._finalize(namespace)
-            trace.note("finalize")
+            trace.add_action("finalize")
         except NotFound:
             return None  # deleted
         except Exception as error:

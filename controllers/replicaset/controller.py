@@ -48,11 +48,11 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.event_recorder import EventSink
-from kubeloop.kube.objects.api_types import JSON, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.objects.api_types import JSONValue, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
-from kubeloop.tracing.recording.pod_recorder import PodTraces
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
@@ -80,8 +80,8 @@ class ReplicaSetController:
         *,
         clock: Clock,
         recorder: EventSink,
-        traces: ReconcileTraces,
-        pod_traces: PodTraces,
+        traces: ReconcileRecorder,
+        pod_traces: PodRecorder,
         metrics: ControllerMetrics | None = None,
         workers: int = 5,
         variant: ControllerVariant = REPLICA_SET,
@@ -297,9 +297,9 @@ class ReplicaSetController:
             if failure is not None:
                 raise failure
         except Exception as error:
-            reconcile.finish(error=str(error), answered=new_spec or plan.has_changes)
+            reconcile.finish(error=str(error), handled_cause=new_spec or plan.has_changes)
             raise
-        reconcile.finish(answered=new_spec or plan.has_changes)
+        reconcile.finish(handled_cause=new_spec or plan.has_changes)
         if rs.spec.min_ready_seconds > 0 and status.ready_replicas != status.available_replicas:
             # Each Pod that becomes ready enqueues the key for the time it becomes available. This covers clock skew.
             ready = itertools.chain.from_iterable(
@@ -337,9 +337,9 @@ class ReplicaSetController:
             fresh: Object = await self._client.get(self._variant.resource, metadata.name, metadata.namespace)
             return replace(fresh, kind=rs.kind)
 
-        async def patch(pod: Pod, body: JSON, claim: Claim) -> None:
+        async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
             name, namespace = pod.metadata.name, pod.metadata.namespace
-            with reconcile.acting(f"{claim.value} pod {name}"):
+            with reconcile.action_span(f"{claim.value} pod {name}"):
                 written = await self._client.patch(
                     PODS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
                 )
@@ -391,7 +391,7 @@ class ReplicaSetController:
             return failures[0] if failures else None
         return None
 
-    async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSON], reconcile: Reconcile) -> None:
+    async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSONValue], reconcile: Reconcile) -> None:
         """Create one Pod and start its trace. Raises the error of the request."""
         metadata = body["metadata"]
         if not metadata.get("labels"):
@@ -420,7 +420,7 @@ class ReplicaSetController:
             pod = await self._client.create(PODS, body, rs.metadata.namespace, headers=headers)
         except (ApiError, ServerUnreachable) as error:
             self._pod_traces.create_failed(traceparent, str(error), self._clock.time_ns())
-            reconcile.note("create pod", start_ns=start_ns, error=str(error))
+            reconcile.add_action("create pod", start_ns=start_ns, error=str(error))
             if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
                 return  # no object can be created in this namespace any more, so no event is needed
             self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
@@ -430,13 +430,13 @@ class ReplicaSetController:
             raise
         self._pod_traces.created(traceparent, pod, self._clock.time_ns())
         self._record_write(rs, PODS.group_resource, pod)
-        reconcile.note(f"create pod {pod.metadata.name}", start_ns=start_ns)
+        reconcile.add_action(f"create pod {pod.metadata.name}", start_ns=start_ns)
         self._events.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
 
     async def _delete_pod(self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, failures: list[Exception]) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
-            with reconcile.acting(f"delete pod {name}"):
+            with reconcile.action_span(f"delete pod {name}"):
                 await self._client.delete(
                     PODS, name, namespace, precondition_uid=pod.metadata.uid, headers=reconcile.headers
                 )
@@ -466,7 +466,7 @@ class ReplicaSetController:
                 status=changed_fields(based_on.status, status, always={"replicas": 0}),
             )
             try:
-                with reconcile.acting("update status"):
+                with reconcile.action_span("update status"):
                     written = await self._client.patch(
                         resource,
                         metadata.name,

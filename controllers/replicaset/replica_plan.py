@@ -17,7 +17,7 @@ from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
 from kubeloop.controllers.replicaset.related_pods import PodsPerNode
 from kubeloop.controllers.replicaset.status import replicas_of
 from kubeloop.controllers.runtime.owner_references import controller_reference
-from kubeloop.kube.objects.api_types import JSON, Pod, ReplicaSet
+from kubeloop.kube.objects.api_types import JSONValue, Pod, ReplicaSet
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _MAX_NAME_LENGTH = 253
@@ -63,11 +63,11 @@ def generate_name(owner_name: str) -> str:
     return owner_name
 
 
-def pod_from_template(rs: ReplicaSet) -> dict[str, JSON]:
+def pod_from_template(rs: ReplicaSet) -> dict[str, JSONValue]:
     """Return the JSON of a Pod of `rs`, to be created in its namespace."""
     template = rs.spec.template
     template_metadata = template.get("metadata") or {}
-    metadata: dict[str, JSON] = {
+    metadata: dict[str, JSONValue] = {
         "generateName": generate_name(rs.metadata.name),
         "ownerReferences": [controller_reference(rs)],
     }

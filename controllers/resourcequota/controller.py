@@ -22,7 +22,7 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import ResourceQuota
 from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
 
 if TYPE_CHECKING:
     from kubeloop.controllers.resourcequota.quota_monitor import QuotaMonitor
@@ -56,7 +56,7 @@ class ResourceQuotaController:
         informers: InformerFactory,
         *,
         clock: Clock,
-        traces: ReconcileTraces,
+        traces: ReconcileRecorder,
         metrics: ControllerMetrics | None = None,
         workers: int = 5,
         resync_seconds: float = 300.0,
@@ -230,7 +230,7 @@ class ResourceQuotaController:
         if patch is not None:
             metadata = quota.metadata
             body = {"metadata": {"resourceVersion": metadata.resource_version, "uid": metadata.uid}, "status": patch}
-            with trace.acting(f"update ResourceQuota {metadata.name}"):
+            with trace.action_span(f"update ResourceQuota {metadata.name}"):
                 await self._client.patch(
                     RESOURCE_QUOTAS, metadata.name, body, PatchType.MERGE, metadata.namespace, subresource="status"
                 )
@@ -243,7 +243,7 @@ class ResourceQuotaController:
         """Return the usage by quota name, and error messages for kinds that could not be counted."""
         from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_names
         from kubeloop.controllers.resourcequota.usage_calculation import calculate_usage
-        from kubeloop.kube.objects.quota_usage import concerned
+        from kubeloop.kube.objects.quota_usage import matching_resources
 
         usage: Amounts = {}
         errors: list[str] = []

@@ -26,7 +26,7 @@ from kubeloop.informers.shared_informer import (
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, ServerUnreachable
-from kubeloop.kube.objects.quota_usage import BY_PLURAL, NOT_COUNTED, concerned
+from kubeloop.kube.objects.quota_usage import BY_PLURAL, NOT_COUNTED, matching_resources
 from kubeloop.kube.objects.resources import CONFIG_MAPS, REPLICATION_CONTROLLERS, RESOURCE_QUOTAS, SECRETS, Resource
 
 log = logging.getLogger(__name__)

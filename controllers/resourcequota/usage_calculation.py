@@ -13,7 +13,13 @@ from typing import Any
 from kubeloop.informers.reflector import yield_to_event_loop
 from kubeloop.informers.shared_informer import SharedInformer
 from kubeloop.kube.objects.api_types import Pod, ResourceQuota, Struct, to_json
-from kubeloop.kube.objects.quota_usage import Amounts, attributes_classes, holds_resources, in_scope, usage
+from kubeloop.kube.objects.quota_usage import (
+    Amounts,
+    counts_against_quota,
+    matches_scopes,
+    usage,
+    volume_attributes_classes,
+)
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES, Resource
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
@@ -67,7 +73,7 @@ def can_free_usage(kind: str, old: Any, new: Any, now: datetime) -> bool:
             before, after = to_plain_json(old), to_plain_json(new)
             if usage(kind, before) != usage(kind, after):
                 return True
-            return kind != "services" and attributes_classes(before) != attributes_classes(after)
+            return kind != "services" and volume_attributes_classes(before) != volume_attributes_classes(after)
     return False
 
 
@@ -86,7 +92,7 @@ def _pod_can_free_usage(old: Pod, new: Pod, now: datetime) -> bool:
 
 def _holds_resources(pod: Pod, now: datetime) -> bool:
     metadata = to_json(pod.metadata) if pod.metadata.deletion_timestamp is not None else {}
-    return holds_resources({"metadata": metadata, "status": {"phase": pod.status.phase}}, now)
+    return counts_against_quota({"metadata": metadata, "status": {"phase": pod.status.phase}}, now)
 
 
 def status_patch(quota: ResourceQuota, usage: Mapping[str, Quantity]) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
-from kubeloop.kube.objects.api_types import JSON, Object
+from kubeloop.kube.objects.api_types import JSONValue, Object
 from kubeloop.kube.selectors import Selector
 
 T = TypeVar("T", bound=Object)
@@ -59,12 +59,12 @@ def decide_claim(owner: Object, obj: Object, selector: Selector) -> Claim:
     return Claim.ADOPT
 
 
-def adoption_patch(owner: Object, obj: Object) -> JSON:
+def adoption_patch(owner: Object, obj: Object) -> JSONValue:
     """Return the strategic merge patch that makes `owner` the controller of `obj`, with the UID as precondition."""
     return {"metadata": {"ownerReferences": [controller_reference(owner)], "uid": obj.metadata.uid}}
 
 
-def release_patch(owner: Object, obj: Object) -> JSON:
+def release_patch(owner: Object, obj: Object) -> JSONValue:
     """Return the strategic merge patch that removes `owner` from the owner references of `obj`."""
     return {
         "metadata": {
@@ -91,7 +91,7 @@ async def claim_objects(
     selector: Selector,
     *,
     read_fresh: Callable[[], Awaitable[Object]],
-    patch: Callable[[T, JSON, Claim], Awaitable[None]],
+    patch: Callable[[T, JSONValue, Claim], Awaitable[None]],
 ) -> list[T]:
     """Adopt and release objects as needed, and return those that `owner` then controls, in order.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kubeloop.kube.objects.api_types import JSON, Object, ObjectMeta, OwnerReference
+from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta, OwnerReference
 
 CONTROLLER_INDEX = "controller"
 """Index of objects by controller reference (`controller_index_key`); orphans by namespace (`orphan_index_key`)."""
@@ -45,7 +45,7 @@ def orphan_index_key(namespace: str) -> str:
     return namespace
 
 
-def controller_reference(owner: Object) -> JSON:
+def controller_reference(owner: Object) -> JSONValue:
     """Return the controller owner reference to `owner`, as JSON, for objects that it creates or adopts."""
     return {
         "apiVersion": owner.api_version,

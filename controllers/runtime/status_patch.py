@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kubeloop.kube.objects.api_types import JSON, Struct, to_json
+from kubeloop.kube.objects.api_types import JSONValue, Struct, to_json
 
 
-def versioned_merge_patch(resource_version: str, **members: JSON) -> dict[str, JSON]:
+def versioned_merge_patch(resource_version: str, **members: JSONValue) -> dict[str, JSONValue]:
     """Return a merge patch of `members` that applies to this resourceVersion only."""
     metadata = members.pop("metadata", {})
     pin = {"resourceVersion": resource_version} if resource_version else {}
     return {"metadata": {**pin, **metadata}, **members}
 
 
-def changed_fields(old: Struct, new: Struct, *, always: Mapping[str, JSON] | None = None) -> dict[str, JSON]:
+def changed_fields(old: Struct, new: Struct, *, always: Mapping[str, JSONValue] | None = None) -> dict[str, JSONValue]:
     """Return the merge patch members that turn `old` into `new`; null removes a field.
 
     A field that became its zero value is removed, as with Go's omitempty; a field named in `always` is set to the value

@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.pod_resources import pod_total
+from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from kubeloop.kube.quantities import parse_quantity
 
@@ -44,7 +44,7 @@ def check_pod(ranges: Sequence[JSON], pod: JSON) -> None:
                 for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
                     problems += _bounds("Container", item, container.get("resources", {}))
             elif item.get("type") == "Pod":
-                problems += _bounds("Pod", item, pod_total(pod, overhead=False))
+                problems += _bounds("Pod", item, pod_resource_totals(pod, overhead=False))
         _refuse(PODS, pod, problems)
 
 

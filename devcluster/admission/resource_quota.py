@@ -11,7 +11,14 @@ from typing import Any
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import is_pod_level
-from kubeloop.kube.objects.quota_usage import NOT_COUNTED, compute_usage, concerned, in_scope, is_terminating, usage
+from kubeloop.kube.objects.quota_usage import (
+    NOT_COUNTED,
+    compute_usage,
+    is_terminating,
+    matches_scopes,
+    matching_resources,
+    usage,
+)
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
@@ -47,8 +54,8 @@ def charge(
     kind = resource.group_resource
     for each in quotas:
         hard, used = _status(each)
-        names = concerned(kind, hard)
-        if not names or not in_scope(each.get("spec", {}), kind, obj):
+        names = matching_resources(kind, hard)
+        if not names or not matches_scopes(each.get("spec", {}), kind, obj):
             continue
         _require_all(each, names, resource, obj)
         if any(name not in used for name in names):
@@ -65,7 +72,7 @@ def charge(
     more = {name: amount - before[name] if name in before else amount for name, amount in counted.items()}
     updated = []
     for each, hard, used in charged:
-        delta = more if old is not None and in_scope(each.get("spec", {}), kind, old) else counted
+        delta = more if old is not None and matches_scopes(each.get("spec", {}), kind, old) else counted
         asked = {name: amount for name, amount in delta.items() if amount.sign > 0 and name in hard}
         if not asked:
             continue

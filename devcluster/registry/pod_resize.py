@@ -9,7 +9,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.pod_resources import requests_of
+from kubeloop.kube.objects.pod_resources import pod_requests
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.kube.quantities import parse_quantity
 
@@ -26,7 +26,7 @@ def check_resize(store: Store, pod: JSON, old: JSON) -> None:
     if system != "linux":
         why = f"pod resize is only supported on linux nodes, node {quoted(node_name)} is {quoted(system)}"
         raise errors.forbidden(PODS, name, why, causes=[{"reason": "UnsupportedPlatform"}])
-    asked, allocatable = requests_of(pod["spec"]), node.get("status", {}).get("allocatable", {})
+    asked, allocatable = pod_requests(pod["spec"]), node.get("status", {}).get("allocatable", {})
     missing = []
     for resource in ("cpu", "memory"):
         want, have = (parse_quantity(each.get(resource, "0")) for each in (asked, allocatable))

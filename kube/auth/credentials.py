@@ -1,6 +1,6 @@
 """The way to an API server: kubeconfig, in-cluster service account, exec plugin, token, client certificate.
 
-`connect_token` is for who already has address and token (the development cluster).
+`connect_with_token` is for who already has address and token (the development cluster).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kubeloop.kube.auth.authorization_header import (
     StaticAuthorization,
 )
 from kubeloop.kube.auth.impersonation import Headers, impersonation_headers
-from kubeloop.kube.auth.kubeconfig import Entry, read_kubeconfig
-from kubeloop.kube.client.endpoint import Endpoint, endpoint_at
+from kubeloop.kube.auth.kubeconfig import KubeconfigEntry, read_kubeconfig
+from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
 from kubeloop.kube.client.transport import Transport
 from kubeloop.kube.errors import UserError
 
@@ -57,11 +57,15 @@ async def connect(
     return await _connect_kubeconfig(found, context, http)
 
 
-def connect_token(server_url: str, token: str, ca: bytes | None = None, *, http: HttpClient = "asyncio") -> Transport:
+def connect_with_token(
+    server_url: str, token: str, ca: bytes | None = None, *, http: HttpClient = "asyncio"
+) -> Transport:
     """A Transport to a server with a bearer token. `ca`: PEM of the authority its certificate must be from (None: the
     system's). To be called inside a running loop. Raises UserError."""
     tls = _tls(ca.decode() if ca else None, "", verify=True) if server_url.startswith("https") else None
-    return AuthorizedTransport(_transport(endpoint_at(server_url, tls), http), StaticAuthorization(f"Bearer {token}"))
+    return AuthorizedTransport(
+        _transport(endpoint_from_url(server_url, tls), http), StaticAuthorization(f"Bearer {token}")
+    )
 
 
 # --- kubeconfig ------------------------------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
     return AuthorizedTransport(transport, authorization) if authorization is not None else transport
 
 
-def _authorization(user: Entry) -> Authorization | None:
+def _authorization(user: KubeconfigEntry) -> Authorization | None:
     """Of a token file, a token, or name and password. Raises UserError."""
     path = user.text("tokenFile")
     if path:
@@ -221,7 +225,7 @@ def _endpoint(
     server: str, tls: ssl.SSLContext | None, *, tls_name: str = "", proxy: str = "", acting_as: Headers = ()
 ) -> Endpoint:
     """The endpoint, with the proxy given for it or found in the environment. Raises UserError."""
-    endpoint = endpoint_at(server, tls, tls_name=tls_name)
+    endpoint = endpoint_from_url(server, tls, tls_name=tls_name)
     found = proxy or _proxy_from_environment(endpoint)
     if found and not found.startswith(("http://", "https://")):
         raise UserError(f"{found!r} is no proxy for HTTP", hint="proxy-url looks like http://HOST:PORT, as HTTPS_PROXY")

@@ -51,7 +51,7 @@ async def connect_renewed(
         if configuration.cert_file and configuration.cert_file != certificate and endpoint.tls is not None:
             certificate = configuration.cert_file
             endpoint.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
-            transport.forget_idle()
+            transport.close_idle_connections()
         return str(configuration.api_key.get("BearerToken", ""))
 
     # An exec plugin that sets no expiry is only run again after a refusal.

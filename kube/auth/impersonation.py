@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kubeloop.kube.auth.kubeconfig import Entry
+from kubeloop.kube.auth.kubeconfig import KubeconfigEntry
 from kubeloop.kube.errors import UserError
 
 Headers = tuple[tuple[str, str], ...]
@@ -18,7 +18,7 @@ _NOT_IN_A_NAME = re.compile(r"[^!#$&'*+\-.^_`|~0-9A-Za-z]")  # what no header's 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
-def impersonation_headers(user: Entry) -> Headers:
+def impersonation_headers(user: KubeconfigEntry) -> Headers:
     """What tells the server whom the user of a kubeconfig acts as; empty if as nobody else. Raises UserError."""
     name, uid = user.text("as"), user.text("as-uid")
     groups = _texts(user, user.values.get("as-groups"), "as-groups")
@@ -45,7 +45,7 @@ def impersonation_headers(user: Entry) -> Headers:
     return tuple(headers)
 
 
-def _texts(user: Entry, values: Any, field: str) -> list[str]:
+def _texts(user: KubeconfigEntry, values: Any, field: str) -> list[str]:
     if not isinstance(values or [], list) or not all(isinstance(each, str) for each in values or ()):
         raise UserError(f"kubeconfig {user.file}: {field} must be a list of texts", hint="put each in quotes")
     return list(values or ())

@@ -16,7 +16,7 @@ import msgspec
 from kubeloop.kube.errors import UserError
 
 
-class Entry(msgspec.Struct, frozen=True):
+class KubeconfigEntry(msgspec.Struct, frozen=True):
     """One cluster, user or context; `file`: the kubeconfig it stands in."""
 
     values: Mapping[str, Any]
@@ -56,8 +56,8 @@ class Kubeconfig(msgspec.Struct, frozen=True):
     """What one context of a kubeconfig says. `user` is empty where it names none."""
 
     context: str
-    cluster: Entry
-    user: Entry
+    cluster: KubeconfigEntry
+    user: KubeconfigEntry
 
 
 def read_kubeconfig(paths: Sequence[str], context: str | None) -> Kubeconfig:
@@ -84,10 +84,10 @@ def read_kubeconfig(paths: Sequence[str], context: str | None) -> Kubeconfig:
             f"kubeconfig {where}: context {wanted!r} names the user {user!r}, who is not there",
             hint=_choices("users", users),
         )
-    return Kubeconfig(wanted, clusters[cluster], users[user] if user else Entry({}, chosen.file))
+    return Kubeconfig(wanted, clusters[cluster], users[user] if user else KubeconfigEntry({}, chosen.file))
 
 
-def _choices(plural: str, entries: Mapping[str, Entry]) -> str:
+def _choices(plural: str, entries: Mapping[str, KubeconfigEntry]) -> str:
     return f"{plural} there: {', '.join(entries)}" if entries else f"it has no {plural}"
 
 
@@ -102,16 +102,16 @@ def _content(path: str) -> dict[str, Any]:
         raise UserError(f"{path} is not a kubeconfig, nor any text", hint="it is YAML in UTF-8") from None
     try:
         content, _ = yaml.read_first(text)
-    except yaml.UnreadableYaml as error:
+    except yaml.InvalidYaml as error:
         raise UserError(f"kubeconfig {path} is not valid YAML: {error.place}", hint="check the file") from None
     if not isinstance(content, dict):
         raise UserError(f"{path} is not a kubeconfig", hint="it has clusters, contexts and users")
     return content
 
 
-def _entries(contents: Sequence[tuple[Path, dict[str, Any]]], plural: str, singular: str) -> dict[str, Entry]:
+def _entries(contents: Sequence[tuple[Path, dict[str, Any]]], plural: str, singular: str) -> dict[str, KubeconfigEntry]:
     """By name."""
-    found: dict[str, Entry] = {}
+    found: dict[str, KubeconfigEntry] = {}
     for path, content in contents:
         entries = content.get(plural) or []
         if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
@@ -120,5 +120,5 @@ def _entries(contents: Sequence[tuple[Path, dict[str, Any]]], plural: str, singu
             values = each.get(singular) or {}
             if not isinstance(values, dict):
                 raise UserError(f"kubeconfig {path}: {singular} {each.get('name')!r} is not a mapping", hint="check it")
-            found.setdefault(str(each.get("name", "")), Entry(values, path))
+            found.setdefault(str(each.get("name", "")), KubeconfigEntry(values, path))
     return found

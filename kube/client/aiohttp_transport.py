@@ -105,7 +105,7 @@ class AiohttpTransport:
         finally:
             answer.close()
 
-    def forget_idle(self) -> None:
+    def close_idle_connections(self) -> None:
         """Take new connections from now on. Idle ones close by themselves, those in use end with their requests."""
         self._retired.append(self._session)
         self._session = self._new_session()

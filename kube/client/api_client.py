@@ -19,13 +19,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from kubeloop.kube.client.rate_limit import TokenBucket
-from kubeloop.kube.client.retries import RetryPolicy, asks_to_wait_seconds, may_repeat
+from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
+from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
 from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableAnswer, from_answer
+from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
 from kubeloop.kube.objects import api_types
-from kubeloop.kube.objects.api_types import JSON, ListMeta, Status
+from kubeloop.kube.objects.api_types import JSONValue, ListMeta, Status
 from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class _Lane:
 
     def __init__(self, concurrency: int, qps: float | None, burst: int | None) -> None:
         self.slots = asyncio.Semaphore(concurrency)
-        self.bucket = TokenBucket(qps, burst or max(1, round(qps * 2))) if qps else None
+        self.bucket = TokenBucketRateLimiter(qps, burst or max(1, round(qps * 2))) if qps else None
 
 
 class Client:
@@ -166,7 +166,7 @@ class Client:
         subresource: str = "",
         headers: Mapping[str, str] | None = None,
         lane: str = "",
-    ) -> JSON:
+    ) -> JSONValue:
         """One object, or a subresource of another type ("scale"), as plain JSON."""
         target = _target(resource, namespace, name, subresource, {})
         return _json(await self._send("GET", target, headers=headers, lane=lane))
@@ -316,7 +316,7 @@ class Client:
         query: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
-    ) -> JSON:
+    ) -> JSONValue:
         """POST to a collection or subresource (pods/binding, pods/eviction) and return the answer as plain JSON."""
         target = _target(resource, namespace, name, subresource, query)
         answer = await self._send(
@@ -353,7 +353,7 @@ class Client:
         subresource: str = "",
         headers: Mapping[str, str] | None = None,
         lane: str = "",
-    ) -> JSON:
+    ) -> JSONValue:
         """Like update(), for answers of another type ("scale")."""
         target = _target(resource, namespace, name, subresource, {})
         return _json(await self._send("PUT", target, body=body, headers=headers, lane=lane))
@@ -402,7 +402,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
-    ) -> JSON:
+    ) -> JSONValue:
         """Delete an object; the answer is it (while it terminates) or a Status, as plain JSON.
 
         With `precondition_uid` a lost request is sent again, and "not found" then counts as done. Without it another
@@ -428,7 +428,7 @@ class Client:
         propagation_policy: str = "",
         headers: Mapping[str, str] | None = None,
         lane: str = "",
-    ) -> JSON:
+    ) -> JSONValue:
         """Delete all objects of a resource that match; the answer as plain JSON."""
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         options = _delete_options(grace_period_seconds, propagation_policy, "", "")
@@ -493,7 +493,7 @@ class Client:
             if isinstance(error, ApiError):
                 if maybe_applied and method == "DELETE" and error.code == 404:
                     return _DELETED  # by our own earlier try
-                wait_seconds = asks_to_wait_seconds(error)
+                wait_seconds = retry_wait_seconds(error)
                 if wait_seconds is not None:
                     throttled += 1
                     if throttled > policy.throttled_tries:
@@ -507,7 +507,7 @@ class Client:
                     raise error
             sent = not isinstance(error, TransportError) or error.request_sent
             failures += 1
-            if failures >= policy.tries or (sent and not may_repeat(method, content_type, data)):
+            if failures >= policy.tries or (sent and not is_safe_to_retry(method, content_type, data)):
                 if isinstance(error, ApiError):
                     raise error
                 raise ServerUnreachable(str(error), maybe_applied=maybe_applied or sent) from error
@@ -549,7 +549,7 @@ def _delete_options(
 
 def _error(answer: Response) -> ApiError:
     retry_after = answer.headers.get("retry-after", "")
-    return from_answer(
+    return from_response(
         answer.status, answer.body, retry_after_seconds=int(retry_after) if retry_after.isdecimal() else 0
     )
 
@@ -558,14 +558,14 @@ def _decoded(type_: type[T], answer: Response) -> T:
     try:
         return api_types.decode(type_, answer.body)
     except msgspec.DecodeError as error:
-        raise UnreadableAnswer(f"the answer is not a {type_.__name__}: {error}", maybe_applied=True) from error
+        raise UnreadableResponse(f"the answer is not a {type_.__name__}: {error}", maybe_applied=True) from error
 
 
-def _json(answer: Response) -> JSON:
+def _json(answer: Response) -> JSONValue:
     try:
         return msgspec.json.decode(answer.body)
     except msgspec.DecodeError as error:
-        raise UnreadableAnswer(f"the answer is not JSON: {error}", maybe_applied=True) from error
+        raise UnreadableResponse(f"the answer is not JSON: {error}", maybe_applied=True) from error
 
 
 class LineSplitter:
@@ -625,7 +625,7 @@ class _Events(Generic[T]):
         except msgspec.ValidationError:  # a Status, or nulls where the Structs have none
             event = _slow_event(self._type, line, self._tolerant)
         except msgspec.DecodeError as error:
-            raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
+            raise UnreadableResponse(f"a line of the watch is no event: {error}", maybe_applied=False) from error
         if event.type == "BOOKMARK" and _ends_initial_events(event.object):
             event = WatchEvent(type=event.type, object=event.object, initial_events_end=True)
         return event
@@ -647,7 +647,7 @@ def _slow_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:
             )
             return WatchEvent(type=frame.type, object=unreadable)
     except msgspec.DecodeError as error:
-        raise UnreadableAnswer(f"a line of the watch is no event: {error}", maybe_applied=False) from error
+        raise UnreadableResponse(f"a line of the watch is no event: {error}", maybe_applied=False) from error
 
 
 def _ends_initial_events(bookmark: Any) -> bool:

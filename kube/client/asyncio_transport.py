@@ -354,7 +354,7 @@ class AsyncioTransport:
         self._deadlines.cancel()
         await asyncio.sleep(0)  # the loop closes the sockets in its next round
 
-    def forget_idle(self) -> None:
+    def close_idle_connections(self) -> None:
         """Close connections that are not in use, so that the next request makes a new one."""
         for connection in self._idle:
             connection.abort()

@@ -40,7 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path_prefix}"
 
 
-def endpoint_at(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = "") -> Endpoint:
+def endpoint_from_url(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = "") -> Endpoint:
     """The Endpoint at a URL; `tls` is used if it is https. Raises UserError if it is no URL of a server."""
     none = UserError(f"{url!r} is no server address", hint="it looks like https://HOST:PORT")
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class TokenBucket:
+class TokenBucketRateLimiter:
     """`burst` tokens at most, `qps` new ones per second. Tokens may be owed: takers are served in order of arrival.
 
     Source: golang.org/x/time/rate, as client-go's flow control uses it.

@@ -54,7 +54,7 @@ class _Operation(msgspec.Struct):
     path: str = ""
 
 
-def may_repeat(method: str, content_type: str, body: bytes) -> bool:
+def is_safe_to_retry(method: str, content_type: str, body: bytes) -> bool:
     """Whether a request that the server may have carried out can be sent again without doing harm."""
     if method in {"GET", "HEAD"}:
         return True
@@ -72,7 +72,7 @@ def may_repeat(method: str, content_type: str, body: bytes) -> bool:
     return bool(pinned.preconditions.uid if method == "DELETE" else pinned.metadata.resource_version)
 
 
-def asks_to_wait_seconds(error: ApiError) -> float | None:
+def retry_wait_seconds(error: ApiError) -> float | None:
     """Seconds a refusing server asks to wait before the same request, any verb, is sent again; None: do not."""
     if error.code == 429 and not error.has_cause("DisruptionBudget"):
         return float(error.retry_after_seconds)

@@ -18,7 +18,7 @@ import msgspec
 _INITIALISMS = {"ip": "IP", "ips": "IPs", "id": "ID", "pid": "PID", "ipc": "IPC", "cidr": "CIDR", "uri": "URI"}
 
 T = TypeVar("T")
-JSON = Any  # an opaque JSON value: dict, list, str, int, float, bool or None
+JSONValue = Any  # an opaque JSON value: dict, list, str, int, float, bool or None
 
 
 def _api_name(attribute: str) -> str:
@@ -178,8 +178,8 @@ class Container(Struct):
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""  # of an init container: "Always" makes it a sidecar
-    restart_policy_rules: tuple[JSON, ...] = ()
-    readiness_probe: JSON = None
+    restart_policy_rules: tuple[JSONValue, ...] = ()
+    readiness_probe: JSONValue = None
     image_pull_policy: str = ""
 
 
@@ -268,20 +268,20 @@ class Volume(Struct):
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
-    ephemeral: JSON = None
-    gce_persistent_disk: JSON = None
-    aws_elastic_block_store: JSON = None
-    azure_disk: JSON = None
-    azure_file: JSON = None
-    vsphere_volume: JSON = None
-    portworx_volume: JSON = None
-    iscsi: JSON = None
-    rbd: JSON = None
-    cinder: JSON = None
-    csi: JSON = None
-    image: JSON = None
-    secret: JSON = None
-    config_map: JSON = None
+    ephemeral: JSONValue = None
+    gce_persistent_disk: JSONValue = None
+    aws_elastic_block_store: JSONValue = None
+    azure_disk: JSONValue = None
+    azure_file: JSONValue = None
+    vsphere_volume: JSONValue = None
+    portworx_volume: JSONValue = None
+    iscsi: JSONValue = None
+    rbd: JSONValue = None
+    cinder: JSONValue = None
+    csi: JSONValue = None
+    image: JSONValue = None
+    secret: JSONValue = None
+    config_map: JSONValue = None
 
 
 class PodSchedulingGate(Struct):
@@ -328,8 +328,8 @@ class ContainerStatus(Struct):
     ready: bool = False
     restart_count: int = 0
     started: bool | None = None
-    state: JSON = None
-    last_state: JSON = None
+    state: JSONValue = None
+    last_state: JSONValue = None
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
 
@@ -355,8 +355,8 @@ class PodStatus(Struct):
     resize: str = ""
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
-    resource_claim_statuses: tuple[JSON, ...] = ()
-    extended_resource_claim_status: JSON = None
+    resource_claim_statuses: tuple[JSONValue, ...] = ()
+    extended_resource_claim_status: JSONValue = None
 
 
 class Pod(Object):
@@ -445,7 +445,7 @@ class DeploymentSpec(Struct):
 
     replicas: int | None = None
     selector: LabelSelector | None = None
-    template: dict[str, JSON] = {}
+    template: dict[str, JSONValue] = {}
     strategy: DeploymentStrategy = DeploymentStrategy()
     min_ready_seconds: int = 0
     revision_history_limit: int | None = None
@@ -474,7 +474,7 @@ class ReplicaSetSpec(Struct):
     replicas: int | None = None
     min_ready_seconds: int = 0
     selector: LabelSelector | None = None
-    template: dict[str, JSON] = {}
+    template: dict[str, JSONValue] = {}
 
 
 class ReplicaSetStatus(Struct):
@@ -498,7 +498,7 @@ class ReplicationControllerSpec(Struct):
     replicas: int | None = None
     min_ready_seconds: int = 0
     selector: dict[str, str] = {}
-    template: dict[str, JSON] = {}
+    template: dict[str, JSONValue] = {}
 
 
 class ReplicationController(Object):
@@ -509,12 +509,12 @@ class ReplicationController(Object):
 class StatefulSetSpec(Struct):
     replicas: int | None = None
     selector: LabelSelector | None = None
-    template: dict[str, JSON] = {}
+    template: dict[str, JSONValue] = {}
 
 
 class StatefulSet(Object):
     spec: StatefulSetSpec = StatefulSetSpec()
-    status: JSON = None
+    status: JSONValue = None
 
 
 class ServicePort(Struct):
@@ -556,7 +556,7 @@ class PodDisruptionBudget(Object):
 class ResourceQuotaSpec(Struct):
     hard: dict[str, Quantity] = {}
     scopes: tuple[str, ...] = ()
-    scope_selector: JSON = None
+    scope_selector: JSONValue = None
 
 
 class ResourceQuotaStatus(Struct):
@@ -610,7 +610,7 @@ class Event(Object):
     reporting_instance: str = ""
 
 
-def without_nulls(value: JSON) -> JSON:
+def without_nulls(value: JSONValue) -> JSONValue:
     """`value` without the members of maps that are null: Kubernetes reads null as absent."""
     if isinstance(value, dict):
         return {name: without_nulls(member) for name, member in value.items() if member is not None}
@@ -637,11 +637,11 @@ def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
         return convert(type_, msgspec.json.decode(data))
 
 
-def convert(type_: type[T], value: JSON) -> T:
+def convert(type_: type[T], value: JSONValue) -> T:
     """A plain JSON value (dicts and lists) as a `type_`. Raises msgspec.ValidationError."""
     return msgspec.convert(without_nulls(value), type_)
 
 
-def to_json(value: Struct) -> JSON:
+def to_json(value: Struct) -> JSONValue:
     """The fields of `value` that are set, as a plain JSON value."""
     return msgspec.to_builtins(value)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
-JSON = dict[str, Any]
 Amounts = dict[str, Quantity]
 _NO_STATUSES: Mapping[str, JSON] = {}
 
 
-def pod_total(pod: JSON, *, overhead: bool = True, actual: bool = False) -> dict[str, dict[str, str]]:
+def pod_resource_totals(pod: JSON, *, overhead: bool = True, actual: bool = False) -> dict[str, dict[str, str]]:
     """{"requests": amounts by resource, "limits": ...} of a pod as a whole, in canonical form.
 
     What the pod says of itself takes the place of its containers' sum, and overhead comes on top.
@@ -42,9 +41,9 @@ def aggregate(spec: JSON, which: str) -> dict[str, str]:
     return {name: quantity.canonical() for name, quantity in total.items()}
 
 
-def requests_of(spec: JSON) -> dict[str, str]:
+def pod_requests(spec: JSON) -> dict[str, str]:
     """What a pod asks of a node: its containers' requests, or the pod's own instead, and its overhead."""
-    return pod_total({"spec": spec})["requests"]
+    return pod_resource_totals({"spec": spec})["requests"]
 
 
 def is_pod_level(name: str) -> bool:

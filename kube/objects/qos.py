@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
-
-JSON = dict[str, Any]
 
 
 def qos_class(spec: JSON) -> str:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
-from kubeloop.kube.objects.pod_resources import pod_total
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.pod_resources import pod_resource_totals
 from kubeloop.kube.objects.qos import qos_class
 from kubeloop.kube.quantities import Quantity, parse_quantity
 
-JSON = dict[str, Any]
 Amounts = dict[str, Quantity]
 
 NOT_COUNTED = frozenset({"events", "events.events.k8s.io", "bindings"})
@@ -37,8 +36,8 @@ def usage(kind: str, obj: JSON, now: datetime | None = None) -> Amounts:
     counted = {f"count/{kind}": _ONE}
     match kind:
         case "pods":
-            if holds_resources(obj, now):
-                counted |= {"pods": _ONE, **compute_usage(pod_total(obj, actual=True))}
+            if counts_against_quota(obj, now):
+                counted |= {"pods": _ONE, **compute_usage(pod_resource_totals(obj, actual=True))}
         case "persistentvolumeclaims":
             counted |= _claim(obj)
         case "services":
@@ -48,7 +47,7 @@ def usage(kind: str, obj: JSON, now: datetime | None = None) -> Amounts:
     return counted
 
 
-def holds_resources(pod: JSON, now: datetime | None = None) -> bool:
+def counts_against_quota(pod: JSON, now: datetime | None = None) -> bool:
     """Whether a pod has not ended, and is not left over from a deletion whose grace period is long over."""
     if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
         return False
@@ -103,7 +102,7 @@ def _ports(spec: JSON) -> Amounts:
     }
 
 
-def concerned(kind: str, names: Iterable[str]) -> list[str]:
+def matching_resources(kind: str, names: Iterable[str]) -> list[str]:
     """Of the names in a quota, those that objects of this kind count for."""
     match kind:
         case "pods":
@@ -122,7 +121,7 @@ def _is_of_pods(name: str) -> bool:
     return name.startswith("requests.") and "/" in name and "kubernetes.io/" not in name
 
 
-def in_scope(spec: JSON, kind: str, obj: JSON) -> bool:
+def matches_scopes(spec: JSON, kind: str, obj: JSON) -> bool:
     """Does a quota of this spec count the object? Scopes choose among pods, and claims by their
     VolumeAttributesClass."""
     wanted = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
@@ -138,10 +137,10 @@ def in_scope(spec: JSON, kind: str, obj: JSON) -> bool:
 def _claim_in_scope(requirement: JSON, claim: JSON) -> bool:
     if requirement["scopeName"] != "VolumeAttributesClass":
         return False
-    return any(_selects(requirement, name) for name in attributes_classes(claim) or {""})
+    return any(_selects(requirement, name) for name in volume_attributes_classes(claim) or {""})
 
 
-def attributes_classes(claim: JSON) -> set[str]:
+def volume_attributes_classes(claim: JSON) -> set[str]:
     """The VolumeAttributesClasses that a claim names: wanted, current, and on its way."""
     status = claim.get("status", {})
     names = {

@@ -6,7 +6,15 @@ only the JSON is compared.
 
 from __future__ import annotations
 
-from kubeloop.kube.objects.api_types import JSON, LabelSelector, NodeSelector, Object, ObjectReference, Quantity, Struct
+from kubeloop.kube.objects.api_types import (
+    JSONValue,
+    LabelSelector,
+    NodeSelector,
+    Object,
+    ObjectReference,
+    Quantity,
+    Struct,
+)
 
 
 class VolumeNodeAffinity(Struct):
@@ -21,14 +29,14 @@ class PersistentVolumeSpec(Struct):
     volume_mode: str | None = None
     volume_attributes_class_name: str | None = None
     node_affinity: VolumeNodeAffinity | None = None
-    csi: JSON = None
-    gce_persistent_disk: JSON = None
-    aws_elastic_block_store: JSON = None
-    azure_disk: JSON = None
-    azure_file: JSON = None
-    cinder: JSON = None
-    vsphere_volume: JSON = None
-    portworx_volume: JSON = None
+    csi: JSONValue = None
+    gce_persistent_disk: JSONValue = None
+    aws_elastic_block_store: JSONValue = None
+    azure_disk: JSONValue = None
+    azure_file: JSONValue = None
+    cinder: JSONValue = None
+    vsphere_volume: JSONValue = None
+    portworx_volume: JSONValue = None
 
 
 class PersistentVolumeStatus(Struct):
@@ -61,7 +69,7 @@ class PersistentVolumeClaimStatus(Struct):
     capacity: dict[str, Quantity] = {}
     allocated_resources: dict[str, Quantity] = {}
     current_volume_attributes_class_name: str | None = None
-    modify_volume_status: JSON = None
+    modify_volume_status: JSONValue = None
 
 
 class PersistentVolumeClaim(Object):
@@ -124,7 +132,7 @@ class CSIStorageCapacity(Object):
 
 class VolumeAttachmentSource(Struct):
     persistent_volume_name: str | None = None
-    inline_volume_spec: JSON = None
+    inline_volume_spec: JSONValue = None
 
 
 class VolumeAttachmentSpec(Struct):

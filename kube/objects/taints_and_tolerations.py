@@ -22,7 +22,7 @@ from kubeloop.kube.objects.api_types import Taint, Toleration
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
 NO_EXECUTE = "NoExecute"
-KEEPS_PODS_AWAY = frozenset({NO_SCHEDULE, NO_EXECUTE})
+DO_NOT_SCHEDULE_EFFECTS = frozenset({NO_SCHEDULE, NO_EXECUTE})
 
 _EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
 _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
@@ -67,7 +67,7 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration], *, comparison_
 def find_untolerated_taint(
     taints: Iterable[Taint],
     tolerations: Sequence[Toleration],
-    effects: Container[str] = KEEPS_PODS_AWAY,
+    effects: Container[str] = DO_NOT_SCHEDULE_EFFECTS,
     *,
     comparison_operators: bool = False,
 ) -> Taint | None:

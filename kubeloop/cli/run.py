@@ -28,7 +28,7 @@ from kubeloop.process.metrics.process_metrics import new_registry
 from kubeloop.process.process_files import ProcessRecord, process_file, runtime_directory
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
-from kubeloop.tracing.journal.trace_journal import Journal
+from kubeloop.tracing.journal.trace_journal import TraceJournal
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import ElectionOptions, ProcessOptions, RunOptions, ServerOptions
@@ -73,7 +73,7 @@ async def _run(
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         if plane.tracing.exports and more.trace_journal != "":
             folder = Path(more.trace_journal) if more.trace_journal is not None else runtime_directory()
-            plane.tracing.keep_journal(Journal(folder, transport.server))
+            plane.tracing.use_journal(TraceJournal(folder, transport.server))
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         async with asyncio.TaskGroup() as group:
             url = listener_url(listening)

@@ -121,9 +121,9 @@ def _write_files(files: Mapping[str, Path], wanted: Target, documents: list[dict
 
 
 def _html(wanted: Target, documents: Iterable[dict[str, Any]]) -> str:
-    from kubeloop.tracing.views.browser_page import self_contained
+    from kubeloop.tracing.views.browser_page import self_contained_page
 
-    return self_contained(documents, kind=wanted.kind, name=wanted.name, title=str(wanted))
+    return self_contained_page(documents, kind=wanted.kind, name=wanted.name, title=str(wanted))
 
 
 def _perfetto(documents: Iterable[dict[str, Any]]) -> str:

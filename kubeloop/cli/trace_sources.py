@@ -12,9 +12,9 @@ import msgspec
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve
-from kubeloop.tracing.views.feed_response import Answer
+from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp
-from kubeloop.tracing.views.pod_lines import PodLine, line_of
+from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
 _HINT = "kubectl get pods -A lists what there is; the newest traces are kept"
 
@@ -38,7 +38,7 @@ class Traces(Protocol):
 class ChangingLines:
     """The lines of a running process' pods, kept up to date by asking for what changed."""
 
-    def __init__(self, ask: Callable[[str], Answer]) -> None:
+    def __init__(self, ask: Callable[[str], FeedResponse]) -> None:
         """`ask`: what changed since a cursor."""
         self._ask = ask
         self._cursor = ""
@@ -87,11 +87,11 @@ class RunningProcessTraces:
         if target.kind == "deployment":
             query["owner"] = f"deployment/{target.name}"
 
-        def ask(cursor: str) -> Answer:
+        def ask(cursor: str) -> FeedResponse:
             answer = endpoint_client.ask(
                 f"{TRACES_PATH}/lines", {**query, "cursor": cursor}, endpoint=self._endpoint, hint=_HINT
             )
-            return msgspec.convert(answer, Answer)
+            return msgspec.convert(answer, FeedResponse)
 
         return ChangingLines(ask)
 
@@ -116,7 +116,7 @@ class FileTraces:
                 f"{path} is no OTLP JSON: {error}", hint="kubeloop trace --otlp FILE writes one; collectors do, too"
             ) from None
         self._lines = {
-            line.key: (line, document) for document in self._documents if (line := line_of(document)) is not None
+            line.key: (line, document) for document in self._documents if (line := pod_line(document)) is not None
         }
 
     def one(self, target: Target) -> dict[str, Any]:

@@ -14,9 +14,9 @@ import msgspec
 
 from kubeloop.cli.trace_sources import RunningProcessTraces
 from kubeloop.process.endpoint.trace_targets import Target
-from kubeloop.tracing.views.pod_lines import line_of, pod_span
+from kubeloop.tracing.views.pod_lines import pod_line, pod_span
 from kubeloop.tracing.views.rollout import Rollout, rollout
-from kubeloop.tracing.views.rollout_view import one_line, rollout_view
+from kubeloop.tracing.views.rollout_view import rollout_log_line, rollout_view
 from kubeloop.tracing.views.span_titles import span_details, title
 from kubeloop.tracing.views.time_format import format_duration
 from kubeloop.tracing.views.waterfall import waterfall
@@ -44,7 +44,7 @@ def _watch_pod(traces: RunningProcessTraces, wanted: Target, *, as_json: bool, l
         told: set[str] = set()
         while True:
             document = traces.one(wanted)
-            line = line_of(document)
+            line = pod_line(document)
             goes_on = line is not None and line.is_open
             if as_json:
                 _say(json.dumps(document))
@@ -87,7 +87,7 @@ def _watch_rollout(traces: RunningProcessTraces, wanted: Target, *, as_json: boo
                 found = rollout(str(wanted), [line for line in changing.now() if line.trace_id])
                 if draw is not None:
                     draw(functools.partial(_rollout, found))
-                elif (now := one_line(found)) != last:
+                elif (now := rollout_log_line(found)) != last:
                     last = now
                     _say(f"{time.monotonic() - began:6.1f} s  {now}")
             time.sleep(_LOOK_SECONDS)

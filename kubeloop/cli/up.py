@@ -86,7 +86,7 @@ async def _up(
         registry = new_registry()
         endpoint = Endpoint(registry, clock=clock)
         cluster = await starting.ready()
-        transport = MeasuredTransport(connect_token(cluster.plain_server, token), registry, clock.time_ns)
+        transport = MeasuredTransport(connect_with_token(cluster.plain_server, token), registry, clock.time_ns)
         client = Client(transport, clock=clock, rng=rng)
         stack.push_async_callback(client.close)
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)

@@ -41,8 +41,8 @@ from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.provider import Tracing
-from kubeloop.tracing.recording.current_span import current_headers
-from kubeloop.tracing.sampling.samplers import NO_RULES, TailRules
+from kubeloop.tracing.recording.current_span import current_trace_headers
+from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.scheduler import Scheduler
@@ -98,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True):
     concurrent_resource_quota_syncs: int = 5
     namespace_grace_seconds: float = 5.0
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
-    trace_keep: TailRules = NO_RULES
+    trace_keep: TailRules = NO_TAIL_RULES
     trace_until_ready: bool = False
 
 

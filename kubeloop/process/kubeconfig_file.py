@@ -62,7 +62,7 @@ def _existing(path: Path) -> dict[str, Any]:
         config, _ = yaml.read_first(path.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return empty
-    except (OSError, UnicodeDecodeError, yaml.UnreadableYaml):
+    except (OSError, UnicodeDecodeError, yaml.InvalidYaml):
         config = "unreadable"
     if config is None:
         return empty

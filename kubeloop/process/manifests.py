@@ -18,7 +18,7 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.tracing.recording.apply_recorder import ApplyTrace
+from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 Outcome = Literal["created", "configured", "unchanged"]
@@ -132,7 +132,7 @@ def last_applied(body: Mapping[str, Any]) -> str:
 
 
 async def _apply_traced(
-    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace: ApplyTrace | None
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace: ApplyRecorder | None
 ) -> tuple[str, Outcome]:
     traceparent = trace.begin() if trace is not None else ""
     if trace is None or not traceparent:
@@ -244,7 +244,7 @@ def parse_manifests(source: str, text: str) -> Iterator[Manifest]:
 def _documents(source: str, text: str) -> list[Any]:
     try:
         documents, repeated = yaml.read_all(text)
-    except yaml.UnreadableYaml as error:
+    except yaml.InvalidYaml as error:
         try:
             return [msgspec.json.decode(text)]  # "\ud83d\ude00" is valid JSON but not valid YAML
         except msgspec.DecodeError:

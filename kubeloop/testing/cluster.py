@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
-from kubeloop.kube.auth.credentials import connect_token
+from kubeloop.kube.auth.credentials import connect_with_token
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
@@ -45,12 +45,12 @@ class Connection:
         self.address = address
         self.portal = portal
         self._client = Client(
-            connect_token(address.plain_server, address.token),
+            connect_with_token(address.plain_server, address.token),
             clock=SystemClock(),
             rng=random.Random(),
             user_agent=SPARED_USER_AGENT,
         )
-        self._endpoint = connect_token(address.endpoint, "")
+        self._endpoint = connect_with_token(address.endpoint, "")
         self.operations = Operations(self._client, self._ask, "default", why_ended=why_ended)
         self.why_ended = why_ended
         self._removing: list[str] = []

@@ -33,10 +33,10 @@ async def why_not(
         lines = [f"there is no {resource.singular} {name}"]
         return lines + event_lines([each for each in events if each.involved_object.name == name])
     lines = status_lines(obj)
-    concerned = related_pods(resource, obj, pods)
-    lines += unfinished_reasons(measure_progress([], [], concerned), concerned)
-    lines += await pending_lines([pod for pod in concerned if not _says_why(pod)], explained)
-    names = {pod.metadata.name for pod in concerned} | {name}
+    matching_resources = related_pods(resource, obj, pods)
+    lines += unfinished_reasons(measure_progress([], [], matching_resources), matching_resources)
+    lines += await pending_lines([pod for pod in matching_resources if not _says_why(pod)], explained)
+    names = {pod.metadata.name for pod in matching_resources} | {name}
     said = [each for each in events if each.involved_object.name in names or _owned_name(each, name)]
     return lines + event_lines(said)
 

@@ -68,9 +68,9 @@ class MemoryCluster(Operations):
                 raise LookupError(f"there is no scheduler, or no pod {key}")
             return explain(scheduler, key).to_json()
         await self.plane.tracing.flush()
-        memory = self.plane.tracing.memory
+        memory = self.plane.tracing.recent
         named = "pod" in query
-        found = memory.of_pod(query["namespace"], query["pod"]) if named else memory.slowest(query["namespace"])
+        found = memory.find_pod_trace(query["namespace"], query["pod"]) if named else memory.slowest(query["namespace"])
         if found is None:
             raise LookupError(f"no trace of a pod {query['namespace']}/{query.get('pod', '...')}")
         return found

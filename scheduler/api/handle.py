@@ -18,7 +18,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
-from kubeloop.tracing.recording.pod_recorder import PodTraces
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 
 class PodNominator(Protocol):
@@ -83,7 +83,7 @@ class Handle(Protocol):
     def recorder(self) -> EventSink: ...
 
     @property
-    def traces(self) -> PodTraces: ...
+    def traces(self) -> PodRecorder: ...
 
     @property
     def extenders(self) -> Sequence[Extender]: ...

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kubeloop.kube import yaml
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSON
+from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.policy import decode_policy
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import API_VERSION, decode_v1
@@ -16,7 +16,7 @@ def load_configuration(text: str) -> SchedulerConfiguration:
     """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
     try:
         document, repeated = yaml.read_first(text)
-    except yaml.UnreadableYaml as error:
+    except yaml.InvalidYaml as error:
         raise UserError(
             f"the scheduler configuration is not YAML: {error.place}", hint="check its indentation"
         ) from None
@@ -27,6 +27,6 @@ def load_configuration(text: str) -> SchedulerConfiguration:
     return read_configuration(document)
 
 
-def read_configuration(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+def read_configuration(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     """Return the configuration of a document in plain JSON. Raises UserError."""
     return decode_policy(document) if document.get("kind") == "Policy" else decode_v1(document)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSON, Struct, without_nulls
+from kubeloop.kube.objects.api_types import JSONValue, Struct, without_nulls
 from kubeloop.scheduler.config import out_of_tree_plugins
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES, with_defaults
 from kubeloop.scheduler.config.validation import validate_args
@@ -21,7 +21,7 @@ def args_type(name: str) -> type[Any] | None:
     return getattr(out_of_tree_plugins.load_plugin_class(name), "args_type", None)
 
 
-def decode_plugin_args(name: str, given: Mapping[str, JSON], path: str) -> Any:
+def decode_plugin_args(name: str, given: Mapping[str, JSONValue], path: str) -> Any:
     """The arguments of a plugin as its Struct (plain JSON if it has none). Raises UserError."""
     fields = {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
     kind = given.get("kind")

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSON, without_nulls
+from kubeloop.kube.objects.api_types import JSONValue, without_nulls
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.extenders import extender_configuration
 from kubeloop.scheduler.config.plugin_config import decode_plugin_args
@@ -132,10 +132,10 @@ class _RatioArguments(_Lenient, frozen=True):
 
 class _Arguments(_Lenient, frozen=True):
     requested_to_capacity_ratio_arguments: _RatioArguments | None = None
-    service_affinity: JSON = None
-    labels_presence: JSON = None
-    service_anti_affinity: JSON = None
-    label_preference: JSON = None
+    service_affinity: JSONValue = None
+    labels_presence: JSONValue = None
+    service_anti_affinity: JSONValue = None
+    label_preference: JSONValue = None
 
 
 class _Predicate(_Lenient, frozen=True):
@@ -209,7 +209,7 @@ def provider_configuration(name: str) -> SchedulerConfiguration:
     )
 
 
-def decode_policy(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     """The configuration that a Policy document asks for. Raises UserError."""
     try:
         policy = msgspec.convert(without_nulls(dict(document)), _Policy)
@@ -270,7 +270,7 @@ def _translate_priorities(given: Sequence[_Priority] | None, made: _Translation)
 
 
 def _fit_args(priority: _Priority) -> Any:
-    scoring: dict[str, JSON] = {"type": _STRATEGIES[priority.name]}
+    scoring: dict[str, JSONValue] = {"type": _STRATEGIES[priority.name]}
     if priority.name == "RequestedToCapacityRatioPriority":
         given = priority.argument
         argument = given.requested_to_capacity_ratio_arguments if given is not None else None

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSON, without_nulls
+from kubeloop.kube.objects.api_types import JSONValue, without_nulls
 from kubeloop.scheduler.config.defaults import (
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,
     DEFAULT_PARALLELISM,
@@ -77,7 +77,7 @@ class _Plugins(_Strict, frozen=True):
 
 class _PluginConfig(_Strict, frozen=True):
     name: str
-    args: dict[str, JSON] = {}
+    args: dict[str, JSONValue] = {}
 
 
 class _Profile(_Strict, frozen=True):
@@ -163,7 +163,7 @@ class _Configuration(_Strict, frozen=True):
     kubeloop: _Kubeloop = _Kubeloop()
 
 
-def decode_v1(document: Mapping[str, JSON]) -> SchedulerConfiguration:
+def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     """Return the configuration of a KubeSchedulerConfiguration in plain JSON. Raises UserError."""
     _check_version(document)
     try:
@@ -229,7 +229,7 @@ def _seconds(text: str) -> float:
     return parse_duration_seconds(text) if text else 0.0
 
 
-def _check_version(document: Mapping[str, JSON]) -> None:
+def _check_version(document: Mapping[str, JSONValue]) -> None:
     group, _, version = str(document.get("apiVersion", "")).rpartition("/")
     kind = document.get("kind")
     if kind != KIND or group != "kubescheduler.config.k8s.io":
@@ -295,9 +295,9 @@ def _duplicate_plugin_configs(given: _Configuration) -> list[str]:
 # --- Writing -------------------------------------------------------------------------------------------------------
 
 
-def configuration_document(config: SchedulerConfiguration) -> dict[str, JSON]:
+def configuration_document(config: SchedulerConfiguration) -> dict[str, JSONValue]:
     """`config` as a complete KubeSchedulerConfiguration, as --write-config-to and /configz show it."""
-    document: dict[str, JSON] = {
+    document: dict[str, JSONValue] = {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "parallelism": config.parallelism,
@@ -344,11 +344,11 @@ def configuration_text(config: SchedulerConfiguration) -> str:
     return yaml.write(configuration_document(config))
 
 
-def _profile_document(profile: Profile) -> dict[str, JSON]:
+def _profile_document(profile: Profile) -> dict[str, JSONValue]:
     names = {ref.name for ref in profile.multi_point.enabled}
     names |= {ref.name for said in profile.points.values() for ref in said.enabled}
     # The default plugins are written out: "*" is disabled, so that reading this again adds none.
-    plugins: dict[str, JSON] = {
+    plugins: dict[str, JSONValue] = {
         "multiPoint": {
             "enabled": [_ref_document(ref) for ref in profile.multi_point.enabled],
             "disabled": [{"name": "*"}],
@@ -360,7 +360,7 @@ def _profile_document(profile: Profile) -> dict[str, JSON]:
             plugins[point]["enabled"] = [_ref_document(ref) for ref in said.enabled]
         if said.disabled:
             plugins[point]["disabled"] = [{"name": name} for name in said.disabled]
-    document: dict[str, JSON] = {"schedulerName": profile.scheduler_name, "plugins": plugins}
+    document: dict[str, JSONValue] = {"schedulerName": profile.scheduler_name, "plugins": plugins}
     if profile.percentage_of_nodes_to_score is not None:
         document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
     configs = []
@@ -392,12 +392,12 @@ def _all_fields(value: Any) -> Any:
     return value
 
 
-def _ref_document(ref: PluginRef) -> dict[str, JSON]:
+def _ref_document(ref: PluginRef) -> dict[str, JSONValue]:
     return {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
 
 
-def _extender_document(extender: ExtenderConfiguration) -> dict[str, JSON]:
-    document: dict[str, JSON] = {
+def _extender_document(extender: ExtenderConfiguration) -> dict[str, JSONValue]:
+    document: dict[str, JSONValue] = {
         "urlPrefix": extender.url_prefix,
         "filterVerb": extender.filter_verb,
         "preemptVerb": extender.preempt_verb,

@@ -147,11 +147,11 @@ class NodeAffinity:
         if self._added_required is not None and not _selects(self._added_required, new):
             return Hint.SKIP
         required = RequiredNodeAffinity(pod.spec.node_selector, pod.spec.affinity)
-        if not required.matches_or_fails(new.metadata.name, new.metadata.labels):
+        if not required.matches_or_raises(new.metadata.name, new.metadata.labels):
             return Hint.SKIP
         if old is None:
             return Hint.QUEUE
-        matched_before = required.matches_or_fails(old.metadata.name, old.metadata.labels) and (
+        matched_before = required.matches_or_raises(old.metadata.name, old.metadata.labels) and (
             self._added_required is None or _selects(self._added_required, old)
         )
         return Hint.SKIP if matched_before else Hint.QUEUE

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from kubeloop.tracing.views.browser_page import self_contained
+from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.phases import KEYS
 from support.browser import Browser, browsing, chromium
 from support.traced_pods import TracedPods
@@ -375,9 +375,9 @@ async def test_a_file_holds_the_same_page_and_needs_no_network(browser, tmp_path
         pods.pending(f"web-5f-{number:03}", message=NASTY if number == 0 else "")
         if number:
             pods.bound(f"web-5f-{number:03}")
-    documents = [pods.tracing.memory.document(record) for record in pods.tracing.memory.records()]
+    documents = [pods.tracing.recent.document(record) for record in pods.tracing.recent.records()]
     path = tmp_path / "traces.html"
-    path.write_text(self_contained(documents, kind="deployment", name="web", title="deployment shop/web"))
+    path.write_text(self_contained_page(documents, kind="deployment", name="web", title="deployment shop/web"))
     async with browser.page(path.as_uri()) as page:
         await page.wait_for("document.querySelectorAll('.slowest a').length === 5")
         assert await page.evaluate("document.title") == "deployment shop/web · kubeloop traces"
@@ -399,7 +399,9 @@ async def test_a_file_of_a_pod_opens_at_its_waterfall(browser, tmp_path):
     pods.pending("web-5f-1")
     path = tmp_path / "pod.html"
     path.write_text(
-        self_contained([pods.tracing.memory.of_pod("shop", "web-5f-1")], kind="pod", name="web-5f-1", title="x")
+        self_contained_page(
+            [pods.tracing.recent.find_pod_trace("shop", "web-5f-1")], kind="pod", name="web-5f-1", title="x"
+        )
     )
     async with browser.page(path.as_uri()) as page:
         await page.wait_for("document.querySelectorAll('.span').length >= 3")

@@ -36,10 +36,10 @@ async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_i
     server = ApiServer(clock=clock, rng=rng, token=None)
     client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
     informers = InformerFactory(client, clock=clock, rng=rng)
-    shared = {"clock": clock, "recorder": Silence(), "traces": NoTraces()}
+    shared = {"clock": clock, "recorder": Silence(), "traces": NoopRecorder()}
     parts: list[Any] = [DeploymentController(client, informers, **shared)]
     parts += [
-        ReplicaSetController(client, informers, pod_traces=NoTraces(), variant=variant, **shared)
+        ReplicaSetController(client, informers, pod_traces=NoopRecorder(), variant=variant, **shared)
         for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
     ]
     nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)

@@ -120,9 +120,9 @@ async def test_every_request_that_belongs_to_a_trace_says_so_on_the_wire(tmp_pat
             assert wire.of(method, part)
             assert all(sent and sent.split("-")[1] not in of_pods for sent, _ in wire.of(method, part))
         (rs,) = [rs for rs in plane.informers.informer(REPLICA_SETS).store.list() if rs.key.startswith("default/low")]
-        syncs = plane.tracing.memory.reconciles("default/low")
+        syncs = plane.tracing.recent.reconciles("default/low")
         assert rs.metadata.annotations[ANNOTATION].split("-")[2] in {each["spans"][0]["spanId"] for each in syncs}
-        first, *_ = plane.tracing.memory.reconciles("default/high")
+        first, *_ = plane.tracing.recent.reconciles("default/high")
         assert {"traceId": "1" * 32, "spanId": "2" * 16, "attributes": {"kubeloop.link": "cause"}} in first["spans"][0][
             "links"
         ], "the user's request is the cause of what the controllers do"
@@ -144,7 +144,7 @@ async def test_a_trace_in_the_pod_template_is_gone_on_with(tmp_path):
         assert {context[1] for context in contexts} == {"1" * 32}
         assert len({context[2] for context in contexts} - {"2" * 16}) == 2
         for pod in pods.list():
-            root = plane.tracing.memory.of_pod("default", pod.metadata.name)["spans"][0]
+            root = plane.tracing.recent.find_pod_trace("default", pod.metadata.name)["spans"][0]
             assert root["parentSpanId"] == "2" * 16
 
 

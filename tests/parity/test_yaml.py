@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from kubeloop.kube.yaml import UnreadableYaml, read_first
+from kubeloop.kube.yaml import InvalidYaml, read_first
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -37,7 +37,7 @@ def test_yaml_is_read_as_by_kubectl(text: str):
     read, told = None, ""
     try:
         read, _ = read_first(f"{HEAD}{text}\n".encode())
-    except UnreadableYaml as error:
+    except InvalidYaml as error:
         told = f"error: error parsing STDIN: error converting YAML to JSON: {error}\n"
     assert done.stderr == told
     assert read == (json.loads(done.stdout) if done.stdout else None)

@@ -17,7 +17,7 @@ from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS
 from kubeloop.controllers.runtime.pod_status import is_active, is_available, is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from support.rollout_simulation import (
     RolloutSimulation,
@@ -58,7 +58,7 @@ class Seen:
     sized_for: str | None  # the annotation with the Deployment's size when it was scaled last
 
 
-class Decisions(NoTraces):
+class Decisions(NoopRecorder):
     """What the caches showed at the start of each reconcile: what its decision can know, and is judged by.
 
     Told by the hook for traces, which every reconcile calls before it decides. No key has two reconciles at a time.

@@ -27,7 +27,7 @@ from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ServerUnreachable, from_status
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 
 Json = Any
 NAMESPACE = "default"

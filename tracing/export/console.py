@@ -19,7 +19,7 @@ from kubeloop.tracing.spans.traceparent import parse_traceparent
 _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "consumer": SpanKind.CONSUMER}
 
 
-class ConsoleSink:
+class ConsoleExporter:
     """A SpanSink that prints. It writes on the event loop: for debugging, not for a cluster with load."""
 
     def __init__(self, resource: Attributes) -> None:

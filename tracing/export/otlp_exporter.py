@@ -97,7 +97,7 @@ def export_settings(environ: Mapping[str, str]) -> ExportSettings:
     )
 
 
-class OtlpSink:
+class OtlpExporter:
     """A SpanSink that exports by OTLP/HTTP. Makes its thread with the first trace; shut_down() ends it.
 
     _queue and _spans are shared with the thread, under _changed. What was sent, or given up, is kept in _delivered

@@ -49,7 +49,7 @@ _TRACEPARENT, _FACTS, _SAVED_FACTS = (
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class Left(msgspec.Struct):
+class RecoveredRecords(msgspec.Struct):
     """What processes that are gone left behind. Open records with the time until which each was followed (ns)."""
 
     open: list[tuple[PodRecord, int]] = msgspec.field(default_factory=list)
@@ -57,7 +57,7 @@ class Left(msgspec.Struct):
     reconciles: list[ReconcileRecord | Trace] = msgspec.field(default_factory=list)
 
 
-class Journal:
+class TraceJournal:
     """Of one process, for one API server. Methods are synchronous, cost a few microseconds, and do not raise: a disk
     that is full costs the journal, not the traces.
 
@@ -100,7 +100,7 @@ class Journal:
         self._note(record.traceparent, record)
         return record.traceparent
 
-    def reconciled(self, reconcile: ReconcileRecord | Trace) -> str:
+    def save_reconcile(self, reconcile: ReconcileRecord | Trace) -> str:
         """Returns the key for delivered()."""
         key = f"{reconcile.trace_id}-{reconcile.root_id}"
         self._note(key, reconcile)
@@ -254,10 +254,10 @@ class Journal:
     # --- reading ---------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def left_by_others(self, now_ns: int) -> Iterator[Left]:
+    def recover(self, now_ns: int) -> Iterator[RecoveredRecords]:
         """What processes that are gone left for this API server. Taken away at the end of the context: by then it must
         be saved in this journal. What is about another API server is left alone for STALE_SECONDS."""
-        left = Left()
+        left = RecoveredRecords()
         taken: list[tuple[Path, int]] = []
         try:
             by_process: dict[str, list[tuple[int, Path, int]]] = {}
@@ -329,7 +329,7 @@ def _read(path: Path, descriptor: int, server: str) -> _Frames:
     return frames, status.st_mtime_ns
 
 
-def _collect(files: list[_Frames], left: Left) -> None:
+def _collect(files: list[_Frames], left: RecoveredRecords) -> None:
     """Of one process: the newest state of each key."""
     states: dict[str, tuple[int, Any]] = {}
     until_ns = max((written_ns for _, written_ns in files), default=0)

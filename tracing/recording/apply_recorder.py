@@ -12,18 +12,18 @@ import random
 from collections.abc import Callable
 
 from kubeloop.kube.clock import Clock
-from kubeloop.tracing.sampling.samplers import Sampling
+from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Attributes, Span, Trace
 from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id, new_trace_id
 
 MAX_OBJECTS = 1_000  # with a span of their own
 
 
-class ApplyTrace:
+class ApplyRecorder:
     """One apply under way. Begin and end each object's request, then finish()."""
 
     def __init__(
-        self, *, clock: Clock, rng: random.Random, sampling: Sampling, finished: Callable[[Trace, bool], None]
+        self, *, clock: Clock, rng: random.Random, sampling: Sampler, finished: Callable[[Trace, bool], None]
     ) -> None:
         self._time_ns = clock.time_ns
         self._rng = rng
@@ -34,9 +34,9 @@ class ApplyTrace:
         self._objects = 0
         self._error: str | None = None  # the first
         self._start_ns = clock.time_ns()
-        if sampling.begins_any:
+        if sampling.starts_traces:
             trace_id = new_trace_id(rng)
-            self._root = TraceContext(trace_id, new_span_id(rng), sampling.begins(trace_id))
+            self._root = TraceContext(trace_id, new_span_id(rng), sampling.samples_root(trace_id))
 
     def begin(self) -> str:
         """Traceparent for a request that is sent now, and for the object it applies; "" without tracing."""

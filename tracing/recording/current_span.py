@@ -12,7 +12,7 @@ from typing import Protocol
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER
 
 
-class Traced(Protocol):
+class TracedOperation(Protocol):
     """Something with a trace."""
 
     @property
@@ -25,13 +25,13 @@ class Traced(Protocol):
         ...
 
 
-current: ContextVar[Traced | None] = ContextVar("kubeloop-traced", default=None)
+current_span: ContextVar[TracedOperation | None] = ContextVar("kubeloop-traced", default=None)
 """What the running task works on; None: on nothing that is traced."""
 
 
-def current_headers() -> dict[str, str] | None:
+def current_trace_headers() -> dict[str, str] | None:
     """For the requests of the running task: they belong to the trace of what it works on."""
-    traced = current.get()
+    traced = current_span.get()
     if traced is None:
         return None
     traceparent = traced.traceparent
@@ -40,5 +40,5 @@ def current_headers() -> dict[str, str] | None:
 
 def log_traceparent() -> str:
     """Of the span that the running task works for, "" if there is none."""
-    traced = current.get()
+    traced = current_span.get()
     return traced.log_context() if traced is not None else ""

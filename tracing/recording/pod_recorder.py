@@ -25,9 +25,9 @@ from typing import Protocol
 
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.current_span import current
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
-from kubeloop.tracing.sampling.samplers import NEVER, Sampling
+from kubeloop.tracing.recording.current_span import current_span
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER, Sampler
 from kubeloop.tracing.spans.pod_record import (
     ATTEMPT_FINISHED,
     ATTEMPT_STARTED,
@@ -42,17 +42,17 @@ from kubeloop.tracing.spans.pod_record import (
     PodRecord,
 )
 from kubeloop.tracing.spans.traceparent import (
-    ROOT_ANNOTATION,
+    POD_TRACE_ANNOTATION,
     TRACEPARENT_ANNOTATION,
-    RootNote,
+    PodTraceAnnotation,
     TraceContext,
     new_span_id,
     new_trace_id,
-    parse_root_note,
+    parse_pod_trace_annotation,
     parse_traceparent,
 )
 
-__all__ = ["AttemptFacts", "NoTraces", "OpenRecords", "PodTraces"]
+__all__ = ["AttemptFacts", "NoopRecorder", "OpenRecordStore", "PodRecorder"]
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ COMPARED_AT_ONCE = 20_000
 _CONDITIONS = tuple(condition for condition, _ in START_PHASES)
 
 
-class OpenRecords(Protocol):
+class OpenRecordStore(Protocol):
     """Where open records are kept safe from a crash of this process."""
 
     def save(self, record: PodRecord) -> None:
@@ -77,7 +77,7 @@ class OpenRecords(Protocol):
     def forget(self, record: PodRecord) -> None: ...
 
 
-class PodTraces:
+class PodRecorder:
     """Records what happens to pods. Methods are synchronous, cost about a microsecond, and do not raise.
 
     Times in ns are `now_ns()`'s. Pods that the sampler leaves out, pods that are bound when first seen, and pods that
@@ -89,10 +89,10 @@ class PodTraces:
         *,
         clock: Clock,
         rng: random.Random,
-        sampling: Sampling = Sampling(),  # noqa: B008  # immutable
+        sampling: Sampler = Sampler(),  # noqa: B008  # immutable
         finished: Callable[[PodRecord], None] = lambda record: None,
         evicted: Callable[[PodRecord], None] = lambda record: None,
-        saved: OpenRecords | None = None,
+        saved: OpenRecordStore | None = None,
         until_ready: bool = False,
         max_open: int = MAX_OPEN,
     ) -> None:
@@ -115,13 +115,13 @@ class PodTraces:
         self._awaiting_answer: dict[str, int] = {}  # by uid, of those followed: seen bound since, in order
         self._to_save: Iterator[PodRecord] | None = None  # in this round
         self._made: tuple[str, TraceContext | None] = "", None  # the last traceparent, and what it says
-        self._begins_any, self._records_any = sampling.begins_any, sampling.records_any
+        self._begins_any, self._records_any = sampling.starts_traces, sampling.records_traces
         self._adopted: dict[str, tuple[PodRecord, int]] = {}  # by uid or traceparent; until when it was followed
 
     def now_ns(self) -> int:
         return self._time_ns()
 
-    def take_part(self, *, schedules: Callable[[str], bool], creators: frozenset[str]) -> None:
+    def limit_scope(self, *, schedules: Callable[[str], bool], creators: frozenset[str]) -> None:
         """Say whose pods are followed: those of the schedulers (by name) that run here, and those that controllers
         here create (kinds of owners). By default all are."""
         self._schedules = schedules
@@ -136,11 +136,11 @@ class PodTraces:
         """
         parent = parse_traceparent(inherited) if inherited else None
         if parent is not None and self._sampling.enabled:
-            sampled = self._sampling.goes_on(parent.trace_id, parent.sampled)
+            sampled = self._sampling.samples_child(parent.trace_id, parent.sampled)
             context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
         elif self._begins_any:
             trace_id = new_trace_id(self._rng)
-            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.begins(trace_id))
+            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.samples_root(trace_id))
         else:
             return ""
         traceparent = context.traceparent
@@ -181,7 +181,9 @@ class PodTraces:
         by_creator = not self._schedules(scheduler_name)
         if by_creator:
             record.scheduler = scheduler_name
-        annotations[ROOT_ANNOTATION] = str(RootNote(start_ns, record.parent_span_id, record.link, by_creator))
+        annotations[POD_TRACE_ANNOTATION] = str(
+            PodTraceAnnotation(start_ns, record.parent_span_id, record.link, by_creator)
+        )
         self._requested[traceparent] = record
         if self.saved is not None:
             self.saved.save(record)
@@ -266,13 +268,13 @@ class PodTraces:
 
     def attempt_started(self, pod: Pod, attempt: int) -> None:
         record = self._followed.get(pod.metadata.uid)
-        current.set(record)
+        current_span.set(record)
         if record is not None:
             record.add((ATTEMPT_STARTED, self._time_ns(), attempt, None), self._max_facts)
 
     def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
         """The scheduling cycle is over: a node is chosen, or none fits, or it failed."""
-        current.set(None)
+        current_span.set(None)
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.add((ATTEMPT_FINISHED, self._time_ns(), facts, None), self._max_facts)
@@ -298,7 +300,7 @@ class PodTraces:
 
     def bind_started(self, pod: Pod, node: str) -> None:
         record = self._followed.get(pod.metadata.uid)
-        current.set(record)
+        current_span.set(record)
         if record is not None:
             record.bind_in_flight = True
             record.add((PHASE_STARTED, self._time_ns(), "bind", node), self._max_facts)
@@ -356,7 +358,7 @@ class PodTraces:
         if self.saved is not None:
             self._save_some(self.saved)
 
-    def _save_some(self, saved: OpenRecords) -> None:
+    def _save_some(self, saved: OpenRecordStore) -> None:
         """Of those that changed; what is left over is next second's."""
         if self._to_save is None:
             self._to_save = iter([*self.open_records()])
@@ -382,7 +384,7 @@ class PodTraces:
         is, and everything_seen() when all pods have been observed."""
         self._adopted[record.uid or record.traceparent] = record, until_ns
 
-    def everything_seen(self) -> None:
+    def informer_synced(self) -> None:
         """The informer has delivered all pods: what was adopted and is not among them, is gone."""
         now_ns = self._time_ns()
         adopted, self._adopted = self._adopted, {}
@@ -398,7 +400,7 @@ class PodTraces:
                 record.finish("create failed", record.create_end_ns, record.create_error)
             self._finished(record)
 
-    def took_over(self) -> None:
+    def start_leading(self) -> None:
         """This process acts from now on, and another one did until now: what it did is not known here."""
         now_ns = self._time_ns()
         for record in self._followed.values():
@@ -414,7 +416,7 @@ class PodTraces:
 
     def _phase_started(self, pod: Pod, phase: str) -> None:
         record = self._followed.get(pod.metadata.uid)
-        current.set(record)
+        current_span.set(record)
         if record is not None:
             record.add((PHASE_STARTED, self._time_ns(), phase, None), self._max_facts)
 
@@ -459,7 +461,7 @@ class PodTraces:
         be followed."""
         annotations = pod.metadata.annotations
         context = parse_traceparent(traceparent) if traceparent else None
-        note = parse_root_note(annotations.get(ROOT_ANNOTATION, "")) if context is not None else None
+        note = parse_pod_trace_annotation(annotations.get(POD_TRACE_ANNOTATION, "")) if context is not None else None
         scheduled_here = self._schedules(pod.spec.scheduler_name)
         created_here = any(owner.controller and owner.kind in self._creators for owner in pod.metadata.owner_references)
         if not scheduled_here and not (note is not None and note.by_creator and created_here):
@@ -473,13 +475,13 @@ class PodTraces:
         continued = False
         if context is None:
             trace_id = new_trace_id(self._rng)
-            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.begins(trace_id))
+            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.samples_root(trace_id))
         elif note is not None and (created_here or not note.by_creator):
             continued = True
             start_ns, parent_span_id, link = min(now_ns, note.start_ns), note.parent_span_id, note.link
         else:  # somebody else's span: ours is its child
             parent_span_id = context.span_id
-            sampled = self._sampling.goes_on(context.trace_id, context.sampled)
+            sampled = self._sampling.samples_child(context.trace_id, context.sampled)
             context = TraceContext(context.trace_id, new_span_id(self._rng), sampled)
         if not self._sampling.records(context.sampled):
             return None
@@ -554,10 +556,10 @@ def _second_ends_ns(moment: datetime | None) -> int | None:
     return (int(moment.timestamp()) + 1) * 1_000_000_000 if moment is not None else None
 
 
-class NoTraces(PodTraces, ReconcileTraces):
+class NoopRecorder(PodRecorder, ReconcileRecorder):
     """Traces nothing: for those who do not want to, and for tests and benchmarks of other things."""
 
     def __init__(self) -> None:
         clock, rng = SystemClock(), random.Random(0)
-        PodTraces.__init__(self, clock=clock, rng=rng, sampling=NEVER)
-        ReconcileTraces.__init__(self, clock=clock, rng=rng, sampling=NEVER)
+        PodRecorder.__init__(self, clock=clock, rng=rng, sampling=DISABLED_SAMPLER)
+        ReconcileRecorder.__init__(self, clock=clock, rng=rng, sampling=DISABLED_SAMPLER)

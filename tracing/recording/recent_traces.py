@@ -19,7 +19,7 @@ MAX_PODS = 10_000  # some 20 MB
 MAX_RECONCILES = 1_000
 
 
-class TraceMemory:
+class RecentTraces:
     """The newest traces of pods, and of reconciles. Answers are documents (Trace.document), None if there is none."""
 
     def __init__(
@@ -62,7 +62,7 @@ class TraceMemory:
         """As record(), of a pod whose trace has ended."""
         return self._pods.get(uid)
 
-    def of_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
+    def find_pod_trace(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The trace of the pod of this name, the newest if there were several."""
         found = None
         for record in self._all():
@@ -70,13 +70,13 @@ class TraceMemory:
                 found = record
         return self._document(found)
 
-    def of_trace(self, trace_id: str) -> dict[str, Any] | None:
+    def find_trace(self, trace_id: str) -> dict[str, Any] | None:
         found = next((record for record in self._all() if record.context.trace_id == trace_id), None)
         if found is not None:
             return self._document(found)
-        return self.of_reconcile(trace_id)
+        return self.find_reconcile_trace(trace_id)
 
-    def of_reconcile(self, trace_id: str) -> dict[str, Any] | None:
+    def find_reconcile_trace(self, trace_id: str) -> dict[str, Any] | None:
         """The trace of a reconcile."""
         reconcile = next((each for each in self._reconciles if each.trace_id == trace_id), None)
         return reconcile.trace().document() if reconcile else None

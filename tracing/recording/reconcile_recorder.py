@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kubeloop.kube.clock import Clock
-from kubeloop.tracing.recording.current_span import current
-from kubeloop.tracing.sampling.samplers import Sampling
+from kubeloop.tracing.recording.current_span import current_span
+from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER, TraceContext, new_span_id, new_trace_id
 
@@ -40,7 +40,7 @@ class Reconcile:
         "reason",
     )
 
-    def __init__(self, owner: ReconcileTraces, controller: str, key: str, reason: str) -> None:
+    def __init__(self, owner: ReconcileRecorder, controller: str, key: str, reason: str) -> None:
         self.controller, self.key, self.reason = controller, key, reason
         self._owner = owner
         self._start_ns = owner.now_ns()
@@ -72,7 +72,7 @@ class Reconcile:
         self._logged = True
         return self.traceparent
 
-    def note(self, action: str, *, start_ns: int | None = None, link: str = "", error: str | None = None) -> None:
+    def add_action(self, action: str, *, start_ns: int | None = None, link: str = "", error: str | None = None) -> None:
         """Something was done, such as "create pod web-x2x7", or failed with `error`. With `start_ns`, a span of its own
         from then to now. `link`: traceparent of what it was done to."""
         if error is None:
@@ -85,15 +85,15 @@ class Reconcile:
             self.link(link)
 
     @contextmanager
-    def acting(self, action: str) -> Iterator[None]:
+    def action_span(self, action: str) -> Iterator[None]:
         """note() what the body does, as done or, if it raises, as failed."""
         start_ns = self._owner.now_ns()
         try:
             yield
         except Exception as error:
-            self.note(action, start_ns=start_ns, error=str(error))
+            self.add_action(action, start_ns=start_ns, error=str(error))
             raise
-        self.note(action, start_ns=start_ns)
+        self.add_action(action, start_ns=start_ns)
 
     def link(self, traceparent: str, relation: str = "cause") -> None:
         """Join this reconcile's trace with another one: of the request that caused it, of a pod it created ("pod")."""
@@ -102,21 +102,23 @@ class Reconcile:
             if relation == "pod" or link not in self._links[:4]:  # two causes may be one
                 self._links.append(link)
 
-    def caused(self, controller: str, key: str) -> None:
+    def will_trigger(self, controller: str, key: str) -> None:
         """It writes an object that is then `controller`'s to reconcile: the reconcile of `key` that answers to that is
         linked with this one. To be said before the write, whose event may arrive before its answer."""
         self._owner._note_cause(controller, key, self.traceparent)
 
-    def finish(self, changed: bool | None = None, error: str | None = None, *, answered: bool | None = None) -> None:
+    def finish(
+        self, changed: bool | None = None, error: str | None = None, *, handled_cause: bool | None = None
+    ) -> None:
         """It is over. Unless it changed something (or tried and failed), nothing is recorded.
 
         changed: None means, whether anything was noted that did not fail. answered: whether it answers to what
-        another reconcile wrote (`caused`); None means, if it changed anything.
+        another reconcile wrote (`will_trigger`); None means, if it changed anything.
         """
-        current.set(None)
+        current_span.set(None)
         if changed is None:
             changed = self._action_count > 0
-        if self._cause and (changed if answered is None else answered):
+        if self._cause and (changed if handled_cause is None else handled_cause):
             cause = self._cause, "cause"
             if cause not in self._links[:4]:
                 self._links.insert(0, cause)
@@ -143,7 +145,7 @@ class Reconcile:
         )
 
 
-class ReconcileTraces:
+class ReconcileRecorder:
     """Begins the traces of reconciles, and hands on those that changed something."""
 
     def __init__(
@@ -151,7 +153,7 @@ class ReconcileTraces:
         *,
         clock: Clock,
         rng: random.Random,
-        sampling: Sampling = Sampling(),  # noqa: B008  # immutable
+        sampling: Sampler = Sampler(),  # noqa: B008  # immutable
         finished: Callable[[ReconcileRecord, bool], None] = lambda record, sampled: None,
     ) -> None:
         """`finished` is given each reconcile with a trace when it ends, and whether the sampler chose it."""
@@ -169,7 +171,7 @@ class ReconcileTraces:
         reconcile = Reconcile(self, controller, key, reason)
         if self._causes:
             reconcile._cause = self._causes.pop((controller, key), "")
-        current.set(reconcile)
+        current_span.set(reconcile)
         return reconcile
 
     def _note_cause(self, controller: str, key: str, traceparent: str) -> None:
@@ -188,10 +190,10 @@ class ReconcileTraces:
         return self._reconcile_sampling.records(context.sampled)
 
     def _new_context(self) -> TraceContext | None:
-        if not self._reconcile_sampling.begins_any:
+        if not self._reconcile_sampling.starts_traces:
             return None
         trace_id = new_trace_id(self._reconcile_rng)
-        return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampling.begins(trace_id))
+        return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampling.samples_root(trace_id))
 
     def _hand_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
         self._reconcile_finished(reconcile._record(context, self.now_ns(), error), context.sampled)

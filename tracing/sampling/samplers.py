@@ -40,38 +40,38 @@ class TailRules(msgspec.Struct, frozen=True):
         return ",".join([*slower, *(name for name in ("failed", "preempted") if getattr(self, name))])
 
 
-NO_RULES = TailRules()
+NO_TAIL_RULES = TailRules()
 
 
-class Sampling(msgspec.Struct, frozen=True):
+class Sampler(msgspec.Struct, frozen=True):
     """`ratio`: the share of traces that begin here and are sampled, 0 to 1.
     `parent_based`: a trace that began elsewhere keeps the decision made there. `keep`: see TailRules. `enabled` False:
     no trace, no id, no annotation."""
 
     ratio: float = 1.0
     parent_based: bool = True
-    keep: TailRules = NO_RULES
+    keep: TailRules = NO_TAIL_RULES
     enabled: bool = True
 
-    def begins(self, trace_id: str) -> bool:
+    def samples_root(self, trace_id: str) -> bool:
         """Is a trace that begins here sampled? By its id, so that everybody who asks decides alike."""
         if self.ratio >= 1.0:
             return True
         return int(trace_id[16:], 16) < round(self.ratio * (1 << 64))
 
-    def goes_on(self, trace_id: str, sampled: bool) -> bool:
+    def samples_child(self, trace_id: str, sampled: bool) -> bool:
         """Is a trace sampled here that somebody else began with this decision?"""
-        return sampled if self.parent_based else self.begins(trace_id)
+        return sampled if self.parent_based else self.samples_root(trace_id)
 
     @property
-    def begins_any(self) -> bool:
+    def starts_traces(self) -> bool:
         """Can a trace begin here? If not, a pod that nobody else traces costs nothing."""
         return self.enabled and (self.ratio > 0.0 or bool(self.keep))
 
     @property
-    def records_any(self) -> bool:
+    def records_traces(self) -> bool:
         """Can anything be recorded at all?"""
-        return self.begins_any or (self.enabled and self.parent_based)
+        return self.starts_traces or (self.enabled and self.parent_based)
 
     def records(self, sampled: bool) -> bool:
         """Must notes be taken of a trace with this decision?"""
@@ -91,23 +91,23 @@ class Sampling(msgspec.Struct, frozen=True):
         return document
 
 
-NEVER = Sampling(enabled=False)
+DISABLED_SAMPLER = Sampler(enabled=False)
 
 
-def sampling_from(environ: Mapping[str, str], keep: TailRules = NO_RULES) -> Sampling:
+def sampler_from_environment(environ: Mapping[str, str], keep: TailRules = NO_TAIL_RULES) -> Sampler:
     """As the OTEL_* variables say; what they say wrongly is logged and counts as the default, parentbased_always_on."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return NEVER
+        return DISABLED_SAMPLER
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     parent_based = name.startswith("parentbased_")
     kind = name.removeprefix("parentbased_")
     if kind not in _SAMPLERS:  # jaeger_remote and xray ask a server which we do not talk to
         log.warning("unknown OTEL_TRACES_SAMPLER, every trace is recorded", extra={"sampler": name})
-        return Sampling(keep=keep)
+        return Sampler(keep=keep)
     ratio = {"always_on": 1.0, "always_off": 0.0, "traceidratio": 1.0}[kind]
     if kind == "traceidratio":
         ratio = _ratio(environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip() or "1.0")
-    return Sampling(ratio=ratio, parent_based=parent_based, keep=keep)
+    return Sampler(ratio=ratio, parent_based=parent_based, keep=keep)
 
 
 def parse_tail_rules(text: str) -> TailRules:

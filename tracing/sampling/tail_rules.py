@@ -17,10 +17,10 @@ from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import TraceContext
 
-MAX_ASIDE = 1_000
+MAX_UNSAMPLED = 1_000
 
 
-def rule_that_keeps(record: PodRecord, rules: TailRules) -> str:
+def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
     """The first rule that a finished record meets, "" if none."""
     slower = rules.slower_than_seconds
     if slower is not None and record.duration_ns > slower * 1e9:
@@ -41,7 +41,7 @@ def _has_failure(record: PodRecord) -> bool:
     return False
 
 
-class ReconcilesAside:
+class UnsampledReconciles:
     """Reconciles that the sampler did not choose, for as long as a pod that is kept may want its own."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ReconcilesAside:
 
     def add(self, trace: ReconcileRecord | Trace) -> None:
         self._traces[_traceparent(trace)] = trace
-        if len(self._traces) > MAX_ASIDE:
+        if len(self._traces) > MAX_UNSAMPLED:
             del self._traces[next(iter(self._traces))]
 
     def wanted(self, traceparent: str) -> ReconcileRecord | Trace | None:
@@ -58,7 +58,7 @@ class ReconcilesAside:
         trace = self._traces.pop(traceparent, None)
         if trace is None:
             self._wanted[traceparent] = None
-            if len(self._wanted) > MAX_ASIDE:
+            if len(self._wanted) > MAX_UNSAMPLED:
                 del self._wanted[next(iter(self._wanted))]
         return trace
 

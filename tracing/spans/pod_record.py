@@ -92,7 +92,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     bind_in_flight: bool = False
     outcome: str = ""  # see docs/tracing.md; "" while it is open
     reason: str = ""  # of an outcome that is none of COMPLETE_OUTCOMES
-    kept_by: str = ""  # the tail rule that keeps it although the sampler did not choose it
+    tail_rule: str = ""  # the tail rule that keeps it although the sampler did not choose it
     reconstructed: bool = False  # from what stands on the object, not from what was seen
     facts: list[Fact] = []  # in the order in which they were noted
     saved_facts: int = -1  # so many of them the journal has, and ...

@@ -87,8 +87,8 @@ class _Tree:
         if record.continued_ns:
             attributes["kubeloop.continued"] = True
             attributes["kubeloop.continued_after_ms"] = max(0, record.continued_ns - self._start_ns) // 1_000_000
-        if record.kept_by:
-            attributes["kubeloop.kept_by"] = record.kept_by
+        if record.tail_rule:
+            attributes["kubeloop.kept_by"] = record.tail_rule
         if record.reason:
             attributes["kubeloop.reason"] = record.reason
         failed = bool(record.outcome) and record.outcome not in COMPLETE_OUTCOMES

@@ -13,7 +13,9 @@ import msgspec
 
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 TRACEPARENT_HEADER = "traceparent"
-ROOT_ANNOTATION = "kubeloop.io/pod-trace"  # says that the span in TRACEPARENT_ANNOTATION is the pod's own: see RootNote
+POD_TRACE_ANNOTATION = (
+    "kubeloop.io/pod-trace"  # says that the span in TRACEPARENT_ANNOTATION is the pod's own: see RootNote
+)
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _NO_TRACE = "0" * 32
@@ -46,7 +48,7 @@ def parse_traceparent(text: str) -> TraceContext | None:
     return TraceContext(trace_id, span_id, bool(int(flags, 16) & 1))
 
 
-class RootNote(msgspec.Struct, frozen=True, gc=False):
+class PodTraceAnnotation(msgspec.Struct, frozen=True, gc=False):
     """What a process leaves on a pod about its trace, for the process that comes after it.
 
     start_ns        when the create request was sent
@@ -66,13 +68,15 @@ class RootNote(msgspec.Struct, frozen=True, gc=False):
         return f"{self.start_ns}{parent}{link}{';by=creator' if self.by_creator else ''}"
 
 
-def parse_root_note(text: str) -> RootNote | None:
+def parse_pod_trace_annotation(text: str) -> PodTraceAnnotation | None:
     """What str(RootNote) wrote; None for anything else."""
     start, *others = text.split(";")
     fields = dict(other.partition("=")[::2] for other in others)
     if not start.isdecimal() or len(start) > 19:
         return None
-    return RootNote(int(start), fields.get("parent", ""), fields.get("link", ""), fields.get("by") == "creator")
+    return PodTraceAnnotation(
+        int(start), fields.get("parent", ""), fields.get("link", ""), fields.get("by") == "creator"
+    )
 
 
 def new_trace_id(rng: random.Random) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeloop.tracing.views.pod_lines import line_of
+from kubeloop.tracing.views.pod_lines import pod_line
 
 SCRIPTS: Final = (
     "format.js",
@@ -64,14 +64,14 @@ def served_files(path: str) -> dict[str, PageFile]:
     return files
 
 
-def self_contained(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
+def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
     """The page with these traces in it. kind and name: what is open at first, of a pod or a deployment; "": nothing."""
     import html
 
     lines = []
     packed: dict[str, Mapping[str, Any]] = {}
     for document in documents:
-        line = line_of(document)
+        line = pod_line(document)
         if line is not None:
             lines.append(line)
         packed[line.key if line is not None else document["traceId"]] = document

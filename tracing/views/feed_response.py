@@ -7,7 +7,7 @@ import msgspec
 from kubeloop.tracing.views.pod_lines import PodLine
 
 
-class Answer(msgspec.Struct, kw_only=True, rename="camel"):
+class FeedResponse(msgspec.Struct, kw_only=True, rename="camel"):
     """What changed since a cursor.
 
     cursor   to ask with the next time; opaque

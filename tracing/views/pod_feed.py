@@ -1,7 +1,7 @@
 """What the browser page and `kubeloop trace --watch` are told while the process runs: the lines of pods that changed.
 
 Nobody pays for it while nobody looks: the feed keeps no handlers, it compares when it is asked. An answer is bounded
-(`MAX_ANSWER` lines), a comparison is shared by all who ask within `LOOK_SECONDS`, and both are done in slices, so that
+(`MAX_LINES` lines), a comparison is shared by all who ask within `LOOK_SECONDS`, and both are done in slices, so that
 the loop that also schedules gets its turns. May import `kubeloop.kube`, `kubeloop.informers` and `kubeloop.tracing`.
 """
 
@@ -15,13 +15,13 @@ from typing import Any, Final
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.recent_traces import TraceMemory
+from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.spans.pod_record import PodRecord
-from kubeloop.tracing.views.feed_response import Answer
-from kubeloop.tracing.views.pod_lines import PodLine, line_of
+from kubeloop.tracing.views.feed_response import FeedResponse
+from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
 MAX_PODS: Final = 30_000  # followed at a time: all that the memory keeps, and as many again without a trace
-MAX_ANSWER: Final = 500  # lines in one answer, some 150 KB and 25 ms
+MAX_LINES: Final = 500  # lines in one answer, some 150 KB and 25 ms
 LOOK_SECONDS: Final = 0.5
 _COMPARED_AT_ONCE: Final = 1_000  # pods compared before other tasks get a turn: about 1 ms
 _MADE_AT_ONCE: Final = 40  # lines made before other tasks get a turn: about 2 ms
@@ -41,14 +41,14 @@ class _Entry:
 
 
 class PodFeed:
-    """The pods of one process and a version for each of them. `ask()` from any number of tasks.
+    """The pods of one process and a version for each of them. `poll()` from any number of tasks.
 
     Versions only grow. _entries is in the order of versions: a pod that changed moves to its end.
     """
 
     def __init__(
         self,
-        memory: TraceMemory,
+        memory: RecentTraces,
         pods: Store[Pod],
         *,
         now_ns: Callable[[], int],
@@ -68,25 +68,27 @@ class PodFeed:
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
 
-    async def ask(self, cursor: str = "", *, limit: int = MAX_ANSWER, chosen: Chosen = lambda line: True) -> Answer:
-        """What changed since `cursor` ("": everything), at most `limit` lines, of those `chosen`."""
+    async def poll(
+        self, cursor: str = "", *, limit: int = MAX_LINES, selects: LineSelector = lambda line: True
+    ) -> FeedResponse:
+        """What changed since `cursor` ("": everything), at most `limit` lines, of those `selects`."""
         await self._look()
         since, reset = self._since(cursor)
-        limit = max(1, min(limit, MAX_ANSWER))
+        limit = max(1, min(limit, MAX_LINES))
         changed = self._changed_since(since)
         lines: list[PodLine] = []
         reached = self._version
         more = len(changed) > limit
         for number, (version, key, entry) in enumerate(changed[:limit]):
             line = self._line(key, entry)
-            if line is not None and chosen(line):
+            if line is not None and selects(line):
                 lines.append(line)
             if more:
                 reached = version
             if number % _MADE_AT_ONCE == _MADE_AT_ONCE - 1:
                 await asyncio.sleep(0)  # what changes meanwhile gets a higher version, and is told the next time
         removed = [] if reset else [key for version, key in self._removed if since < version <= reached]
-        return Answer(
+        return FeedResponse(
             cursor=f"{self._instance}-{reached}",
             reset=reset,
             more=more,
@@ -187,13 +189,13 @@ class PodFeed:
     def _line(self, key: str, entry: _Entry) -> PodLine | None:
         if entry.record is None:
             return None if entry.pod is None else untraced_line(key, entry.pod)
-        line = line_of(self._memory.document(entry.record))
+        line = pod_line(self._memory.document(entry.record))
         if line is not None and line.stage in ("bound", "starting", "ready", "completed"):
             line.stage = "gone" if entry.pod is None else stage_on_node(entry.pod)
         return line
 
 
-Chosen = Callable[[PodLine], bool]
+LineSelector = Callable[[PodLine], bool]
 
 
 def stage_on_node(pod: Pod) -> str:

@@ -93,7 +93,7 @@ def pod_span(document: Document) -> Mapping[str, Any] | None:
     return next((span for span in document["spans"] if "kubeloop.outcome" in span["attributes"]), None)
 
 
-def line_of(document: Document) -> PodLine | None:
+def pod_line(document: Document) -> PodLine | None:
     """The line of a pod's trace; None for a trace of anything else, such as a reconcile."""
     root = pod_span(document)
     if root is None:

@@ -113,7 +113,7 @@ def rollout_view(rollout: Rollout, *, max_lines: int = 30, slowest: int = 5) -> 
     return RolloutView(rollout, max_lines, slowest)
 
 
-def one_line(rollout: Rollout) -> str:
+def rollout_log_line(rollout: Rollout) -> str:
     """For a log: "1000 pods: 990 bound, 10 queued; 312.5 pods bound/s; created to bound p50 12.3 ms, p99 80.1 ms"."""
     stages = ", ".join(f"{count} {stage}" for stage, count in rollout.stages.items())
     said = [f"{_count(len(rollout.lines))}: {stages or 'none'}"]

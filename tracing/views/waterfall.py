@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kubeloop.tracing.views.phases import PHASES, phase_index
-from kubeloop.tracing.views.pod_lines import line_of, pod_span
+from kubeloop.tracing.views.pod_lines import pod_line, pod_span
 from kubeloop.tracing.views.span_titles import span_details, title
 from kubeloop.tracing.views.time_format import format_duration, format_time
 
@@ -68,7 +68,7 @@ class Waterfall:
     def _title(self) -> Text:
         root = pod_span(self._document) or self._spans[0]
         attributes = root["attributes"]
-        line = line_of(self._document)
+        line = pod_line(self._document)
         heading = Text.assemble((title(root), "bold"), f"  {_took(root)}, from {format_time(root['start'])}")
         if attributes.get("k8s.node.name"):
             heading.append(f", on {attributes['k8s.node.name']}")

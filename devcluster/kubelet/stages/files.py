@@ -156,7 +156,7 @@ def _read(path: Path) -> list[Stage]:
     try:
         with yaml_text.errors():
             documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
-    except yaml_text.UnreadableYaml as error:
+    except yaml_text.InvalidYaml as error:
         raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
     stages = [_stage(_Place(path, document)) for document in documents if not _empty(document)]
     if not stages:

@@ -108,7 +108,7 @@ def rendered(template: Template, obj: JSON, context: dict[str, Callable[..., Any
     """What a template makes of an object. Raises StageFailed, TemplateError."""
     try:
         document, _ = yaml.read_first(template.render(_copied(obj), context))
-    except yaml.UnreadableYaml as error:
+    except yaml.InvalidYaml as error:
         raise StageFailed(f"the template makes no YAML: {error.place}") from None
     return document
 

@@ -19,7 +19,7 @@ from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.browser_page import served_files, served_paths
-from kubeloop.tracing.views.pod_feed import MAX_ANSWER, PodFeed
+from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
 
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Pod
@@ -45,7 +45,7 @@ class TracePages:
 
     def __init__(self, plane: ControlPlane) -> None:
         self._tracing = plane.tracing
-        self._memory = plane.tracing.memory
+        self._memory = plane.tracing.recent
         self._pods = plane.informers.informer(PODS).store
         self._deployments = plane.informers.informer(DEPLOYMENTS).store if _has_deployment_informer(plane) else None
         now_ns = plane.tracing.pods.now_ns
@@ -81,10 +81,10 @@ class TracePages:
         if kind == "deployment":
             namespace = self._namespace_of_deployment(namespace, name)
         limit = query.get("limit", "")
-        return await self._feed.ask(
+        return await self._feed.poll(
             query.get("cursor", ""),
-            limit=int(limit) if limit.isascii() and limit.isdigit() else MAX_ANSWER,
-            chosen=lambda line: namespace in ("", line.namespace) and owner in ("", line.owner),
+            limit=int(limit) if limit.isascii() and limit.isdigit() else MAX_LINES,
+            selects=lambda line: namespace in ("", line.namespace) and owner in ("", line.owner),
         )
 
     async def stream(self, query: Mapping[str, str]) -> AsyncGenerator[Any, None]:

@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import recorded_client
 
@@ -53,8 +53,8 @@ async def processed(record: Any) -> tuple[Any, Any]:
         informers,
         clock=clock,
         recorder=events,
-        traces=NoTraces(),
-        pod_traces=NoTraces(),
+        traces=NoopRecorder(),
+        pod_traces=NoopRecorder(),
         queue=queue,
         burst_replicas=record["burst_replicas"],
     )

@@ -35,7 +35,7 @@ from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -95,7 +95,7 @@ class Cluster:
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None
-        self.traces = NoTraces()
+        self.traces = NoopRecorder()
         self.extenders = ()
         self.metrics = None
         self.framework = Framework(default_profile(), self, lambda: self.nominator, registry=IN_TREE_PLUGINS)

@@ -20,7 +20,7 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.framework.runtime import SchedulingError
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
 
 KINDS: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,
@@ -72,7 +72,7 @@ def scheduler_of(cluster: dict[str, Any], clock: Any, class_cache: bool) -> Sche
         clock=clock,
         rng=random.Random(1),
         recorder=informers,
-        traces=NoTraces(),
+        traces=NoopRecorder(),
     )
     for name, resource in KINDS.items():
         store = informers.informer(resource).store

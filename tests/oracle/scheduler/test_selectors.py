@@ -99,7 +99,7 @@ def test_node_selectors_match_whole_and_lazily_as_in_kubernetes(records):
         except SelectorError as error:
             got["parseError"] = str(error)
         try:
-            matcher.matches_or_fails(*node)
+            matcher.matches_or_raises(*node)
         except SelectorError as error:
             got["lazyError"] = str(error)
         return got
@@ -114,7 +114,7 @@ def test_node_selector_and_required_affinity_of_a_pod_match_as_in_kubernetes(rec
         node = record["nodeName"], record["nodeLabels"] or {}
         got: Record = {"matches": required.matches(*node), "error": None}
         try:
-            required.matches_or_fails(*node)
+            required.matches_or_raises(*node)
         except SelectorError as error:
             got["error"] = str(error)
         return got

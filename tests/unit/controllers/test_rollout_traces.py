@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import PodTraces
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
@@ -30,7 +30,7 @@ class Events:
 def traced(clock: VirtualClock, *pace: SimulationSettings) -> tuple[RolloutSimulation, list[Trace]]:
     """A cluster, and the traces of reconciles as they finish."""
     finished: list[Trace] = []
-    reconciles = ReconcileTraces(
+    reconciles = ReconcileRecorder(
         clock=clock, rng=random.Random(2), finished=lambda record, sampled: finished.append(record.trace())
     )
     pods = PodTraces(clock=clock, rng=random.Random(3))

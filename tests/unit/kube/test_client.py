@@ -166,7 +166,7 @@ async def test_a_refusal_is_an_error_of_its_kind_and_is_not_sent_again(answer, t
 
 async def test_an_answer_that_is_not_of_the_api_is_an_error_of_its_own():
     client, _ = client_of(Response(200, b"<html>"))
-    with pytest.raises(errors.UnreadableAnswer) as unreadable:
+    with pytest.raises(errors.UnreadableResponse) as unreadable:
         await client.create(PODS, POD, "n")
     assert unreadable.value.maybe_applied
 
@@ -409,7 +409,7 @@ async def test_a_line_that_is_no_event_is_an_unreadable_answer():
     client, transport = client_of(Response(200, b""))
     transport.chunks = [b"<html>\n"]
     async with client.watch(PODS) as events:
-        with pytest.raises(errors.UnreadableAnswer):
+        with pytest.raises(errors.UnreadableResponse):
             await anext(events)
 
 

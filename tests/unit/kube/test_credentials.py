@@ -14,9 +14,9 @@ import yaml
 from kubernetes_asyncio import client, config
 
 from kubeloop.kube import yaml as yaml_text
-from kubeloop.kube.auth.credentials import connect, connect_token
+from kubeloop.kube.auth.credentials import connect, connect_with_token
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
-from kubeloop.kube.client.endpoint import endpoint_at
+from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.errors import UserError
 
@@ -218,7 +218,7 @@ async def test_we_are_who_kubernetes_asyncio_is_with_the_same_kubeconfig(serving
 
 async def test_a_known_server_and_token_need_no_kubeconfig(serving):
     async with serving(whoami) as server:
-        assert (await ask(connect_token(server.url, "right"))).status == 200
+        assert (await ask(connect_with_token(server.url, "right"))).status == 200
 
 
 async def test_a_client_certificate_opens_the_connection(serving, kubeconfig, certificate):
@@ -457,13 +457,13 @@ async def test_a_bad_certificate_is_told(kubeconfig, tmp_path):
 @pytest.mark.parametrize("url", ["ftp://x", "https://", "https://x:99999", "http://x:0", "https://[x"])
 def test_an_address_that_is_none_is_told(url):
     with pytest.raises(UserError, match="no server address"):
-        endpoint_at(url)
+        endpoint_from_url(url)
 
 
 def test_addresses_are_understood():
-    endpoint = endpoint_at("https://[::1]:6443/prefix/")
+    endpoint = endpoint_from_url("https://[::1]:6443/prefix/")
     assert (endpoint.host, endpoint.port, endpoint.path_prefix) == ("::1", 6443, "/prefix")
     assert endpoint.url == "https://[::1]:6443/prefix"
-    assert endpoint_at("http://localhost").url == "http://localhost"
-    assert endpoint_at("example.com").url == "https://example.com"
-    assert json.dumps(endpoint_at("http://localhost:8080").port) == "8080"
+    assert endpoint_from_url("http://localhost").url == "http://localhost"
+    assert endpoint_from_url("example.com").url == "https://example.com"
+    assert json.dumps(endpoint_from_url("http://localhost:8080").port) == "8080"

@@ -195,7 +195,7 @@ async def test_an_unreachable_server_is_tried_again_later_and_order_stays(server
         recorder.event(RS, "Normal", "B", "second")
         await asyncio.sleep(60)
     assert [event["message"] for event in server.events.values()] == ["first", "second"]
-    assert recorder.refused == 0
+    assert recorder.rejected == 0
 
 
 async def test_an_event_whose_answer_was_lost_is_not_told_twice(server, recording):
@@ -209,7 +209,7 @@ async def test_an_event_whose_answer_was_lost_is_not_told_twice(server, recordin
         server.events[server.requests[-1][2]["metadata"]["name"]] = server.requests[-1][2]  # it did arrive
         await asyncio.sleep(60)
     assert len(server.events) == len(stored) + 1
-    assert recorder.refused == 0
+    assert recorder.rejected == 0
 
 
 async def test_an_event_nobody_takes_is_given_up_after_twelve_tries(server, recording, caplog):
@@ -217,7 +217,7 @@ async def test_an_event_nobody_takes_is_given_up_after_twelve_tries(server, reco
     async with recording() as recorder:
         recorder.event(RS, "Normal", "A", "first")
         await asyncio.sleep(200)
-        assert recorder.refused == 1
+        assert recorder.rejected == 1
         recorder.event(RS, "Normal", "B", "second")
     assert [event["message"] for event in server.events.values()] == ["second"]
     assert "event not written" in caplog.text
@@ -231,7 +231,7 @@ async def test_a_refused_event_is_dropped_and_quietly_if_its_namespace_goes(serv
         async with recording() as recorder:
             recorder.event(RS, "Normal", "A", "first")
             await asyncio.sleep(1)
-            assert recorder.refused == 1
+            assert recorder.rejected == 1
     assert len(server.requests) == 1
     assert ("event not written" in caplog.text) is logged
 

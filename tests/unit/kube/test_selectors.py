@@ -116,9 +116,9 @@ def term(key: str, operator: str, *some: str, fields: bool = False) -> NodeSelec
 def test_terms_are_alternatives_and_a_bad_one_counts_only_if_no_other_matches():
     good, bad = term("cpu", "Gt", "4"), term("cpu", "Gt", "four")
     matcher = NodeSelectorMatcher(NodeSelector(node_selector_terms=(bad, good)))
-    assert matcher.matches_or_fails("n", {"cpu": "8"})
+    assert matcher.matches_or_raises("n", {"cpu": "8"})
     with pytest.raises(SelectorError, match="must be an integer"):
-        matcher.matches_or_fails("n", {"cpu": "2"})
+        matcher.matches_or_raises("n", {"cpu": "2"})
     with pytest.raises(SelectorError):
         matcher.check()
 

@@ -11,7 +11,7 @@ import pytest
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
-from kubeloop.kube.client.endpoint import endpoint_at
+from kubeloop.kube.client.endpoint import endpoint_from_url
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.objects.resources import PODS
@@ -25,7 +25,7 @@ async def connected(request):
     made = []
 
     def make(url: str, tls: ssl.SSLContext | None = None, **options):
-        made.append(request.param(endpoint_at(url, tls), **options))
+        made.append(request.param(endpoint_from_url(url, tls), **options))
         return made[-1]
 
     yield make
@@ -345,7 +345,7 @@ async def test_new_connections_are_made_after_idle_ones_were_forgotten(serving, 
     async with serving(echo) as server:
         transport = connected(server.url)
         await transport.request("GET", "/", headers=HEADERS)
-        transport.forget_idle()
+        transport.close_idle_connections()
         await transport.request("GET", "/", headers=HEADERS)
         assert server.connections == 2
 

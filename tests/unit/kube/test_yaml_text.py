@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from kubeloop.kube import yaml as yaml_text
-from kubeloop.kube.yaml import UnreadableYaml, read_all, read_first, write
+from kubeloop.kube.yaml import InvalidYaml, read_all, read_first, write
 
 
 @pytest.mark.parametrize(("text", "value"), [
@@ -72,13 +72,13 @@ WIDE = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 1
     ("[" * 100_000, "yaml: exceeded max depth"),
 ])  # fmt: skip
 def test_yaml_that_cannot_be_read_is_told_as_by_go(text: str, told: str):
-    with pytest.raises(UnreadableYaml) as raised:
+    with pytest.raises(InvalidYaml) as raised:
         read_first(text.encode())
     assert str(raised.value) == told
 
 
 def test_people_are_told_the_true_line_and_column():
-    with pytest.raises(UnreadableYaml) as raised:
+    with pytest.raises(InvalidYaml) as raised:
         read_first("a:\n  - b\n c: 1")
     assert raised.value.place == "line 3, column 2: did not find expected key"
 

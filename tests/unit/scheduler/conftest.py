@@ -21,7 +21,7 @@ from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 
 
 class Synced:
@@ -196,7 +196,7 @@ def scheduling(cluster: Cluster, clock: Any) -> Callable[..., Any]:
             clock=clock,
             rng=random.Random(1),
             recorder=cluster,
-            traces=traces or NoTraces(),
+            traces=traces or NoopRecorder(),
             metrics=metrics,
         )
         task = asyncio.get_running_loop().create_task(scheduler.run())

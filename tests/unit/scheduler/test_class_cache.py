@@ -14,7 +14,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 
 
 def random_node(rng: random.Random, name: str) -> Node:
@@ -87,7 +87,7 @@ async def test_the_class_cache_changes_no_decision(seed, cluster, clock):
             clock=clock,
             rng=rng,
             recorder=cluster,
-            traces=NoTraces(),
+            traces=NoopRecorder(),
         )
         for class_cache in (True, False)
     )

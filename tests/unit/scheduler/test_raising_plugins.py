@@ -23,7 +23,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -353,7 +353,7 @@ async def test_a_plugin_that_cannot_be_made_is_the_users_error_at_the_start(clus
             clock=clock,
             rng=random.Random(1),
             recorder=cluster,
-            traces=NoTraces(),
+            traces=NoopRecorder(),
         )
     assert str(error.value) == problem
 

@@ -29,7 +29,7 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 
 GPU = "example.com/gpu"
 PROFILES = """
@@ -368,7 +368,7 @@ class World:
             clock=VirtualClock(),
             rng=self.rng,
             recorder=server,
-            traces=NoTraces(),
+            traces=NoopRecorder(),
         )
         assume = scheduler.cache.assume_pod
 

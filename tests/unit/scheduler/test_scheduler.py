@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -247,7 +247,7 @@ async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
     assert len(calls["preemption"]) >= 1
 
 
-class Story(NoTraces):
+class Story(NoopRecorder):
     """What the traces of pods are told of waits and attempts."""
 
     def __init__(self) -> None:

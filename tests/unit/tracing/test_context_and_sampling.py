@@ -7,11 +7,11 @@ import random
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.sampling.samplers import Sampling, TailRules, parse_tail_rules, sampling_from
+from kubeloop.tracing.sampling.samplers import Sampler, TailRules, parse_tail_rules, sampler_from_environment
 from kubeloop.tracing.spans.traceparent import (
-    RootNote,
+    PodTraceAnnotation,
     new_trace_id,
-    parse_root_note,
+    parse_pod_trace_annotation,
     parse_traceparent,
     request_headers,
 )
@@ -56,30 +56,30 @@ def test_requests_carry_the_context_only_if_there_is_one():
 @pytest.mark.parametrize(
     ("environ", "sampling"),
     [
-        ({}, Sampling()),
-        ({"OTEL_TRACES_SAMPLER": "always_on"}, Sampling(parent_based=False)),
-        ({"OTEL_TRACES_SAMPLER": "always_off"}, Sampling(ratio=0.0, parent_based=False)),
-        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, Sampling(ratio=0.0)),
-        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, Sampling(0.25, False)),
-        ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}, Sampling(0.5)),
-        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, Sampling(1.0, False)),
-        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "many"}, Sampling(1.0, False)),
-        ({"OTEL_TRACES_SAMPLER": "of my own"}, Sampling()),
-        ({"OTEL_SDK_DISABLED": "true"}, Sampling(enabled=False)),
-        ({"OTEL_SDK_DISABLED": "no"}, Sampling()),
+        ({}, Sampler()),
+        ({"OTEL_TRACES_SAMPLER": "always_on"}, Sampler(parent_based=False)),
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, Sampler(ratio=0.0, parent_based=False)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, Sampler(ratio=0.0)),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"}, Sampler(0.25, False)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}, Sampler(0.5)),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio"}, Sampler(1.0, False)),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "many"}, Sampler(1.0, False)),
+        ({"OTEL_TRACES_SAMPLER": "of my own"}, Sampler()),
+        ({"OTEL_SDK_DISABLED": "true"}, Sampler(enabled=False)),
+        ({"OTEL_SDK_DISABLED": "no"}, Sampler()),
     ],
 )
 def test_the_sampler_is_the_one_the_environment_names(environ, sampling):
-    assert sampling_from(environ) == sampling
+    assert sampler_from_environment(environ) == sampling
 
 
 def test_a_ratio_decides_by_trace_id_and_as_the_opentelemetry_sdk_does():
     from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 
     rng = random.Random(3)
-    theirs, ours = TraceIdRatioBased(0.3), Sampling(0.3)
+    theirs, ours = TraceIdRatioBased(0.3), Sampler(0.3)
     ids = [new_trace_id(rng) for _ in range(2000)]
-    decisions = [ours.begins(each) for each in ids]
+    decisions = [ours.samples_root(each) for each in ids]
     assert decisions == [
         theirs.should_sample(None, int(e, 16), "x").decision == Decision.RECORD_AND_SAMPLE for e in ids
     ]
@@ -87,10 +87,10 @@ def test_a_ratio_decides_by_trace_id_and_as_the_opentelemetry_sdk_does():
 
 
 def test_a_decision_made_elsewhere_is_kept():
-    assert Sampling(ratio=0.0).goes_on(TRACE, True)
-    assert not Sampling(ratio=1.0).goes_on(TRACE, False)
-    assert not Sampling(ratio=0.0, parent_based=False).goes_on(TRACE, True)
-    assert Sampling(ratio=1.0, parent_based=False).goes_on(TRACE, False), "always_on asks nobody"
+    assert Sampler(ratio=0.0).samples_child(TRACE, True)
+    assert not Sampler(ratio=1.0).samples_child(TRACE, False)
+    assert not Sampler(ratio=0.0, parent_based=False).samples_child(TRACE, True)
+    assert Sampler(ratio=1.0, parent_based=False).samples_child(TRACE, False), "always_on asks nobody"
 
 
 @pytest.mark.parametrize(
@@ -129,21 +129,21 @@ def test_a_tail_rule_that_is_none_is_refused_with_an_example(wrong):
     ],
 )
 def test_what_is_sampled_is_told(environ, keep, document):
-    assert sampling_from(environ, parse_tail_rules(keep)).document() == document
+    assert sampler_from_environment(environ, parse_tail_rules(keep)).document() == document
 
 
 @pytest.mark.parametrize(
     "note",
     [
-        RootNote(1_700_000_000_123_456_789),
-        RootNote(5, "b7ad6b7169203331", f"00-{TRACE}-{SPAN}-01", True),
-        RootNote(5, link=f"00-{TRACE}-{SPAN}-01"),
+        PodTraceAnnotation(1_700_000_000_123_456_789),
+        PodTraceAnnotation(5, "b7ad6b7169203331", f"00-{TRACE}-{SPAN}-01", True),
+        PodTraceAnnotation(5, link=f"00-{TRACE}-{SPAN}-01"),
     ],
 )
 def test_what_a_process_notes_on_a_pod_is_read_by_the_next(note):
-    assert parse_root_note(str(note)) == note
+    assert parse_pod_trace_annotation(str(note)) == note
 
 
 @pytest.mark.parametrize("wrong", ["", "soon", "-5", "1" * 20, "5.0", ";by=creator"])
 def test_what_is_no_note_is_none(wrong):
-    assert parse_root_note(wrong) is None
+    assert parse_pod_trace_annotation(wrong) is None

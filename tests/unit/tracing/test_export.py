@@ -13,7 +13,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.otlp_encoding import TraceEncoder
-from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpSink, export_settings
+from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpExporter, export_settings
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
 from support.cli_processes import TIMEOUT_SECONDS
@@ -125,7 +125,7 @@ def collector():
 def test_whole_traces_arrive_and_are_reported_delivered(collector):
     metrics = Counted()
     settings = ExportSettings(f"{collector.url}/v1/traces", headers={"x-key": "s"}, is_gzip=True, batch_spans=5)
-    sink = OtlpSink(settings, metrics)
+    sink = OtlpExporter(settings, metrics)
     for number in range(5):
         sink.export(trace(number), f"key {number}")
     sink.shut_down(TIMEOUT_SECONDS)
@@ -150,7 +150,7 @@ def test_a_dead_collector_costs_counted_spans_and_one_line_in_the_log(caplog):
             f"http://127.0.0.1:{nobody.getsockname()[1]}/v1/traces", batch_spans=2, queue_spans=10, batch_seconds=0.01
         )
         metrics = Counted()
-        sink = OtlpSink(settings, metrics)
+        sink = OtlpExporter(settings, metrics)
         for number in range(50):
             sink.export(trace(number), str(number))
         sink.shut_down(TIMEOUT_SECONDS)
@@ -164,7 +164,7 @@ def test_a_dead_collector_costs_counted_spans_and_one_line_in_the_log(caplog):
 def test_what_the_collector_refuses_is_not_sent_again(collector):
     collector.status = 400
     metrics = Counted()
-    sink = OtlpSink(ExportSettings(f"{collector.url}/v1/traces"), metrics)
+    sink = OtlpExporter(ExportSettings(f"{collector.url}/v1/traces"), metrics)
     sink.export(trace(0))
     sink.shut_down(TIMEOUT_SECONDS)
     assert metrics.dropped == {"refused": 2}
@@ -174,7 +174,7 @@ def test_what_the_collector_refuses_is_not_sent_again(collector):
 def test_the_queue_is_bounded_while_the_collector_is_slow(collector):
     collector.delay_seconds = 0.3
     metrics = Counted()
-    sink = OtlpSink(ExportSettings(f"{collector.url}/v1/traces", batch_spans=2, queue_spans=20), metrics)
+    sink = OtlpExporter(ExportSettings(f"{collector.url}/v1/traces", batch_spans=2, queue_spans=20), metrics)
     for number in range(200):
         sink.export(trace(number))
     assert sink._spans <= 20
@@ -185,7 +185,7 @@ def test_the_queue_is_bounded_while_the_collector_is_slow(collector):
 
 def test_a_service_that_is_named_in_the_environment_keeps_its_name(monkeypatch, collector):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-    sink = OtlpSink(ExportSettings(f"{collector.url}/v1/traces"))
+    sink = OtlpExporter(ExportSettings(f"{collector.url}/v1/traces"))
     sink.export(trace(0))
     sink.shut_down(TIMEOUT_SECONDS)
     assert collector.resources()[0]["service.name"] == "mine"
@@ -193,7 +193,7 @@ def test_a_service_that_is_named_in_the_environment_keeps_its_name(monkeypatch, 
 
 def test_plugins_get_a_tracer_of_the_sdk_that_exports_to_the_same_place(monkeypatch, collector):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    sink = OtlpSink(export_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}))
+    sink = OtlpExporter(export_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}))
     with sink.provider.get_tracer("mine").start_as_current_span("thinking"):
         pass
     sink.shut_down(TIMEOUT_SECONDS)
@@ -244,7 +244,7 @@ def test_an_endpoint_that_is_no_url_is_the_users_mistake():
 
 def test_a_certificate_that_is_not_there_is_the_users_mistake():
     with pytest.raises(UserError, match="certificates"):
-        OtlpSink(ExportSettings("https://c/v1/traces", certificate="/no/such/file"))
+        OtlpExporter(ExportSettings("https://c/v1/traces", certificate="/no/such/file"))
 
 
 def test_numbers_that_make_no_sense_count_as_the_defaults(caplog):

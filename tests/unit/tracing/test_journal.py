@@ -10,7 +10,7 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.journal import trace_journal as journal_module
-from kubeloop.tracing.journal.trace_journal import Journal
+from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 SERVER = "https://cluster"
@@ -55,17 +55,17 @@ async def test_the_notes_on_a_pod_survive_and_what_nobody_saw_is_said(
     make_tracing, pod, hand_clock, exported, tmp_path, crash
 ):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     web = request(before, pod, hand_clock)
     rejected(before, web, hand_clock)
     await before.flush()
     crash(journal)
     hand_clock.ns = max(hand_clock.ns, os.stat(next(tmp_path.glob("*"))).st_mtime_ns) + 10**9
     after = make_tracing(hand_clock, exported, seed=2)
-    after.keep_journal(Journal(tmp_path, SERVER))
+    after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.observed(web)
-    after.pods.everything_seen()
+    after.pods.informer_synced()
     hand_clock.pass_ms(5)
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     await after.flush()
@@ -85,15 +85,15 @@ async def test_a_finished_trace_that_was_not_delivered_is_exported_by_the_next_p
     lost, found = make_exported(), make_exported()
     lost.delivered = list  # the collector was not quick enough
     before = make_tracing(hand_clock, lost)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     web = request(before, pod, hand_clock)
     before.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     before.reconciles.reconcile("replicaset", "shop/web-5f").finish(changed=True)
     await before.flush()
     crash(journal)
     after = make_tracing(hand_clock, found, seed=2)
-    after.keep_journal(Journal(tmp_path, SERVER))
+    after.use_journal(TraceJournal(tmp_path, SERVER))
     await after.flush()
     assert {trace.trace_id: trace for trace in found.traces} == {trace.trace_id: trace for trace in lost.traces}
     assert len(found.traces) == 2
@@ -101,17 +101,17 @@ async def test_a_finished_trace_that_was_not_delivered_is_exported_by_the_next_p
 
 async def test_what_was_delivered_is_not_exported_again(make_tracing, pod, hand_clock, make_exported, tmp_path, crash):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     web = request(before, pod, hand_clock)
     before.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     await before.flush()
     crash(journal)
     found = make_exported()
     after = make_tracing(hand_clock, found)
-    after.keep_journal(Journal(tmp_path, SERVER))
+    after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
-    after.pods.everything_seen()
+    after.pods.informer_synced()
     await after.flush()
     assert found.traces == []
 
@@ -121,8 +121,8 @@ async def test_a_pod_that_is_gone_when_the_next_process_begins_has_its_trace(
     make_tracing, pod, hand_clock, exported, tmp_path, crash, created
 ):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     if created:
         rejected(before, request(before, pod, hand_clock), hand_clock)
         await before.flush()
@@ -133,8 +133,8 @@ async def test_a_pod_that_is_gone_when_the_next_process_begins_has_its_trace(
     crash(journal)
     hand_clock.pass_ms(60_000)
     after = make_tracing(hand_clock, exported)
-    after.keep_journal(Journal(tmp_path, SERVER))
-    after.pods.everything_seen()
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after.pods.informer_synced()
     await after.flush()
     (trace,) = exported.traces
     trace.check()
@@ -145,14 +145,14 @@ async def test_a_pod_bound_in_the_last_moment_ends_when_it_was_bound(
     make_tracing, pod, hand_clock, exported, tmp_path, crash
 ):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     web = request(before, pod, hand_clock)
     before.pods.bind_started(web, "n1")
     crash(journal)
     hand_clock.pass_ms(3_600_000)
     after = make_tracing(hand_clock, exported)
-    after.keep_journal(Journal(tmp_path, SERVER))
+    after.use_journal(TraceJournal(tmp_path, SERVER))
     scheduled = {"PodScheduled": "2026-01-01T12:00:01Z"}
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1", conditions=scheduled))
     await after.flush()
@@ -164,18 +164,18 @@ async def test_a_pod_bound_in_the_last_moment_ends_when_it_was_bound(
 async def test_a_journal_of_a_live_process_or_of_another_cluster_is_left_alone(
     make_tracing, pod, hand_clock, exported, tmp_path, crash
 ):
-    alive, elsewhere = Journal(tmp_path, SERVER), make_tracing(hand_clock)
+    alive, elsewhere = TraceJournal(tmp_path, SERVER), make_tracing(hand_clock)
     request(elsewhere, pod, hand_clock)
     (alive_path,) = tmp_path.glob("*.trace-journal")
     alive_path.rename(alive_path.with_name("77-1.trace-journal"))
-    other = Journal(tmp_path, "https://other")
-    elsewhere.keep_journal(other)
+    other = TraceJournal(tmp_path, "https://other")
+    elsewhere.use_journal(other)
     rejected(elsewhere, request(elsewhere, pod, hand_clock, "b"), hand_clock)
     crash(other)
     files = {path.name for path in tmp_path.glob("*.trace-journal")}
     after = make_tracing(hand_clock, exported)
-    after.keep_journal(Journal(tmp_path, SERVER))
-    after.pods.everything_seen()
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after.pods.informer_synced()
     await after.flush()
     assert exported.traces == []
     assert files < {path.name for path in tmp_path.glob("*.trace-journal")}
@@ -186,8 +186,8 @@ async def test_the_file_is_renewed_and_loses_nothing_on_the_way(
     make_tracing, pod, hand_clock, make_exported, tmp_path, crash
 ):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER, rotate_bytes=10_000)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER, rotate_bytes=10_000)
+    before.use_journal(journal)
     waiting = [request(before, pod, hand_clock, f"waits-{number}") for number in range(250)]
     sizes = []
     for number in range(100):
@@ -202,8 +202,8 @@ async def test_the_file_is_renewed_and_loses_nothing_on_the_way(
         os.close(journal._old[1])
     found = make_exported()
     after = make_tracing(hand_clock, found)
-    after.keep_journal(Journal(tmp_path, SERVER))
-    after.pods.everything_seen()
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after.pods.informer_synced()
     await after.flush()
     assert {trace.root.attributes["k8s.pod.name"] for trace in found.traces} == {w.metadata.name for w in waiting}
 
@@ -213,8 +213,8 @@ async def test_a_disk_that_is_full_at_any_moment_costs_the_journal_and_no_file_i
     make_tracing, pod, hand_clock, tmp_path, monkeypatch, writes
 ):
     tracing = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER, rotate_bytes=100)
-    tracing.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER, rotate_bytes=100)
+    tracing.use_journal(journal)
     write, left = os.write, writes
 
     def limited(descriptor, content):
@@ -242,8 +242,8 @@ async def test_a_torn_end_costs_what_is_torn_and_nothing_else(
     make_tracing, pod, hand_clock, exported, tmp_path, crash, cut
 ):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     request(before, pod, hand_clock, "a")
     web = request(before, pod, hand_clock, "b")
     await before.flush()
@@ -253,8 +253,8 @@ async def test_a_torn_end_costs_what_is_torn_and_nothing_else(
     (path,) = tmp_path.glob("*.trace-journal")
     path.write_bytes(path.read_bytes()[:-cut])
     after = make_tracing(hand_clock, exported)
-    after.keep_journal(Journal(tmp_path, SERVER))
-    after.pods.everything_seen()
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    after.pods.informer_synced()
     await after.flush()
     assert len(exported.traces) == 2
 
@@ -262,12 +262,12 @@ async def test_a_torn_end_costs_what_is_torn_and_nothing_else(
 async def test_garbage_in_the_folder_harms_nobody(make_tracing, hand_clock, tmp_path):
     (tmp_path / "9-1.trace-journal").write_bytes(b"\xff" * 100)
     (tmp_path / "8-1.trace-journal").write_bytes(b"")
-    make_tracing(hand_clock).keep_journal(Journal(tmp_path, SERVER))
+    make_tracing(hand_clock).use_journal(TraceJournal(tmp_path, SERVER))
 
 
 async def test_an_orderly_end_leaves_no_file_unless_something_is_left_to_do(make_tracing, pod, hand_clock, tmp_path):
-    journal = Journal(tmp_path, SERVER)
-    make_tracing(hand_clock).keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    make_tracing(hand_clock).use_journal(journal)
     journal.close()
     assert [*tmp_path.iterdir()] == []
 
@@ -275,15 +275,15 @@ async def test_an_orderly_end_leaves_no_file_unless_something_is_left_to_do(make
 def test_a_folder_that_cannot_be_is_the_users_mistake(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="journal"):
-        Journal(tmp_path / "file" / "folder", SERVER)
+        TraceJournal(tmp_path / "file" / "folder", SERVER)
 
 
 async def test_what_is_written_later_is_only_what_is_new_and_nothing_is_missing_or_twice(
     make_tracing, pod, hand_clock, exported, tmp_path, crash
 ):
     before = make_tracing(hand_clock)
-    journal = Journal(tmp_path, SERVER)
-    before.keep_journal(journal)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
     web = request(before, pod, hand_clock)
     (path,) = tmp_path.glob("*.trace-journal")
     sizes = []
@@ -298,7 +298,7 @@ async def test_what_is_written_later_is_only_what_is_new_and_nothing_is_missing_
     record = before.pods.open_record(web.metadata.uid)
     crash(journal)
     after = make_tracing(hand_clock, exported, seed=2)
-    after.keep_journal(Journal(tmp_path, SERVER))
+    after.use_journal(TraceJournal(tmp_path, SERVER))
     ((found, _),) = after.pods._adopted.values()
     assert found.facts == [(w, at, a, b) for w, at, a, b in record.facts]
     assert (found.name, found.uid, found.observed_ns, found.link) == (

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.tracing.recording import pod_recorder
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoTraces
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
 from kubeloop.tracing.sampling.samplers import TailRules
 from kubeloop.tracing.spans.phase_times import phase_times
 from kubeloop.tracing.spans.pod_record import MAX_FACTS
@@ -341,7 +341,7 @@ async def test_a_pod_that_waits_for_ever_keeps_its_first_and_last_attempts(traci
 
 
 def test_no_traces_is_silent_and_takes_every_call(pod):
-    none = NoTraces()
+    none = NoopRecorder()
     web = pod()
     assert none.new_traceparent() == ""
     none.create_requested("", namespace="shop", owner_kind="ReplicaSet", owner_name="x", start_ns=0)
@@ -525,7 +525,7 @@ async def test_a_restart_remembers_whose_child_the_pod_is_and_which_reconcile_ma
 
 
 async def test_pods_that_this_process_neither_creates_nor_schedules_are_not_its_to_trace(tracing, pod):
-    tracing.pods.take_part(schedules=lambda name: name == "mine", creators=frozenset())
+    tracing.pods.limit_scope(schedules=lambda name: name == "mine", creators=frozenset())
     tracing.pods.observed(pod("theirs"))
     tracing.pods.observed(pod("ours", scheduler="mine"))
     assert [record.name for record in tracing.pods.open_records()] == ["ours"]
@@ -536,9 +536,9 @@ async def test_a_creator_without_a_scheduler_ends_the_trace_and_a_scheduler_else
 ):
     creating, scheduling = make_exported(), make_exported()
     creator = make_tracing(hand_clock, creating, seed=1)
-    creator.pods.take_part(schedules=lambda name: False, creators=frozenset({"ReplicaSet"}))
+    creator.pods.limit_scope(schedules=lambda name: False, creators=frozenset({"ReplicaSet"}))
     scheduler = make_tracing(hand_clock, scheduling, seed=2)
-    scheduler.pods.take_part(schedules=lambda name: True, creators=frozenset())
+    scheduler.pods.limit_scope(schedules=lambda name: True, creators=frozenset())
     traceparent = creator.pods.new_traceparent()
     annotations = creator.pods.create_requested(
         traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=hand_clock.ns
@@ -558,7 +558,7 @@ async def test_a_creator_without_a_scheduler_ends_the_trace_and_a_scheduler_else
 
 
 async def test_a_standby_exports_nothing_and_says_what_it_did_not_see_when_it_leads(tracing, pod, hand_clock, exported):
-    tracing.leads = False
+    tracing.is_leader = False
     tracing.pods.observed(pod("done"))
     waiting = pod("waiting")
     tracing.pods.observed(waiting)
@@ -567,7 +567,7 @@ async def test_a_standby_exports_nothing_and_says_what_it_did_not_see_when_it_le
     hand_clock.pass_ms(100)
     await tracing.flush()
     assert exported.traces == []
-    tracing.begin_to_lead()
+    tracing.start_leading()
     hand_clock.pass_ms(10)
     attempt(tracing, waiting, hand_clock, 1, AttemptFacts("scheduled", node="n1"))
     tracing.pods.observed(pod("waiting", node="n1"))
@@ -601,7 +601,7 @@ async def test_a_pod_that_terminates_while_it_is_pending_says_what_it_waits_for(
         ({"slower_than_seconds": 5.0}, None),
     ],
 )
-async def test_tail_rules_keep_what_the_sampler_left_out(make_tracing, pod, hand_clock, exported, rules, kept_by):
+async def test_tail_rules_keep_what_the_sampler_left_out(make_tracing, pod, hand_clock, exported, rules, tail_rule):
     tracing = make_tracing(hand_clock, exported, environ={"OTEL_TRACES_SAMPLER": "always_off"}, keep=TailRules(**rules))
     reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
     web, traceparent = request_pod(tracing, pod, hand_clock, link=reconcile.traceparent)
@@ -618,10 +618,10 @@ async def test_tail_rules_keep_what_the_sampler_left_out(make_tracing, pod, hand
     tracing.pods.observed(pod("calm", owner="", node="n1"))
     await tracing.flush()
     kept = [trace.root.attributes.get("kubeloop.kept_by") for trace in exported.traces if trace.root.name == "pod"]
-    assert kept == ([kept_by] if kept_by else [])
+    assert kept == ([tail_rule] if tail_rule else [])
     reconciles = [trace for trace in exported.traces if trace.root.name == "reconcile replicaset"]
     assert len(reconciles) == len(kept), "a pod that is kept keeps the reconcile that it is linked to"
-    assert (tracing.trace_id(web) != "") is bool(kept_by)
+    assert (tracing.trace_id(web) != "") is bool(tail_rule)
 
 
 async def test_with_the_sampler_off_a_pod_of_somebody_who_traces_is_traced_as_parentbased_says(
@@ -658,7 +658,7 @@ def test_phase_times_are_what_the_spans_add_up_to(tracing, pod, hand_clock):
     attempt(tracing, web, hand_clock, 3, AttemptFacts("scheduled"))
     bind(tracing, web, hand_clock, "n1")
     tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
-    record = tracing.memory.finished(web.metadata.uid)
+    record = tracing.recent.finished(web.metadata.uid)
     trace = pod_trace(record)
     sums = {}
     for span in trace.spans[1:]:

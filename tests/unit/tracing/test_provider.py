@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from kubeloop.kube.objects import api_types
-from kubeloop.tracing.provider import Tracing, wants_export
+from kubeloop.tracing.provider import Tracing, exports_otlp
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.spans.trace import Link
 from kubeloop.tracing.views.waterfall import waterfall
@@ -50,23 +50,23 @@ def trace_pod(tracing, pod, clock, name, milliseconds, node="n1"):
 def test_memory_finds_traces_by_pod_by_deployment_and_the_slowest(tracing, pod, hand_clock):
     trace_pod(tracing, pod, hand_clock, "web-5f-a", 10)
     slow = trace_pod(tracing, pod, hand_clock, "web-5f-b", 500)
-    memory = tracing.memory
-    assert memory.of_pod("shop", "web-5f-a")["spans"][0]["attributes"]["k8s.pod.name"] == "web-5f-a"
-    assert memory.of_pod("shop", "nobody") is None
-    assert memory.of_pod("other", "web-5f-a") is None
+    memory = tracing.recent
+    assert memory.find_pod_trace("shop", "web-5f-a")["spans"][0]["attributes"]["k8s.pod.name"] == "web-5f-a"
+    assert memory.find_pod_trace("shop", "nobody") is None
+    assert memory.find_pod_trace("other", "web-5f-a") is None
     trace_id = tracing.trace_id(slow)
     assert memory.slowest_of_deployment("shop", "web")["traceId"] == trace_id
     assert memory.slowest_of_deployment("shop", "api") is None
     assert memory.slowest_of_owner("shop", "ReplicaSet", "web-5f")["traceId"] == trace_id
     assert memory.slowest("shop")["traceId"] == memory.slowest()["traceId"] == tracing.slowest()["traceId"] == trace_id
     assert memory.slowest("other") is None
-    assert memory.of_trace(trace_id)["traceId"] == trace_id
+    assert memory.find_trace(trace_id)["traceId"] == trace_id
     assert tracing.created_to_bound_seconds(slow) == pytest.approx(0.5)
 
 
 def test_a_pod_still_on_its_way_is_shown_up_to_now(tracing, pod, hand_clock):
     trace_pod(tracing, pod, hand_clock, "web-5f-a", 10, node="")
-    document = tracing.memory.of_pod("shop", "web-5f-a")
+    document = tracing.recent.find_pod_trace("shop", "web-5f-a")
     root = document["spans"][0]
     assert root["end"] == hand_clock.ns
     assert root["attributes"]["kubeloop.outcome"] == "on its way"
@@ -74,12 +74,12 @@ def test_a_pod_still_on_its_way_is_shown_up_to_now(tracing, pod, hand_clock):
 
 
 def test_memory_is_bounded_and_keeps_the_newest(make_tracing, pod, hand_clock):
-    tracing = make_tracing(hand_clock, max_kept=3)
+    tracing = make_tracing(hand_clock, max_recent_pods=3)
     for number in range(10):
         trace_pod(tracing, pod, hand_clock, f"p{number}", 1)
-    assert len(tracing.memory) == 3
-    assert tracing.memory.of_pod("shop", "p6") is None
-    assert tracing.memory.of_pod("shop", "p7") is not None
+    assert len(tracing.recent) == 3
+    assert tracing.recent.find_pod_trace("shop", "p6") is None
+    assert tracing.recent.find_pod_trace("shop", "p7") is not None
 
 
 def test_a_pod_bound_before_this_process_is_told_from_its_object(tracing, pod):
@@ -155,8 +155,8 @@ async def test_a_reconcile_that_changed_something_is_exported_with_its_actions_a
     link = f"00-{'1' * 32}-{'2' * 16}-01"
     start_ns = reconcile_start = hand_clock.ns
     hand_clock.pass_ms(4)
-    reconcile.note("create pod web-5f-a", start_ns=start_ns, link=link)
-    reconcile.note("scale")
+    reconcile.add_action("create pod web-5f-a", start_ns=start_ns, link=link)
+    reconcile.add_action("scale")
     hand_clock.pass_ms(1)
     reconcile.finish(changed=True)
     await tracing.flush()
@@ -180,8 +180,8 @@ async def test_a_reconcile_that_changed_something_is_exported_with_its_actions_a
         4_000_000,
     )
     assert child.attributes == {"kubeloop.action": "create pod web-5f-a"}
-    assert tracing.memory.reconciles("shop/web-5f")[0]["traceId"] == trace.trace_id
-    assert tracing.memory.reconciles("shop/idle") == []
+    assert tracing.recent.reconciles("shop/web-5f")[0]["traceId"] == trace.trace_id
+    assert tracing.recent.reconciles("shop/idle") == []
 
 
 async def test_a_reconcile_that_failed_is_exported_as_an_error(tracing, exported):
@@ -221,7 +221,7 @@ def test_the_same_seed_gives_the_same_ids(hand_clock):
     ],
 )
 def test_spans_are_exported_where_an_endpoint_is_named(environ, wanted):
-    assert wants_export(environ) is wanted
+    assert exports_otlp(environ) is wanted
 
 
 def test_the_exporter_is_the_one_that_the_variable_names(hand_clock, pod, capsys, caplog):

@@ -13,7 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.virtual_time
 async def start_collector(fake_apiserver, recorded_events, start):
     """Return a function that starts a collector; an informer of Pods, in another form, exists already."""
     fake_apiserver.informers.informer(PODS)
-    traces = ReconcileTraces(clock=VirtualClock(), rng=random.Random(3))
+    traces = ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3))
     collector = GarbageCollector(
         fake_apiserver.client, fake_apiserver.informers, recorder=recorded_events, traces=traces
     )

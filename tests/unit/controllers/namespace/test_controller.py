@@ -12,7 +12,7 @@ from kubeloop.controllers.namespace import NamespaceController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileTraces
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time

@@ -11,7 +11,7 @@ from kubeloop.kube.errors import ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.process.manifests import Manifest, apply
 from kubeloop.testing.memory_transport import MemoryTransport
-from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyTrace
+from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
 from kubeloop.tracing.sampling.samplers import Sampling
 from kubeloop.tracing.spans.trace import Trace
 
@@ -20,8 +20,8 @@ def config_map(**metadata: str) -> Manifest:
     return Manifest("app.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
 
 
-def apply_trace(finished: list[Trace]) -> ApplyTrace:
-    return ApplyTrace(
+def apply_trace(finished: list[Trace]) -> ApplyRecorder:
+    return ApplyRecorder(
         clock=SystemClock(),
         rng=random.Random(1),
         sampling=Sampling(),

@@ -24,7 +24,7 @@ from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -111,7 +111,7 @@ class SmallCluster:
         self.nominator = Nominator(self.pods.get)
         self.client: Any = RecordingClient()
         self.recorder: Any = Recorder()
-        self.traces = NoTraces()
+        self.traces = NoopRecorder()
         self.extenders: list[Extender] = []
         self.metrics: Any = None
         self.clock = FixedClock()

@@ -26,7 +26,7 @@ class Cluster:
         self.traceparents = {}
 
     def feed(self, **settings):
-        return PodFeed(self.tracing.memory, self.store, now_ns=self.clock.time_ns, instance="one", **settings)
+        return PodFeed(self.tracing.recent, self.store, now_ns=self.clock.time_ns, instance="one", **settings)
 
     def show(self, name, **state):
         found = self.pod(name, traceparent=self.traceparents.get(name, ""), **state)
@@ -65,7 +65,7 @@ def cluster(tracing, pod, hand_clock):
 class Reader:
     """A page: what it knows after all it was told."""
 
-    def __init__(self, feed, limit=feed_module.MAX_ANSWER):
+    def __init__(self, feed, limit=feed_module.MAX_LINES):
         self.feed, self.limit = feed, limit
         self.cursor, self.lines, self.told = "", {}, 0
 
@@ -73,7 +73,7 @@ class Reader:
         self.told = 0
         await asyncio.sleep(feed_module.LOOK_SECONDS)
         while True:
-            answer = await self.feed.ask(self.cursor, limit=self.limit)
+            answer = await self.feed.poll(self.cursor, limit=self.limit)
             assert len(answer.lines) <= self.limit
             if answer.reset:
                 self.lines = {}
@@ -121,7 +121,7 @@ async def test_only_the_chosen_are_told(cluster):
     for name in ("a", "b"):
         cluster.create(name)
         cluster.appear(name)
-    answer = await cluster.feed().ask(chosen=lambda line: line.name == "b")
+    answer = await cluster.feed().poll(selects=lambda line: line.name == "b")
     assert [line.name for line in answer.lines] == ["b"]
     assert answer.pods == 2
 
@@ -152,13 +152,13 @@ async def test_a_pod_of_the_same_name_is_another_pod(cluster):
 async def test_a_cursor_that_is_not_ours_begins_anew(cluster, cursor):
     cluster.create("a")
     cluster.appear("a")
-    answer = await cluster.feed().ask(cursor)
+    answer = await cluster.feed().poll(cursor)
     assert answer.reset
     assert [line.name for line in answer.lines] == ["a"]
 
 
 async def test_who_asks_too_late_to_hear_of_removals_begins_anew(make_tracing, pod, hand_clock, monkeypatch):
-    cluster = Cluster(make_tracing(hand_clock, max_kept=2), pod, hand_clock)
+    cluster = Cluster(make_tracing(hand_clock, max_recent_pods=2), pod, hand_clock)
     feed = cluster.feed()
     monkeypatch.setattr(feed_module, "_REMEMBERED_REMOVALS", 3)
     feed._removed = type(feed._removed)(maxlen=3)
@@ -182,7 +182,7 @@ async def test_who_asks_too_late_to_hear_of_removals_begins_anew(make_tracing, p
 def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make_clock, events, limit):
     async def run():
         clock = make_clock()
-        cluster = Cluster(make_tracing(clock, max_kept=3), pod, clock)
+        cluster = Cluster(make_tracing(clock, max_recent_pods=3), pod, clock)
         feed = cluster.feed()
         reader = Reader(feed, limit)
         steps = {}

@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp, to_otlp
 from kubeloop.tracing.views.perfetto import to_perfetto
-from kubeloop.tracing.views.pod_lines import line_of
+from kubeloop.tracing.views.pod_lines import pod_line
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def traced(tracing, pod, hand_clock):
         traces.observed(pending)
         hand_clock.pass_ms(1.5)
         traces.created(traceparent, pending, hand_clock.ns)  # the answer comes after the watch
-        reconcile.note(f"create pod {name}", start_ns=started_ns, link=traceparent)
+        reconcile.add_action(f"create pod {name}", start_ns=started_ns, link=traceparent)
         for attempt in range(1, attempts + 1):
             traces.queued(pending, "active", "PodAdd")
             hand_clock.pass_ms(0.25)
@@ -68,8 +68,8 @@ def traced(tracing, pod, hand_clock):
         hand_clock.pass_ms(1)
         traces.observed(pod(name, traceparent=traceparent, node="n1"))
     reconcile.finish(True)
-    memory = tracing.memory
-    return [memory.of_pod("shop", "web-5f-a"), memory.of_pod("shop", "web-5f-b"), *memory.reconciles()]
+    memory = tracing.recent
+    return [memory.find_pod_trace("shop", "web-5f-a"), memory.find_pod_trace("shop", "web-5f-b"), *memory.reconciles()]
 
 
 def written(documents):
@@ -86,7 +86,7 @@ def test_what_is_written_is_read_back_as_it_was(traced):
     for document, original in zip(back, traced, strict=True):
         assert sorted_spans(document) == sorted_spans(json.loads(json.dumps(original)))
         assert document["spans"][0]["parentSpanId"] == ""
-    assert [line_of(document) for document in back[:2]] == [line_of(document) for document in traced[:2]]
+    assert [pod_line(document) for document in back[:2]] == [pod_line(document) for document in traced[:2]]
 
 
 def test_what_is_written_is_otlp_by_its_protobuf_definition(traced):

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from kubeloop.tracing.views.phases import KEYS, OTHER, PHASES, phase_index
-from kubeloop.tracing.views.pod_lines import MAX_SEGMENTS, PodLine, line_of, segments_of
+from kubeloop.tracing.views.pod_lines import MAX_SEGMENTS, PodLine, pod_line, segments_of
 from kubeloop.tracing.views.rollout import percentile, rollout
-from kubeloop.tracing.views.rollout_view import one_line, rollout_view
+from kubeloop.tracing.views.rollout_view import rollout_log_line, rollout_view
 from kubeloop.tracing.views.time_format import format_duration, format_time
 from kubeloop.tracing.views.waterfall import waterfall
 
@@ -57,7 +57,7 @@ def phases(line):
 
 
 def test_a_line_has_each_phase_at_its_time_and_tells_what_nothing_explains():
-    line = line_of(
+    line = pod_line(
         document(
             span("create", 0, 5),
             span("watch delivery", 5, 8),
@@ -111,7 +111,7 @@ def test_a_line_has_each_phase_at_its_time_and_tells_what_nothing_explains():
     ],
 )
 def test_the_stage_of_a_pod_on_its_way_is_the_last_thing_that_began(last, stage):
-    line = line_of(document(span("create", 0, 1), span(last, 1, 100), outcome="on its way"))
+    line = pod_line(document(span("create", 0, 1), span(last, 1, 100), outcome="on its way"))
     assert line.stage == stage
     assert line.is_open
 
@@ -120,7 +120,7 @@ def test_the_stage_of_a_pod_on_its_way_is_the_last_thing_that_began(last, stage)
     ("outcome", "stage"), [("bound", "bound"), ("deleted", "deleted"), ("create failed", "failed")]
 )
 def test_the_stage_of_a_finished_pod_is_its_outcome(outcome, stage):
-    assert line_of(document(outcome=outcome)).stage == stage
+    assert pod_line(document(outcome=outcome)).stage == stage
 
 
 def test_the_reason_is_the_schedulers_word_while_it_waits_and_the_error_when_it_failed():
@@ -129,13 +129,13 @@ def test_the_reason_is_the_schedulers_word_while_it_waits_and_the_error_when_it_
         span("queue unschedulable", 5, 100),
         outcome="on its way",
     )
-    assert line_of(waiting).reason == "0/3 nodes are available"
-    assert line_of(document(outcome="deleted", error="deleted before it was bound")).reason.startswith("deleted")
-    assert line_of(document(span("scheduling attempt 1", 0, 5, error="no"))).reason == ""
+    assert pod_line(waiting).reason == "0/3 nodes are available"
+    assert pod_line(document(outcome="deleted", error="deleted before it was bound")).reason.startswith("deleted")
+    assert pod_line(document(span("scheduling attempt 1", 0, 5, error="no"))).reason == ""
 
 
 def test_the_trace_of_a_reconcile_has_no_line():
-    assert line_of({"traceId": "1" * 32, "spans": [span("reconcile deployment shop/web", 0, 1, parent="")]}) is None
+    assert pod_line({"traceId": "1" * 32, "spans": [span("reconcile deployment shop/web", 0, 1, parent="")]}) is None
 
 
 @given(
@@ -163,7 +163,7 @@ def test_segments_cover_the_whole_time_without_overlap_whatever_the_spans_say(sp
 def test_a_pod_of_many_attempts_keeps_its_first_and_its_last_segments():
     names = ["queue active", "scheduling attempt 1", "queue backoff"]
     children = [span(names[number % 3], number, number + 1) for number in range(300)]
-    line = line_of(document(*children, end_ms=300))
+    line = pod_line(document(*children, end_ms=300))
     assert len([*line.triples()]) == MAX_SEGMENTS
     assert sum(took for _, _, took in line.triples()) == line.duration_us
 
@@ -221,7 +221,7 @@ def test_a_rollout_sums_up_its_pods():
 
 
 def test_what_comes_after_the_binding_does_not_count_as_time_to_it():
-    line = line_of(
+    line = pod_line(
         document(span("bind", 0, 60), span("start sandbox", 60, 80), span("start init", 80, 100), outcome="ready")
     )
     assert phases(line) == [("bind", 0, 60), ("start", 60, 40)]
@@ -234,7 +234,7 @@ def test_a_rollout_of_no_pods_is_drawn_as_such():
     found = rollout("deployment shop/web", [])
     assert found.rate == 0.0
     assert drawn(rollout_view(found)).split() == ["deployment", "shop/web", "0", "pods:", "none"]
-    assert one_line(found) == "0 pods: none"
+    assert rollout_log_line(found) == "0 pods: none"
 
 
 def drawn(view, width=120):
@@ -273,7 +273,7 @@ def test_a_few_pods_are_all_drawn_and_no_list_of_the_slowest_repeats_them():
 
 
 def test_one_line_for_a_log():
-    assert one_line(rollout("x", pods())).startswith("200 pods: 199 bound, 1 unschedulable; 869")
+    assert rollout_log_line(rollout("x", pods())).startswith("200 pods: 199 bound, 1 unschedulable; 869")
 
 
 def test_a_waterfall_shows_what_has_no_parent_and_leaves_rows_out_only_when_asked():
