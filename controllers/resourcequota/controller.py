@@ -184,9 +184,9 @@ class ResourceQuotaController:
             self._enqueue_after(kind, quota, 0.0)
 
     def _enqueue_after(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
-        from kubeloop.kube.objects.quota_usage import concerned
+        from kubeloop.kube.objects.quota_usage import matching_resources
 
-        if concerned(kind, quota.spec.hard):
+        if matching_resources(kind, quota.spec.hard):
             objects = self._object_counts.get(quota.key, 0)
             self._primary_queue.add_after(quota.key, max(seconds, objects * _SECONDS_PER_OBJECT))
 
@@ -261,7 +261,7 @@ class ResourceQuotaController:
             except (ApiError, ServerUnreachable, msgspec.DecodeError) as error:
                 errors.append(f"{kind}: {error}")
                 continue
-            names = concerned(kind, quota.spec.hard)
+            names = matching_resources(kind, quota.spec.hard)
             used, object_count = await calculate_usage(quota, kind, names, informer, self._clock.now())
             total_objects += object_count
             for name, amount in used.items():

@@ -45,7 +45,7 @@ _CRD_SETTLE_SECONDS = 0.5  # from a CustomResourceDefinition's change until its 
 def kinds_for_quota_names(names: Iterable[str]) -> set[str]:
     """Return the kinds that count for any of these quota names (keys of spec.hard), as group resources."""
     quota_names = list(names)
-    kinds = {kind for kind in (*EVALUATED_RESOURCES, *BY_PLURAL) if concerned(kind, quota_names)}
+    kinds = {kind for kind in (*EVALUATED_RESOURCES, *BY_PLURAL) if matching_resources(kind, quota_names)}
     kinds |= {name.removeprefix("count/") for name in quota_names if name.startswith("count/")}
     return kinds - NOT_COUNTED
 

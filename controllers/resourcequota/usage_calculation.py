@@ -42,14 +42,14 @@ async def calculate_usage(
     namespace, quota_names = quota.metadata.namespace, tuple(names)
     spec = to_json(quota.spec)
     if kind not in EVALUATED_RESOURCES:
-        count = informer.store.count("namespace", namespace) if in_scope(spec, kind, {}) else 0
+        count = informer.store.count("namespace", namespace) if matches_scopes(spec, kind, {}) else 0
         return dict.fromkeys(quota_names, parse_quantity(count)), 0
     total = dict.fromkeys(quota_names, _ZERO)
     objects = informer.store.by_index("namespace", namespace)
     steps = 0
     for cached in objects:
         obj = to_plain_json(cached)
-        if in_scope(spec, kind, obj):
+        if matches_scopes(spec, kind, obj):
             object_usage = usage(kind, obj, now)
             for name in quota_names:
                 if name in object_usage:

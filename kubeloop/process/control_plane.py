@@ -203,7 +203,7 @@ class ControlPlane:
             for name, future in components.items():
                 future.set_result(self._create_component(name))
             self.components_created.set()
-        self.tracing.leads = elect is None
+        self.tracing.is_leader = elect is None
         async with asyncio.TaskGroup() as outer:
             outer.create_task(self.lag.run(), name="loop-lag")
             outer.create_task(self._dump_on_request(), name="dump")
@@ -219,7 +219,7 @@ class ControlPlane:
                     try:
                         await self.informers.wait_synced()
                         await self._pod_handler.wait_synced()
-                        self.tracing.pods.everything_seen()
+                        self.tracing.pods.informer_synced()
                         if not import_in_background:
                             self.synced.set()
                         await (elect or _run_immediately)(lambda: self._run_components(components))
@@ -240,8 +240,8 @@ class ControlPlane:
         self.synced.set()
 
     async def _run_components(self, components: dict[str, asyncio.Future[Component]]) -> None:
-        if not self.tracing.leads:
-            self.tracing.begin_to_lead()
+        if not self.tracing.is_leader:
+            self.tracing.start_leading()
         async with asyncio.TaskGroup() as group:
             for name, future in components.items():
                 component = await future
@@ -369,12 +369,12 @@ class ControlPlane:
         traces, enabled = self.tracing.pods, self.settings.controllers
         schedulers = {profile.scheduler_name for profile in self.settings.scheduler.profiles}
         runs_scheduler = "scheduler" in enabled
-        traces.take_part(
+        traces.limit_scope(
             schedules=lambda name: runs_scheduler and name in schedulers,
             creators=frozenset(kind for name, kind in _CREATORS.items() if name in enabled),
         )
-        if self.tracing.sampling.records_any:
-            self.client.context_headers = current_headers
+        if self.tracing.sampling.records_traces:
+            self.client.context_headers = current_trace_headers
         self._pod_handler = self.informers.informer(PODS).add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda pod, _initial: traces.observed(pod),

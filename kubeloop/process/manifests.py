@@ -68,7 +68,7 @@ async def apply(
     *,
     default_namespace: str = "default",
     resources: ResourceMap | None = None,
-    trace: ApplyTrace | None = None,
+    trace: ApplyRecorder | None = None,
 ) -> list[tuple[str, Outcome]]:
     """Apply the manifests as `kubectl apply` does, namespaces first.
 

@@ -68,8 +68,8 @@ class RolloutSimulation:
     on_delete_request: Callable[[str], None] = lambda name: None  # of a Pod, when a controller has decided it
     objects: dict[tuple[str, str], Json] = field(default_factory=dict)
     writes: Counter[str] = field(default_factory=Counter)
-    traces: Any = field(default_factory=NoTraces)
-    pod_traces: Any = field(default_factory=NoTraces)
+    traces: Any = field(default_factory=NoopRecorder)
+    pod_traces: Any = field(default_factory=NoopRecorder)
     events: Any = field(default_factory=DiscardedEvents)
     created_with: list[tuple[Json, Any]] = field(default_factory=list)  # bodies of creates, and their headers
 

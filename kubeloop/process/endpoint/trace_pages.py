@@ -59,7 +59,7 @@ class TracePages:
             document = self._trace_by_key(query["key"])
             missing = f"no trace of a pod with key {query['key']}"
         elif "trace" in query:
-            document = self._memory.of_trace(query["trace"])
+            document = self._memory.find_trace(query["trace"])
             missing = f"no trace {query['trace']}"
         elif "pod" in query:
             return self._pod_trace(namespace, query["pod"])
@@ -122,7 +122,7 @@ class TracePages:
             trace_id = next(iter(pending_ids))
             del pending_ids[trace_id]
             sent_ids.add(trace_id)
-            cause = self._memory.of_reconcile(trace_id)
+            cause = self._memory.find_reconcile_trace(trace_id)
             if cause is not None:
                 yield cause
                 pending_ids |= dict.fromkeys(link_id for link_id in causes_of(cause) if link_id not in sent_ids)
@@ -137,7 +137,7 @@ class TracePages:
         existing = {(record.namespace, record.name) for record in self._memory.records()}
         existing |= {(pod.metadata.namespace, pod.metadata.name) for pod in self._pods.values()}
         namespace = resolve("pod", name, namespace, existing)
-        document = self._memory.of_pod(namespace, name)
+        document = self._memory.find_pod_trace(namespace, name)
         pod = self._pods.get(f"{namespace}/{name}")
         if document is None and pod is not None:
             document = self._tracing.reconstructed(pod)  # bound before this process started: rebuild from the object

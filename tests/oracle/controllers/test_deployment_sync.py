@@ -7,7 +7,7 @@ from typing import Any
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import recorded_client
 
 
@@ -16,7 +16,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     api, events = recorded_client.RecordingClient(record), recorded_client.RecordingEvents()
     informers = recorded_client.filled_informers(api, record["state"], clock)
     queue = recorded_client.RecordingQueue(record["num_requeues"])
-    controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoTraces(), queue=queue)
+    controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoopRecorder(), queue=queue)
     recorded_client.fill(informers, record["state"])
     queue.done.clear()
     error = await controller.process(record["key"])

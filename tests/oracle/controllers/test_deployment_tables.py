@@ -23,7 +23,7 @@ from kubeloop.kube.objects.api_types import (
     to_json,
 )
 from kubeloop.kube.selectors import SelectorError, selector_from
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import recorded_client
 from support.recorded_client import plain
 
@@ -98,7 +98,7 @@ async def test_scale(rows):
             client=api,
             events=events,
             clock=recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
-            reconcile=NoTraces().reconcile("deployment", deployment.key),
+            reconcile=NoopRecorder().reconcile("deployment", deployment.key),
             pods_by_rs=lambda: [],
             cached_rs=lambda key: None,
             on_write=lambda resource, version: None,
@@ -239,7 +239,7 @@ async def test_requeue_stuck(rows):
             recorded_client.filled_informers(api, {}, clock),
             clock=clock,
             recorder=recorded_client.RecordingEvents(),
-            traces=NoTraces(),
+            traces=NoopRecorder(),
             queue=queue,
         )
         after = controller._recheck_seconds(deployment.key, left)

@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import recorded_client
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
@@ -40,7 +40,7 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
             informers,
             clock=clock,
             recorder=recorded_client.RecordingEvents(),
-            traces=NoTraces(),
+            traces=NoopRecorder(),
             queue=queue,
         )
         recorded_client.fill(informers, record["state"])
@@ -64,8 +64,8 @@ async def test_replica_set_handlers_match_v1_36(records):
             informers,
             clock=clock,
             recorder=recorded_client.RecordingEvents(),
-            traces=NoTraces(),
-            pod_traces=NoTraces(),
+            traces=NoopRecorder(),
+            pod_traces=NoopRecorder(),
             queue=queue,
         )
         recorded_client.fill(informers, record["state"])

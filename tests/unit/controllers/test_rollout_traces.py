@@ -33,7 +33,7 @@ def traced(clock: VirtualClock, *pace: SimulationSettings) -> tuple[RolloutSimul
     reconciles = ReconcileRecorder(
         clock=clock, rng=random.Random(2), finished=lambda record, sampled: finished.append(record.trace())
     )
-    pods = PodTraces(clock=clock, rng=random.Random(3))
+    pods = PodRecorder(clock=clock, rng=random.Random(3))
     return RolloutSimulation(clock, random.Random(1), *pace, traces=reconciles, pod_traces=pods), finished
 
 

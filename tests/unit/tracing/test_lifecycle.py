@@ -592,7 +592,7 @@ async def test_a_pod_that_terminates_while_it_is_pending_says_what_it_waits_for(
 
 
 @pytest.mark.parametrize(
-    ("rules", "kept_by"),
+    ("rules", "tail_rule"),
     [
         ({}, None),
         ({"failed": True}, "failed"),

@@ -9,7 +9,7 @@ from kubeloop.controllers.deployment import replica_sets, rolling_update, status
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
-from kubeloop.tracing.recording.pod_recorder import NoTraces
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import recorded_client
 from support.set_clock import SetClock
 
@@ -77,7 +77,7 @@ async def sync_deployment(
     api, queue = recorded_client.RecordingClient({"state": state}), recorded_client.RecordingQueue()
     informers = recorded_client.filled_informers(api, state, clock)
     controller = DeploymentController(
-        api, informers, clock=clock, recorder=recorded_client.RecordingEvents(), traces=NoTraces(), queue=queue
+        api, informers, clock=clock, recorder=recorded_client.RecordingEvents(), traces=NoopRecorder(), queue=queue
     )
     recorded_client.fill(informers, state)
     queue.done.clear()

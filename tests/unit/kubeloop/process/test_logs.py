@@ -96,4 +96,4 @@ def test_other_libraries_records_carry_no_trace_and_make_none(logged):
     logging.getLogger("somebody").warning("else")
     reconcile.finish(changed=False)
     assert "trace_id" not in json.loads(written.getvalue())
-    assert tracing.memory.reconciles() == []
+    assert tracing.recent.reconciles() == []

@@ -12,7 +12,7 @@ from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.process.manifests import Manifest, apply
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
-from kubeloop.tracing.sampling.samplers import Sampling
+from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Trace
 
 
@@ -24,7 +24,7 @@ def apply_trace(finished: list[Trace]) -> ApplyRecorder:
     return ApplyRecorder(
         clock=SystemClock(),
         rng=random.Random(1),
-        sampling=Sampling(),
+        sampling=Sampler(),
         finished=lambda trace, _sampled: finished.append(trace),
     )
 
