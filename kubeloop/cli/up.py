@@ -17,7 +17,7 @@ import msgspec
 
 from kubeloop.cli.options import arguments_of
 from kubeloop.devcluster.storage.private_files import read_or_create_token
-from kubeloop.kube.auth.credentials import connect_token
+from kubeloop.kube.auth.credentials import connect_with_token
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.virtual_time
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
     """Return an API server with the namespaces "ns" and "other" and a running namespace controller."""
-    traces = ReconcileTraces(clock=VirtualClock(), rng=random.Random(3))
+    traces = ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3))
     controller = NamespaceController(
         fake_apiserver.client, fake_apiserver.informers, clock=fake_apiserver.clock, traces=traces
     )
