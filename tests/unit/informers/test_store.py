@@ -1,4 +1,4 @@
-"""Store, indexes and resource versions."""
+"""The store and its indexes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.informers.object_metadata import compare_resource_versions, is_older
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects import api_types
 
@@ -82,26 +81,3 @@ def test_indexes_match_objects_whenever_added(steps, late):
     assert {each.key for each in store.by_index("node", "n1")} == {
         key for key, obj in plain.items() if obj.spec.node_name == "n1"
     }
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "order"),
-    [
-        ("1", "2", -1),
-        ("9", "10", -1),
-        ("10", "9", 1),
-        ("7", "7", 0),
-        ("99999999999999999999999999", "100000000000000000000000000", -1),
-    ],
-)
-def test_resource_versions_compare_as_numbers(left, right, order):
-    assert compare_resource_versions(left, right) == order
-    assert is_older(left, right) == (order < 0)
-
-
-@pytest.mark.parametrize("wrong", ["", "0", "01", "a", "-1", "1.5", " 1", "\u0661"])
-def test_invalid_resource_version_is_not_comparable(wrong):
-    with pytest.raises(ValueError, match="comparable"):
-        compare_resource_versions(wrong, "5")
-    assert not is_older(wrong, "5")
-    assert not is_older("5", wrong)

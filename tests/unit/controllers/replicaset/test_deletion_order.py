@@ -1,4 +1,4 @@
-"""Deletion order of Pods: the optimized order against pairwise comparison, age ratios, and related Pods."""
+"""Deletion order of Pods: the optimized order against pairwise comparison, and age ratios."""
 
 from __future__ import annotations
 
@@ -17,15 +17,9 @@ from kubeloop.controllers.replicaset.deletion_order import (
     deletion_sort_key,
     pods_to_delete,
 )
-from kubeloop.controllers.replicaset.related_pods import (
-    HASH_INDEX,
-    active_pods_per_node,
-    by_template_hash,
-    related_pods,
-)
-from kubeloop.informers.store import Store
+from kubeloop.controllers.replicaset.related_pods import active_pods_per_node
 from kubeloop.kube.clock import rfc3339
-from kubeloop.kube.objects.api_types import LabelSelector, Pod, convert
+from kubeloop.kube.objects.api_types import Pod, convert
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -86,24 +80,3 @@ def test_deletion_age_ratio_is_relative_to_youngest_ready_pod():
     assert deletion_age_ratios([young, old, not_ready], [old, not_ready], NOW) == [6]
     assert deletion_age_ratios([not_ready], [not_ready], NOW) == []
     assert deletion_age_ratios([pod("new", ready=0)], [pod("new", ready=0)], NOW) == [], "nothing to divide by"
-
-
-def test_related_pods_match_any_selector_and_are_unique():
-    store: Store[Pod] = Store()
-    store.add_index(HASH_INDEX, by_template_hash)
-    for name, labels in (
-        ("new", {"app": "web", "pod-template-hash": "1"}),
-        ("old", {"app": "web", "pod-template-hash": "2"}),
-        ("other", {"app": "db", "pod-template-hash": "2"}),
-        ("bare", {"app": "web"}),
-    ):
-        store.put(f"ns/{name}", pod(name, labels=labels))
-
-    def related_names(*label_selectors: dict[str, Any]) -> list[str]:
-        selectors = [convert(LabelSelector, label_selector) for label_selector in label_selectors]
-        return [related.metadata.name for related in related_pods(store, "ns", selectors)]
-
-    new, old = ({"matchLabels": {"app": "web", "pod-template-hash": number}} for number in "12")
-    assert related_names(new, old, new) == ["new", "old"]
-    assert related_names({"matchLabels": {"app": "web"}}, new) == ["new", "old", "bare"]
-    assert related_names({"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}, old) == ["old"]

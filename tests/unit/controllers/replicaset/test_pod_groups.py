@@ -1,18 +1,14 @@
-"""Pod groups, updated by random events, and the plans and Pods that ReplicaSets create."""
+"""Pod groups, updated by random events."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.controllers.replicaset.pod_groups import PodGroups, group_pods
-from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
-from kubeloop.controllers.replicaset.replication_controllers import as_replica_set
-from kubeloop.controllers.runtime.owner_references import controller_index_key
-from kubeloop.kube.objects.api_types import Pod, ReplicaSet, ReplicationController, convert
+from kubeloop.kube.objects.api_types import Pod, convert
 
 NOW = "2026-01-01T01:00:00Z"
 
@@ -60,65 +56,3 @@ def test_pod_groups_match_pods_after_any_events(events):
         groups.check(current.values())
         orphans = [orphan for orphan in current.values() if not orphan.metadata.owner_references]
         assert groups.get("ns") == group_pods(orphans)
-
-
-def replica_set(replicas: int) -> ReplicaSet:
-    return convert(
-        ReplicaSet,
-        {
-            "kind": "ReplicaSet",
-            "apiVersion": "apps/v1",
-            "metadata": {"name": "rs", "namespace": "ns", "uid": "u1"},
-            "spec": {
-                "replicas": replicas,
-                "template": {"metadata": {"labels": {"a": "1"}}, "spec": {"containers": []}},
-            },
-        },
-    )
-
-
-def test_plan_creates_or_deletes_difference_up_to_burst():
-    some = group_pods(pod(f"p{number}", owner="ReplicaSet/u1") for number in range(3))
-
-    def plan(replicas: int, burst: int = 500) -> ReplicaPlan:
-        return plan_replicas(replica_set(replicas), some, dict, datetime(2026, 1, 2, tzinfo=UTC), burst=burst)
-
-    assert plan(3) == ReplicaPlan()
-    assert plan(5) == ReplicaPlan(create=2)
-    assert plan(900) == ReplicaPlan(create=500)
-    assert len(plan(1).delete) == 2
-    assert len(plan(0, burst=2).delete) == 2
-
-
-def test_generate_name_has_dash_if_valid():
-    assert generate_name("web-1") == "web-1-"
-    assert generate_name("n" * 253) == "n" * 253 + "-"
-    assert generate_name("n" * 254) == "n" * 254
-    assert generate_name("No_Pod") == "No_Pod"
-
-
-def test_pod_from_template_has_owner_reference_and_labels():
-    body = pod_from_template(replica_set(1))
-    reference = body["metadata"]["ownerReferences"][0]
-    assert (reference["kind"], reference["uid"], reference["controller"]) == ("ReplicaSet", "u1", True)
-    assert body["metadata"]["labels"] == {"a": "1"}
-    assert "namespace" not in body["metadata"]
-
-
-def test_replication_controller_converts_and_keeps_its_kind():
-    rc = convert(
-        ReplicationController,
-        {
-            "kind": "ReplicationController",
-            "apiVersion": "v1",
-            "metadata": {"name": "rc", "namespace": "ns", "uid": "u9"},
-            "spec": {"replicas": 2, "selector": {"a": "1"}, "template": {"metadata": {"labels": {"a": "1"}}}},
-            "status": {"replicas": 1},
-        },
-    )
-    rs = as_replica_set(rc)
-    assert (rs.kind, rs.api_version, rs.spec.replicas, rs.status.replicas) == ("ReplicationController", "v1", 2, 1)
-    assert rs.spec.selector is not None
-    assert rs.spec.selector.match_labels == {"a": "1"}
-    assert controller_index_key(rs) == "ns/ReplicationController/rc/u9"
-    assert pod_from_template(rs)["metadata"]["ownerReferences"][0]["apiVersion"] == "v1"

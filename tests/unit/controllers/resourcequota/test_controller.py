@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from kubeloop.controllers.resourcequota import ResourceQuotaController
-from kubeloop.controllers.resourcequota.quota_monitor import kinds_for_quota_names
-from kubeloop.controllers.resourcequota.usage_calculation import status_patch
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
-from kubeloop.kube.objects.api_types import ResourceQuota, convert
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -23,7 +20,6 @@ from kubeloop.kube.objects.resources import (
     SERVICES,
     Resource,
 )
-from kubeloop.kube.quantities import parse_quantity
 from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 
@@ -348,33 +344,3 @@ async def test_wrong_status_is_corrected_by_resync(cluster):
     await patch(cluster, RESOURCE_QUOTAS, "q", {"status": {"used": {"pods": "3"}}}, "status")
     await asyncio.sleep(310)
     assert used(cluster) == {"pods": "1"}
-
-
-def test_status_patch_keeps_unknown_and_drops_unlimited_names():
-    quota = convert(
-        ResourceQuota,
-        {
-            "spec": {"hard": {"pods": "2", "secrets": "1"}},
-            "status": {"hard": {"secrets": "1", "services": "1"}, "used": {"secrets": "1", "services": "1"}},
-        },
-    )
-    assert status_patch(quota, {"pods": parse_quantity(1)}) == {
-        "hard": {"pods": "2", "secrets": "1", "services": None},
-        "used": {"pods": "1", "secrets": "1", "services": None},
-    }
-
-
-@pytest.mark.parametrize(
-    ("names", "kinds"),
-    [
-        (["pods", "limits.cpu"], {"pods"}),
-        (["requests.example.com/gpu"], {"pods"}),
-        (["requests.storage", "gold.storageclass.storage.k8s.io/requests.storage"], {"persistentvolumeclaims"}),
-        (["count/services", "configmaps"], {"services", "configmaps"}),
-        (["count/widgets.example.com"], {"widgets.example.com"}),
-        (["count/events", "count/events.events.k8s.io"], set()),
-        (["requests.unheard-of"], set()),
-    ],
-)
-def test_kinds_for_quota_names(names, kinds):
-    assert kinds_for_quota_names(names) == kinds
