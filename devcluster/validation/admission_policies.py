@@ -108,8 +108,8 @@ def _validate_rule_resources(errors: ErrorList, path: str, resources: Sequence[s
     if len(resources) > 1 and "*/*" in resources:
         errors.invalid(path, resources, "if '*/*' is present, must not specify other resources")
     if "*" in resources and bare_last:
-        told = "if '*' is present, must not specify other resources without subresources"
-        errors.invalid(path, resources, told)
+        detail = "if '*' is present, must not specify other resources without subresources"
+        errors.invalid(path, resources, detail)
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -124,16 +124,16 @@ def _validate_param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
         errors.invalid(where, api_version, f"unexpected GroupVersion string: {api_version}")
     else:
         group, _, version = api_version.rpartition("/")
-        if group and (wrong := dns_subdomain(group)):
-            errors.invalid(where, group, ",".join(wrong))
+        if group and (detail := dns_subdomain(group)):
+            errors.invalid(where, group, ",".join(detail))
         if not version:
             errors.invalid(where, api_version, "version must be specified")
-        elif wrong := dns_1035_label(version):
-            errors.invalid(where, version, ",".join(wrong))
+        elif detail := dns_1035_label(version):
+            errors.invalid(where, version, ",".join(detail))
     if not kind:
         errors.required(f"{path}.kind")
-    elif wrong := dns_1035_label(kind.lower()):
-        told = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+    elif detail := dns_1035_label(kind.lower()):
+        told = f"may have mixed case, but should otherwise match: {','.join(detail)}"
         errors.invalid(f"{path}.kind", kind, told)
 
 
@@ -258,8 +258,8 @@ def _validate_audit_annotations(
     from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
 
     if len(given) > _MAX_ANNOTATIONS:
-        told = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
-        errors.invalid(path, given, told, "admissionregistration/v1.AuditAnnotation")
+        detail = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
+        errors.invalid(path, given, detail, "admissionregistration/v1.AuditAnnotation")
     seen: set[str] = set()
     for index, each in enumerate(given):
         where, key, text = f"{path}[{index}]", each.get("key", ""), each.get("valueExpression", "")
@@ -315,11 +315,11 @@ def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, conditions
     _begin_policy(errors, spec, expressions, conditions_too=conditions_too)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
-        told = "validations or auditAnnotations must contain at least one item"
-        errors.required("spec.validations", told)
-        errors.required("spec.auditAnnotations", told)
-    for index, each in enumerate(validations):
-        _validate_validation(errors, f"spec.validations[{index}]", each, expressions)
+        detail = "validations or auditAnnotations must contain at least one item"
+        errors.required("spec.validations", detail)
+        errors.required("spec.auditAnnotations", detail)
+    for index, validation in enumerate(validations):
+        _validate_validation(errors, f"spec.validations[{index}]", validation, expressions)
     name = obj["metadata"].get("name", "")
     _validate_audit_annotations(errors, "spec.auditAnnotations", annotations, name, expressions)
 
@@ -336,11 +336,11 @@ def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: 
     del old
     status = obj.get("status") or {}
     warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
-    for index, each in enumerate(warnings):
+    for index, warning in enumerate(warnings):
         where = f"status.typeChecking.expressionWarnings[{index}]"
-        if not each.get("warning"):
+        if not warning.get("warning"):
             errors.required(f"{where}.warning")
-        if not each.get("fieldRef", "").strip():
+        if not warning.get("fieldRef", "").strip():
             errors.required(f"{where}.fieldRef")
     validate_conditions(errors, "status.conditions", status.get("conditions") or ())
 
@@ -374,11 +374,11 @@ def validate_validating_binding(errors: ErrorList, obj: JSON) -> None:
             errors.duplicate(f"{path}[{index}]", action)
         seen.add(action)
     if "Deny" in seen and "Warn" in seen:
-        told = (
+        detail = (
             "must not contain both Deny and Warn (repeating the same validation failure information in the API "
             "response and headers serves no purpose)"
         )
-        errors.invalid(path, actions, told)
+        errors.invalid(path, actions, detail)
     if not actions:
         errors.required(path, "at least one validation action is required")
 
@@ -398,7 +398,7 @@ def _validate_mutation(errors: ErrorList, path: str, given: JSON, expressions: _
         errors.not_supported(f"{path}.patchType", wanted, _PATCHES)
         return
     own = _PATCHES[wanted]
-    other = next(each for each in _PATCHES.values() if each != own)
+    other = next(patch for patch in _PATCHES.values() if patch != own)
     if given.get(own) is None:
         errors.required(f"{path}.{own}", f"must be specified when patchType is {wanted}")
     else:
@@ -428,8 +428,8 @@ def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, conditions_t
     mutations = spec.get("mutations") or ()
     if not mutations:
         errors.required("spec.mutations", "mutations must contain at least one item")
-    for index, each in enumerate(mutations):
-        _validate_mutation(errors, f"spec.mutations[{index}]", each, expressions)
+    for index, mutation in enumerate(mutations):
+        _validate_mutation(errors, f"spec.mutations[{index}]", mutation, expressions)
     _validate_enum(errors, "spec.reinvocationPolicy", spec.get("reinvocationPolicy") or None, _REINVOCATIONS)
 
 

@@ -40,8 +40,8 @@ def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, any_version: boo
     for i, metric in enumerate(metrics):
         _validate_metric(errors, f"spec.metrics[{i}]", metric)
     if least == 0 and not any(each.get("type") in ("Object", "External") for each in metrics):
-        told = "must specify at least one Object or External metric to support scaling to zero replicas"
-        errors.forbidden("spec.metrics", told)
+        detail = "must specify at least one Object or External metric to support scaling to zero replicas"
+        errors.forbidden("spec.metrics", detail)
     behavior = spec.get("behavior") or {}
     for direction in ("scaleUp", "scaleDown"):
         if behavior.get(direction) is not None:
@@ -135,8 +135,8 @@ def _validate_object_metric(errors: ErrorList, path: str, source: JSON) -> None:
 def _validate_external_metric(errors: ErrorList, path: str, source: JSON) -> None:
     target = _validate_metric_and_target(errors, path, source)
     if "value" not in target and "averageValue" not in target:
-        told = "must set either a target value for metric or a per-pod target"
-        errors.required(f"{path}.target.averageValue", told)
+        detail = "must set either a target value for metric or a per-pod target"
+        errors.required(f"{path}.target.averageValue", detail)
     if "value" in target and "averageValue" in target:
         errors.forbidden(f"{path}.target.value", "may not set both a target value for metric and a per-pod target")
 
@@ -190,8 +190,8 @@ def _validate_scaling_rules(errors: ErrorList, path: str, rules: JSON) -> None:
     if seconds is not None and seconds < 0:
         errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, "must be greater than or equal to zero")
     if seconds is not None and seconds > _MAX_STABILIZATION_SECONDS:
-        told = f"must be less than or equal to {_MAX_STABILIZATION_SECONDS}"
-        errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, told)
+        detail = f"must be less than or equal to {_MAX_STABILIZATION_SECONDS}"
+        errors.invalid(f"{path}.stabilizationWindowSeconds", seconds, detail)
     if selection is not None and selection not in _SELECTIONS:
         errors.not_supported(f"{path}.selectPolicy", selection, _SELECTIONS)
     if not policies:

@@ -15,8 +15,8 @@ from kubeloop.kube.json_object import JSON
 def validate_pod_disruption_budget(errors: ErrorList, obj: JSON) -> None:
     spec = obj["spec"]
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        wrong = "minAvailable and maxUnavailable cannot be both set"
-        errors.invalid("spec", spec, wrong, "policy/v1.PodDisruptionBudgetSpec")
+        detail = "minAvailable and maxUnavailable cannot be both set"
+        errors.invalid("spec", spec, detail, "policy/v1.PodDisruptionBudgetSpec")
     for name in ("minAvailable", "maxUnavailable"):
         validate_positive_int_or_percent(errors, f"spec.{name}", spec.get(name))
         validate_at_most_100_percent(errors, f"spec.{name}", spec.get(name))

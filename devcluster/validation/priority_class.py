@@ -15,15 +15,15 @@ def validate_priority_class(errors: ErrorList, obj: JSON) -> None:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
         if name not in SYSTEM_CLASSES:
-            wrong = f"{name} is not a known system priority class"
+            detail = f"{name} is not a known system priority class"
         elif value != SYSTEM_CLASSES[name]:
-            wrong = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
+            detail = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
         elif obj.get("globalDefault"):
-            wrong = f"globalDefault of {name} PriorityClass must be false"
+            detail = f"globalDefault of {name} PriorityClass must be false"
         else:
-            wrong = ""
-        if wrong:
-            told = f"priority class names with 'system-' prefix are reserved for system use only. error: {wrong}"
+            detail = ""
+        if detail:
+            told = f"priority class names with 'system-' prefix are reserved for system use only. error: {detail}"
             errors.forbidden("metadata.name", told)
     elif value > _HIGHEST_USER_PRIORITY:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")

@@ -22,10 +22,10 @@ def validate_cluster_role(errors: ErrorList, obj: JSON) -> None:
         selectors = aggregation.get("clusterRoleSelectors", ())
         if not selectors:
             errors.required("aggregationRule.clusterRoleSelectors", f"{_SELECTORS} if aggregationRule is non-nil")
-        for i, each in enumerate(selectors):
+        for i, selector in enumerate(selectors):
             where = f"aggregationRule.clusterRoleSelectors[{i}]"
-            validate_label_selector(errors, where, each)
-            if not is_valid_selector(each):
+            validate_label_selector(errors, where, selector)
+            if not is_valid_selector(selector):
                 errors.invalid(where, None, "invalid label selector.")
 
 
@@ -41,11 +41,11 @@ def _validate_rules(errors: ErrorList, obj: JSON, *, namespaced: bool) -> None:
             errors.required(f"{where}.verbs", "verbs must contain at least one value")
         if urls:
             if namespaced:
-                told = "namespaced rules cannot apply to non-resource URLs"
-                errors.invalid(f"{where}.nonResourceURLs", urls, told)
+                detail = "namespaced rules cannot apply to non-resource URLs"
+                errors.invalid(f"{where}.nonResourceURLs", urls, detail)
             if groups or resources or rule.get("resourceNames"):
-                told = "rules cannot apply to both regular resources and non-resource URLs"
-                errors.invalid(f"{where}.nonResourceURLs", urls, told)
+                detail = "rules cannot apply to both regular resources and non-resource URLs"
+                errors.invalid(f"{where}.nonResourceURLs", urls, detail)
             continue
         if not groups:
             errors.required(f"{where}.apiGroups", "resource rules must supply at least one api group")

@@ -37,8 +37,8 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
         _validate_required(errors, resource, obj)
     if not errors and not rule.own_metadata:
         validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
-    elif not errors and (wrong := path_segment(metadata.get("name", ""))):
-        errors.invalid_each("metadata.name", metadata["name"], wrong)
+    elif not errors and (problems := path_segment(metadata.get("name", ""))):
+        errors.invalid_each("metadata.name", metadata["name"], problems)
     return errors
 
 

@@ -42,17 +42,17 @@ def _validate_stateful_set_spec(
     kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     if kind == "OnDelete":
         if rolling is not None:
-            wrong = "only allowed for updateStrategy 'RollingUpdate'"
+            detail = "only allowed for updateStrategy 'RollingUpdate'"
             errors.invalid(
-                "spec.updateStrategy.rollingUpdate", rolling, wrong, "apps/v1.RollingUpdateStatefulSetStrategy"
+                "spec.updateStrategy.rollingUpdate", rolling, detail, "apps/v1.RollingUpdateStatefulSetStrategy"
             )
     elif kind == "RollingUpdate":
         _validate_rolling_update(errors, "spec.updateStrategy.rollingUpdate", rolling or {})
     elif not kind:
         errors.required("spec.updateStrategy")
     else:
-        wrong = "must be 'RollingUpdate' or 'OnDelete'"
-        errors.invalid("spec.updateStrategy", strategy, wrong, "apps/v1.StatefulSetUpdateStrategy")
+        detail = "must be 'RollingUpdate' or 'OnDelete'"
+        errors.invalid("spec.updateStrategy", strategy, detail, "apps/v1.StatefulSetUpdateStrategy")
     _validate_claim_retention_policy(errors, "spec.persistentVolumeClaimRetentionPolicy", spec)
     for i, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
         validate_claim_spec(errors, f"spec.volumeClaimTemplates[{i}].spec", claim.get("spec", {}))
@@ -90,14 +90,14 @@ def _validate_stateful_set_template(errors: ErrorList, spec: JSON, old: JSON | N
 
 def _template_with_claim_volumes(template: JSON, claims: Sequence[JSON]) -> JSON:
     """The template without the names that each pod gets, and with the volumes that are added, one for each claim."""
-    names = [each.get("metadata", {}).get("name", "") for each in claims]
+    names = [claim.get("metadata", {}).get("name", "") for claim in claims]
     spec = template.get("spec", {})
     if "hostname" in spec or "subdomain" in spec:
         spec = {name: each for name, each in spec.items() if name not in ("hostname", "subdomain")}
         template = {**template, "spec": spec}
     if not names:
         return template
-    kept = [each for each in spec.get("volumes", ()) if each.get("name") not in names]
+    kept = [volume for volume in spec.get("volumes", ()) if volume.get("name") not in names]
     claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
     return {**template, "spec": {**spec, "volumes": [*claimed, *kept]}}
 

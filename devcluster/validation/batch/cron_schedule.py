@@ -45,8 +45,8 @@ def schedule_error(text: str) -> str:
             return ""
         if spec.startswith("@every "):
             given = spec.removeprefix("@every ")
-            told = f"failed to parse duration {spec}: time: invalid duration {quoted(given)}"
-            return "" if _DURATION.fullmatch(given) else told
+            detail = f"failed to parse duration {spec}: time: invalid duration {quoted(given)}"
+            return "" if _DURATION.fullmatch(given) else detail
         return f"unrecognized descriptor: {spec}"
     fields = spec.split()
     if len(fields) != len(_BOUNDS):

@@ -45,8 +45,8 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
     job = spec.get("jobTemplate", {}).get("spec", {})
     validate_job_spec(errors, _TEMPLATE_SPEC, job, template_before(before.get("jobTemplate")))
     if job.get("selector") is not None:
-        told = "`selector` will be auto-generated"
-        errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], told, LABEL_SELECTOR)
+        detail = "`selector` will be auto-generated"
+        errors.invalid(f"{_TEMPLATE_SPEC}.selector", job["selector"], detail, LABEL_SELECTOR)
     if job.get("manualSelector"):
         errors.not_supported(f"{_TEMPLATE_SPEC}.manualSelector", True, ("nil", "false"))
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
@@ -54,8 +54,8 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
 
 
 def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, zoned: bool) -> None:
-    if wrong := schedule_error(schedule):
-        errors.invalid("spec.schedule", schedule, wrong)
+    if detail := schedule_error(schedule):
+        errors.invalid("spec.schedule", schedule, detail)
     if "TZ" not in schedule:
         return
     if not zoned:
@@ -74,7 +74,7 @@ def _validate_time_zone(errors: ErrorList, zone: str) -> None:
             errors.invalid(path, zone, f"unknown time zone {zone}")
             return
     if zone.lower() == "local":
-        told = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-        errors.invalid(path, zone, told)
+        detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        errors.invalid(path, zone, detail)
     if zone != "Local" and not is_time_zone(zone):
         errors.invalid(path, zone, f"unknown time zone {zone}")

@@ -71,8 +71,8 @@ def _validate_selector(errors: ErrorList, spec: JSON) -> None:
     if is_valid_selector(selector):
         found = spec.get("template", {}).get("metadata", {}).get("labels")
         if not selector_matches(selector, found or {}):
-            told = "`selector` does not match template `labels`"
-            errors.invalid("spec.template.metadata.labels", found, told)
+            detail = "`selector` does not match template `labels`"
+            errors.invalid("spec.template.metadata.labels", found, detail)
 
 
 def validate_job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None = None) -> None:
@@ -121,8 +121,8 @@ def _validate_indexed_job(errors: ErrorList, path: str, spec: JSON) -> None:
     if completions is None:
         errors.required(f"{path}.completions", "when completion mode is Indexed")
     if parallelism is not None and parallelism > _MOST_INDEXES:
-        told = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
-        errors.invalid(f"{path}.parallelism", parallelism, told)
+        detail = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
+        errors.invalid(f"{path}.parallelism", parallelism, detail)
     if failed is not None:
         if completions is not None and failed > completions:
             errors.invalid(where, failed, "must be less than or equal to completions")
@@ -130,12 +130,12 @@ def _validate_indexed_job(errors: ErrorList, path: str, spec: JSON) -> None:
             errors.invalid(where, failed, f"must be less than or equal to {_MOST_INDEXES}")
     if completions is None or completions <= _MANY_COMPLETIONS or "backoffLimitPerIndex" not in spec:
         return
-    told = f"when completions are above {_MANY_COMPLETIONS} and used with backoff limit per index"
+    detail = f"when completions are above {_MANY_COMPLETIONS} and used with backoff limit per index"
     if failed is None:
         errors.required(where, f"must be specified when completions is above {_MANY_COMPLETIONS}")
     for name, value in (("parallelism", parallelism), ("maxFailedIndexes", failed)):
         if value is not None and value > _FEWER_INDEXES:
-            errors.invalid(f"{path}.{name}", value, f"must be less than or equal to {_FEWER_INDEXES} {told}")
+            errors.invalid(f"{path}.{name}", value, f"must be less than or equal to {_FEWER_INDEXES} {detail}")
 
 
 def _values(names: Sequence[str]) -> str:
@@ -172,8 +172,8 @@ def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: 
     elif operator not in ("In", "NotIn"):
         errors.not_supported(f"{path}.operator", operator, ("In", "NotIn"))
     if name is not None and name not in containers:
-        told = "must be one of the container or initContainer names in the pod template"
-        errors.invalid(f"{path}.containerName", name, told)
+        detail = "must be one of the container or initContainer names in the pod template"
+        errors.invalid(f"{path}.containerName", name, detail)
     if not values:
         errors.invalid(f"{path}.values", codes.get("values"), "at least one value is required")
     elif len(values) > _MOST_EXIT_CODES:
@@ -214,16 +214,16 @@ def _validate_success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
             try:
                 total = index_count(indexes, completions)
             except ValueError as error:
-                told = f"error parsing succeededIndexes: {error}"
-                errors.invalid(f"{where}.succeededIndexes", indexes, told)
+                detail = f"error parsing succeededIndexes: {error}"
+                errors.invalid(f"{where}.succeededIndexes", indexes, detail)
         if count is not None:
             errors.not_negative(f"{where}.succeededCount", count)
-            told = "must be less than or equal to {} (the number of {})"
+            detail = "must be less than or equal to {} (the number of {})"
             if count > completions:
-                errors.invalid(f"{where}.succeededCount", count, told.format(completions, "specified completions"))
+                errors.invalid(f"{where}.succeededCount", count, detail.format(completions, "specified completions"))
             if indexes is not None and count > total:
                 of = "indexes in the specified succeededIndexes field"
-                errors.invalid(f"{where}.succeededCount", count, told.format(total, of))
+                errors.invalid(f"{where}.succeededCount", count, detail.format(total, of))
 
 
 def index_interval(text: str, completions: int) -> tuple[int, int]:
@@ -238,8 +238,8 @@ def index_interval(text: str, completions: int) -> tuple[int, int]:
 
     parts = text.split("-")
     if len(parts) > 2:
-        told = "violates the requirement that an index interval can have at most two parts separated by '-'"
-        raise ValueError(f"the fragment {quoted(text)} {told}")
+        detail = "violates the requirement that an index interval can have at most two parts separated by '-'"
+        raise ValueError(f"the fragment {quoted(text)} {detail}")
     first = index(parts[0])
     last = index(parts[1]) if len(parts) > 1 else first
     if len(parts) > 1 and first >= last:
@@ -287,7 +287,8 @@ def _validate_template_update(errors: ErrorList, spec: JSON, before: JSON, statu
     """A template stays as it is, but for what concerns scheduling while the Job is suspended and not begun."""
     template, was = spec.get("template", {}), before.get("template", {})
     stopped = any(
-        each.get("type") == "Suspended" and each.get("status") == "True" for each in status.get("conditions") or ()
+        condition.get("type") == "Suspended" and condition.get("status") == "True"
+        for condition in status.get("conditions") or ()
     )
     idle = bool(before.get("suspend")) and ("startTime" not in status or stopped) and not status.get("active")
     if idle:

@@ -45,7 +45,10 @@ _MET = "SuccessCriteriaMet"
 
 
 def _holds(status: JSON, kind: str, value: str = "True") -> bool:
-    return any(each.get("type") == kind and each.get("status") == value for each in status.get("conditions") or ())
+    return any(
+        condition.get("type") == kind and condition.get("status") == value
+        for condition in status.get("conditions") or ()
+    )
 
 
 def _is_finished(status: JSON) -> bool:

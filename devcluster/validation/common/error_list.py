@@ -42,8 +42,8 @@ class ErrorList(list[JSON]):
         self._add("NotFound", path, f"Not found: {shown(value)}{': ' + detail if detail else ''}")
 
     def not_supported(self, path: str, value: Any, supported: Iterable[str], type_name: str = "") -> None:
-        told = ", ".join(quoted(each) for each in supported)
-        self._add("NotSupported", path, f"Unsupported value: {shown(value, type_name)}: supported values: {told}")
+        detail = ", ".join(quoted(each) for each in supported)
+        self._add("NotSupported", path, f"Unsupported value: {shown(value, type_name)}: supported values: {detail}")
 
     def forbidden(self, path: str, detail: str) -> None:
         self._add("Forbidden", path, f"Forbidden: {detail}")

@@ -95,9 +95,9 @@ def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None)
 
 def is_valid_selector(selector: JSON | None) -> bool:
     """Whether LabelSelectorAsSelector takes it."""
-    wrong = ErrorList()
-    validate_label_selector(wrong, "", selector)
-    return not wrong
+    problems = ErrorList()
+    validate_label_selector(problems, "", selector)
+    return not problems
 
 
 def selector_matches(selector: JSON | None, values: Mapping[str, str]) -> bool:

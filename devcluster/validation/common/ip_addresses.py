@@ -51,8 +51,8 @@ def ip_warning(path: str, text: str) -> str:
     if mapped is not None or not _is_strict_ip(text):
         return f"{path}: non-standard IP address {quoted(text)} is invalid: use {quoted(str(mapped or address))}"
     if isinstance(address, IPv6Address) and str(address) != text:
-        told = f"should be in RFC 5952 canonical format ({quoted(str(address))})"
-        return f"{path}: IPv6 address {quoted(text)} {told}"
+        detail = f"should be in RFC 5952 canonical format ({quoted(str(address))})"
+        return f"{path}: IPv6 address {quoted(text)} {detail}"
     return ""
 
 
@@ -79,8 +79,8 @@ def cidr_warning(path: str, text: str) -> str:
     if mapped is not None or not _is_strict_ip(address) or str(int(length)) != length:
         return f"{path}: non-standard CIDR value {quoted(text)} is invalid: use {quoted(str(network))}"
     if network.network_address != plain:
-        told = f"CIDR value {quoted(text)} is ambiguous in this context (should be {quoted(str(network))}"
-        return f"{path}: {told} or {quoted(f'{plain}/{network.max_prefixlen}')}?)"
+        detail = f"CIDR value {quoted(text)} is ambiguous in this context (should be {quoted(str(network))}"
+        return f"{path}: {detail} or {quoted(f'{plain}/{network.max_prefixlen}')}?)"
     if isinstance(plain, IPv6Address) and str(network) != text:
         return f"{path}: IPv6 CIDR value {quoted(text)} should be in RFC 5952 canonical format ({quoted(str(network))})"
     return ""

@@ -46,17 +46,19 @@ def validate_annotations(errors: ErrorList, path: str, values: dict[str, str] | 
 
 def validate_owner_references(errors: ErrorList, path: str, references: Sequence[JSON]) -> None:
     first_controller = ""
-    for each in references:
-        api_version, kind = each.get("apiVersion", ""), each.get("kind", "")
+    for reference in references:
+        api_version, kind = reference.get("apiVersion", ""), reference.get("kind", "")
         if not api_version.rpartition("/")[2] or api_version.count("/") > 1:
             errors.invalid(f"{path}.apiVersion", api_version, "version must not be empty")
         for name in ("kind", "name", "uid"):
-            if not each.get(name):
-                errors.invalid(f"{path}.{name}", each.get(name, ""), "must not be empty")
+            if not reference.get(name):
+                errors.invalid(f"{path}.{name}", reference.get(name, ""), "must not be empty")
         if api_version == "v1" and kind == "Event":
-            errors.invalid(path, each, "/v1, Kind=Event is disallowed from being an owner", "meta/v1.OwnerReference")
-        if each.get("controller"):
-            name = f"{kind}/{each.get('name', '')}"
+            errors.invalid(
+                path, reference, "/v1, Kind=Event is disallowed from being an owner", "meta/v1.OwnerReference"
+            )
+        if reference.get("controller"):
+            name = f"{kind}/{reference.get('name', '')}"
             if first_controller:
                 detail = (
                     "Only one reference can have Controller set to true. "
@@ -68,8 +70,8 @@ def validate_owner_references(errors: ErrorList, path: str, references: Sequence
 
 
 def validate_finalizers(errors: ErrorList, path: str, values: Sequence[str]) -> None:
-    for each in values:
-        errors.invalid_each(path, each, qualified_name(each))
+    for value in values:
+        errors.invalid_each(path, value, qualified_name(value))
     if "orphan" in values and "foregroundDeletion" in values:
         errors.invalid(path, list(values), "finalizer orphan and foregroundDeletion cannot be both set")
 
@@ -82,9 +84,9 @@ def validate_object_meta(
     if generate_name:
         errors.invalid_each(f"{path}.generateName", generate_name, prefix_of(name_check, generate_name))
     if name:
-        wrong = name_check(name)
-        if wrong:
-            errors.invalid_each(f"{path}.name", name, wrong)
+        problems = name_check(name)
+        if problems:
+            errors.invalid_each(f"{path}.name", name, problems)
     else:
         errors.required(f"{path}.name", "name or generateName is required")
     namespace = metadata.get("namespace", "")
@@ -107,9 +109,9 @@ STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 def validate_core_finalizers(errors: ErrorList, metadata: JSON, path: str = "metadata") -> None:
     """Core kinds take unqualified finalizers only if Kubernetes knows them."""
-    for i, each in enumerate(metadata.get("finalizers", ())):
-        if "/" not in each and each not in STANDARD_FINALIZERS:
-            errors.invalid(f"{path}.finalizers[{i}]", each, NOT_STANDARD)
+    for i, finalizer in enumerate(metadata.get("finalizers", ())):
+        if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
+            errors.invalid(f"{path}.finalizers[{i}]", finalizer, NOT_STANDARD)
 
 
 def _validate_mutable_fields(errors: ErrorList, metadata: JSON, path: str) -> None:
@@ -129,10 +131,10 @@ def validate_object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, pa
     if "deletionTimestamp" in old:
         added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
         if added:
-            told = "[]string{" + ", ".join(map(quoted, added)) + "}"
+            detail = "[]string{" + ", ".join(map(quoted, added)) + "}"
             errors.forbidden(
                 f"{path}.finalizers",
-                f"no new finalizers can be added if the object is being deleted, found new finalizers {told}",
+                f"no new finalizers can be added if the object is being deleted, found new finalizers {detail}",
             )
     if metadata.get("generation", 0) < old.get("generation", 0):
         errors.invalid(f"{path}.generation", metadata.get("generation", 0), "must not be decremented")
@@ -145,14 +147,14 @@ def validate_object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, pa
 
 
 def validate_managed_fields(errors: ErrorList, entries: Sequence[JSON], path: str) -> None:
-    for i, each in enumerate(entries):
+    for i, entry in enumerate(entries):
         where = f"{path}[{i}]"
-        if each.get("operation") not in ("Apply", "Update"):
-            errors.invalid(f"{where}.operation", each.get("operation", ""), "must be `Apply` or `Update`")
-        if each.get("fieldsType") not in ("", None, "FieldsV1"):
-            errors.invalid(f"{where}.fieldsType", each.get("fieldsType"), "must be `FieldsV1`")
-        validate_field_manager(errors, f"{where}.manager", each.get("manager", ""))
-        if len(each.get("subresource", "").encode()) > MAX_SUBRESOURCE:
+        if entry.get("operation") not in ("Apply", "Update"):
+            errors.invalid(f"{where}.operation", entry.get("operation", ""), "must be `Apply` or `Update`")
+        if entry.get("fieldsType") not in ("", None, "FieldsV1"):
+            errors.invalid(f"{where}.fieldsType", entry.get("fieldsType"), "must be `FieldsV1`")
+        validate_field_manager(errors, f"{where}.manager", entry.get("manager", ""))
+        if len(entry.get("subresource", "").encode()) > MAX_SUBRESOURCE:
             errors.too_long(f"{where}.subresource", MAX_SUBRESOURCE)
 
 

@@ -58,8 +58,8 @@ def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON |
         if namespace:
             errors.invalid_each(f"{path}.dataSourceRef.namespace", namespace, dns_label(namespace))
             if source is not None:
-                wrong = "may not be specified when dataSourceRef.namespace is specified"
-                errors.invalid(path, {}, wrong)  # what Kubernetes shows is a path, which prints as an empty object
+                detail = "may not be specified when dataSourceRef.namespace is specified"
+                errors.invalid(path, {}, detail)  # what Kubernetes shows is a path, which prints as an empty object
         elif source is not None and any(source.get(n) != reference.get(n) for n in ("apiGroup", "kind", "name")):
             errors.invalid(path, {}, "must match dataSourceRef")
     validate_class_name(errors, f"{path}.volumeAttributesClassName", spec.get("volumeAttributesClassName"))
@@ -71,8 +71,8 @@ def _validate_data_source(errors: ErrorList, path: str, source: JSON, *, any_gro
             errors.required(f"{path}.{name}")
     group = source.get("apiGroup") or ""
     if not group and source.get("kind") != "PersistentVolumeClaim":
-        wrong = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-        errors.invalid(path, source.get("kind", ""), wrong)
+        detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+        errors.invalid(path, source.get("kind", ""), detail)
     elif group and not any_group:
         errors.invalid_each(f"{path}.apiGroup", group, dns_subdomain(group))
 

@@ -30,8 +30,8 @@ def validate_conditions(errors: ErrorList, path: str, given: Sequence[JSON]) -> 
         if condition.get("status", "") not in _CONDITION_STATUSES:
             errors.not_supported(f"{where}.status", condition.get("status", ""), _CONDITION_STATUSES)
         if condition.get("observedGeneration", 0) < 0:
-            told = "must be greater than or equal to zero"
-            errors.invalid(f"{where}.observedGeneration", condition["observedGeneration"], told)
+            detail = "must be greater than or equal to zero"
+            errors.invalid(f"{where}.observedGeneration", condition["observedGeneration"], detail)
         if not condition.get("lastTransitionTime"):
             errors.required(f"{where}.lastTransitionTime")
         if not reason:

@@ -38,12 +38,12 @@ def _validate_immutable(errors: ErrorList, obj: JSON, old: JSON, *names: str) ->
     """What is once immutable stays so, and its data with it."""
     if not old.get("immutable"):
         return
-    wrong = "field is immutable when `immutable` is set"
+    detail = "field is immutable when `immutable` is set"
     if not obj.get("immutable"):
-        errors.forbidden("immutable", wrong)
+        errors.forbidden("immutable", detail)
     for name in names:
         if obj.get(name) != old.get(name):
-            errors.forbidden(name, wrong)
+            errors.forbidden(name, detail)
 
 
 _SECRET_KEYS = {
@@ -73,14 +73,14 @@ def validate_secret(errors: ErrorList, obj: JSON) -> None:
         for key in _SECRET_KEYS.get(kind, ()):
             if key not in data or (kind == "kubernetes.io/ssh-auth" and not data[key]):
                 errors.required(f"data[{key}]")
-            elif "docker" in kind and (wrong := _not_a_map(b64decode(data[key] or ""))):
-                errors.invalid(f"data[{key}]", "<secret contents redacted>", wrong)
+            elif "docker" in kind and (detail := _not_a_map(b64decode(data[key] or ""))):
+                errors.invalid(f"data[{key}]", "<secret contents redacted>", detail)
 
 
 def _not_a_map(text: bytes) -> str:
     """Why this is no JSON object; "" if it is."""
-    if wrong := json_error(text):
-        return wrong
+    if detail := json_error(text):
+        return detail
     kind = _JSON_KINDS.get(text.lstrip()[:1], "number")
     return "" if kind in ("object", "null") else f"{_NOT_A_MAP.format(kind)}"
 

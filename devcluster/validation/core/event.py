@@ -30,9 +30,9 @@ def validate_events_v1_event(errors: ErrorList, obj: JSON) -> None:
         errors.required("eventTime")
     if obj.get("type", "") not in ("Normal", "Warning"):
         errors.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
-    for name, told in _DEPRECATED_IN_EVENTS.items():
+    for name, detail in _DEPRECATED_IN_EVENTS.items():
         if obj.get(name):
-            errors.invalid(told, "", "needs to be unset")
+            errors.invalid(detail, "", "needs to be unset")
 
 
 _DEPRECATED_IN_EVENTS = {
@@ -65,8 +65,8 @@ def validate_events_v1_event_update(errors: ErrorList, obj: JSON, old: JSON) -> 
     _validate_event_fields(errors, obj, obj.get("regarding", {}), "reportingController")
     if obj.get("series") != old.get("series"):
         _validate_event_series(errors, obj.get("series"))
-    for name, told, absent, type_name in _FIXED_IN_EVENTS:
-        errors.immutable(told, obj.get(name, absent), old.get(name, absent), type_name)
+    for name, detail, absent, type_name in _FIXED_IN_EVENTS:
+        errors.immutable(detail, obj.get(name, absent), old.get(name, absent), type_name)
 
 
 def _validate_event_series(errors: ErrorList, series: JSON | None) -> None:

@@ -21,9 +21,9 @@ def validate_limit_range(errors: ErrorList, obj: JSON) -> None:
     kinds = set()
     for i, item in enumerate(obj["spec"].get("limits") or ()):
         where, kind = f"spec.limits[{i}]", item.get("type", "")
-        wrong = qualified_name(kind)
-        errors.invalid_each(f"{where}.type", kind, wrong)
-        if not wrong and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
+        problems = qualified_name(kind)
+        errors.invalid_each(f"{where}.type", kind, problems)
+        if not problems and "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim"):
             errors.invalid(f"{where}.type", kind, "must be a standard limit type or fully qualified")
         if kind in kinds:
             errors.duplicate(f"{where}.type", kind)
@@ -84,21 +84,21 @@ def _validate_resource_limits(errors: ErrorList, where: str, name: str, of: dict
         if low is not None and high is not None:
             _validate_ratio(errors, path, ratio, low, high)
     if not may_be_overcommitted(name) and (_above(limit, request) or _above(request, limit)):
-        wrong = f"default value {limit} must equal to defaultRequest value {request} in {name}"
-        errors.invalid(asked, request, wrong)
+        detail = f"default value {limit} must equal to defaultRequest value {request} in {name}"
+        errors.invalid(asked, request, detail)
 
 
 def _validate_ratio(errors: ErrorList, path: str, ratio: str, low: str, high: str) -> None:
     """In thousandths where those do not overflow. What is there against nothing, Go counts as infinite."""
     amounts = [parse_quantity(each) for each in (ratio, low, high)]
-    exact = all(each.value() < _MAX_MILLI_VALUE for each in amounts)
-    asked, least, most = (each.milli_value() if exact else each.value() for each in amounts)
+    exact = all(amount.value() < _MAX_MILLI_VALUE for amount in amounts)
+    asked, least, most = (amount.milli_value() if exact else amount.value() for amount in amounts)
     if not least and most >= 0:
         return
     limit = most / least if least else -math.inf
     if (asked / 1000 if exact else asked) > limit:
-        told = f"{limit:f}" if least else "-Inf"
-        errors.invalid(path, ratio, f"ratio {ratio} is greater than max/min = {told}")
+        detail = f"{limit:f}" if least else "-Inf"
+        errors.invalid(path, ratio, f"ratio {ratio} is greater than max/min = {detail}")
 
 
 _MAX_MILLI_VALUE = ((1 << 63) - 1) // 1000

@@ -26,14 +26,14 @@ def validate_node(errors: ErrorList, obj: JSON) -> None:
         errors.invalid("metadata.nodeSwapStatus.capacity", swap, NOT_POSITIVE)
     _validate_declared_features(errors, obj)
     ranges = spec.get("podCIDRs", [])
-    for i, each in enumerate(ranges):
-        validate_cidr(errors, f"spec.podCIDRs[{i}]", each)
-    bad = next((i for i, each in enumerate(ranges) if sloppy_network(each) is None), None)
+    for i, range_ in enumerate(ranges):
+        validate_cidr(errors, f"spec.podCIDRs[{i}]", range_)
+    bad = next((i for i, range_ in enumerate(ranges) if sloppy_network(range_) is None), None)
     if len(ranges) > 1 and bad is not None:
         why = f"invalid CIDR[{bad}]: <nil> (invalid CIDR address: {ranges[bad]})"
         errors.internal("spec.podCIDRs", f"invalid PodCIDRs. failed to check with dual stack with error:{why}")
         errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
-    elif len(ranges) > 2 or (len(ranges) == 2 and len({":" in each for each in ranges}) == 1):
+    elif len(ranges) > 2 or (len(ranges) == 2 and len({":" in range_ for range_ in ranges}) == 1):
         errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
 
 
@@ -42,8 +42,8 @@ _ONE_RANGE = "may specify no more than one CIDR for each IP family"
 
 def _validate_avoided_pods(errors: ErrorList, obj: JSON) -> None:
     avoided = obj["metadata"].get("annotations", {}).get(_AVOIDED)
-    if avoided and (wrong := json_error(avoided.encode())):
-        errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, wrong)
+    if avoided and (detail := json_error(avoided.encode())):
+        errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, detail)
 
 
 _AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
@@ -59,8 +59,8 @@ def _validate_declared_features(errors: ErrorList, obj: JSON) -> None:
     for i, name in enumerate(names):
         where = f"status.declaredFeatures[{i}]"
         if len(name) > 253:
-            wrong = "must be no more than 253 characters"
-            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {wrong}")
+            detail = "must be no more than 253 characters"
+            errors.invalid(where, name, f"invalid feature name {quoted(name)}: {detail}")
         elif not _FEATURE.fullmatch(name):
             errors.invalid(where, name, f"invalid feature name {quoted(name)}: {_NO_FEATURE}")
         after = names[i + 1] if i + 1 < len(names) else None
@@ -114,9 +114,9 @@ def validate_node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None
         _validate_declared_features(errors, obj)
     addresses = status.get("addresses", ())
     if addresses and addresses != status_before.get("addresses"):
-        for i, each in enumerate(addresses):
-            if each in addresses[:i]:
-                errors.duplicate(f"status.addresses[{i}]", each, type_name="core/v1.NodeAddress")
+        for i, address in enumerate(addresses):
+            if address in addresses[:i]:
+                errors.duplicate(f"status.addresses[{i}]", address, type_name="core/v1.NodeAddress")
     if spec == before:
         return
     ours, theirs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())

@@ -56,8 +56,8 @@ def _validate_glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
     SHARED["glusterfs"](errors, path, source)
     namespace = source.get("endpointsNamespace")
     if namespace == "":
-        wrong = "if the endpointnamespace is set, it must be a valid namespace name"
-        errors.invalid(f"{path}.endpointsNamespace", namespace, wrong)
+        detail = "if the endpointnamespace is set, it must be a valid namespace name"
+        errors.invalid(f"{path}.endpointsNamespace", namespace, detail)
     elif namespace is not None:
         errors.invalid_each(f"{path}.endpointsNamespace", namespace, dns_label(namespace))
 
@@ -102,8 +102,8 @@ def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *,
         validate_node_selector(errors, f"{path}.nodeAffinity.required", affinity["required"])
     _validate_volume_source(errors, path, spec, has_affinity=affinity is not None and not inline)
     if policy == "Recycle" and posixpath.normpath(spec.get("hostPath", {}).get("path", ".")) == "/":
-        wrong = "may not be 'recycle' for a hostPath mount of '/'"
-        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", wrong)
+        detail = "may not be 'recycle' for a hostPath mount of '/'"
+        errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
     if inline:
         if spec.get("storageClassName"):
             errors.forbidden(f"{path}.storageClassName", _NOT_INLINE)
@@ -175,8 +175,8 @@ _MOUNTED = (
 
 def _validate_mount_options(errors: ErrorList, obj: JSON) -> None:
     if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(name in obj["spec"] for name in _MOUNTED):
-        wrong = "may not specify mount options for this volume type"
-        errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", wrong)
+        detail = "may not specify mount options for this volume type"
+        errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", detail)
 
 
 def validate_persistent_volume_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -200,8 +200,8 @@ def validate_persistent_volume_update(errors: ErrorList, obj: JSON, old: JSON) -
         errors.forbidden("spec.persistentvolumesource", told)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
     if before.get("nodeAffinity") is not None and not _same_affinity(spec.get("nodeAffinity"), before["nodeAffinity"]):
-        wrong = "field is immutable, except for updating from beta label to GA"
-        errors.invalid("nodeAffinity", spec.get("nodeAffinity"), wrong, "core/v1.VolumeNodeAffinity")
+        detail = "field is immutable, except for updating from beta label to GA"
+        errors.invalid("nodeAffinity", spec.get("nodeAffinity"), detail, "core/v1.VolumeNodeAffinity")
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
         errors.forbidden("spec.volumeAttributesClassName", "update from non-nil value to nil is forbidden")
 

@@ -40,8 +40,8 @@ def validate_persistent_volume_claim_update(errors: ErrorList, obj: JSON, old: J
     applied = old.get("status", {}).get("currentVolumeAttributesClassName")
     if applied is not None and now != before.get("volumeAttributesClassName") and not now:
         given = "nil" if now is None else "empty string"
-        wrong = f"update to {given} is forbidden when status.currentVolumeAttributesClassName is not nil"
-        errors.forbidden("spec.volumeAttributesClassName", wrong)
+        detail = f"update to {given} is forbidden when status.currentVolumeAttributesClassName is not nil"
+        errors.forbidden("spec.volumeAttributesClassName", detail)
 
 
 def _validate_class_annotation(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -100,8 +100,8 @@ def validate_persistent_volume_claim_status_update(errors: ErrorList, obj: JSON,
 
 
 def _validate_claim_resource(errors: ErrorList, path: str, name: str) -> bool:
-    if wrong := qualified_name(name):
-        errors.invalid_each(path, name, wrong)
+    if problems := qualified_name(name):
+        errors.invalid_each(path, name, problems)
         return False
     if name != "storage" and ("/" not in name or "kubernetes.io/" in name):
         errors.not_supported(path, name, ("storage",))

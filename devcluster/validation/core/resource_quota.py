@@ -68,32 +68,38 @@ def _validate_conflicts(errors: ErrorList, path: str, named: list[str], scopes: 
 
 def _validate_scope_selector(errors: ErrorList, path: str, spec: JSON, selector: JSON) -> None:
     expressions = selector.get("matchExpressions") or ()
-    for each in expressions:
-        scope, operator, values = each.get("scopeName", ""), each.get("operator", ""), each.get("values") or []
+    for expression in expressions:
+        scope, operator, values = (
+            expression.get("scopeName", ""),
+            expression.get("operator", ""),
+            expression.get("values") or [],
+        )
         if scope not in _SCOPES:
             errors.invalid(f"{path}.scopeName", scope, "unsupported scope")
         for name in sorted(spec.get("hard") or {}):
             if _does_not_apply(scope, name):
-                wrong = "unsupported scope applied to resource"
-                errors.invalid(path, selector, wrong, "core/v1.ScopeSelector")
+                detail = "unsupported scope applied to resource"
+                errors.invalid(path, selector, detail, "core/v1.ScopeSelector")
         if scope in _EXISTS_ALONE and operator != "Exists":
-            wrong = (
+            detail = (
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
                 "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
                 "ResourceQuotaScopeCrossNamespacePodAffinity"
             )
-            errors.invalid(f"{path}.operator", operator, wrong)
+            errors.invalid(f"{path}.operator", operator, detail)
         if operator in ("In", "NotIn"):
             if not values:
                 needed = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
                 errors.required(f"{path}.values", needed)
         elif operator in ("Exists", "DoesNotExist"):
             if values:
-                wrong = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-                errors.invalid(f"{path}.values", values, wrong)
+                detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                errors.invalid(f"{path}.values", values, detail)
         else:
             errors.invalid(f"{path}.operator", operator, "not a valid selector operator")
-    _validate_conflicts(errors, path, [each.get("scopeName", "") for each in expressions], spec.get("scopes"))
+    _validate_conflicts(
+        errors, path, [expression.get("scopeName", "") for expression in expressions], spec.get("scopes")
+    )
 
 
 def validate_resource_quota(errors: ErrorList, obj: JSON) -> None:

@@ -62,8 +62,8 @@ def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> No
     annotations, spec = obj["metadata"].get("annotations", {}), obj["spec"]
     before = old["spec"] if old is not None else {}
     if _HINTS in annotations and annotations.get(_TOPOLOGY_MODE, annotations[_HINTS]) != annotations[_HINTS]:
-        wrong = f"must match annotations[{_HINTS}] when both are specified"
-        errors.invalid(f"metadata.annotations[{_TOPOLOGY_MODE}]", annotations[_TOPOLOGY_MODE], wrong)
+        detail = f"must match annotations[{_HINTS}] when both are specified"
+        errors.invalid(f"metadata.annotations[{_TOPOLOGY_MODE}]", annotations[_TOPOLOGY_MODE], detail)
     kind, ports = spec.get("type", ""), spec.get("ports", ())
     headless = is_headless(spec)
     if not ports and not headless and kind != "ExternalName":
@@ -77,8 +77,10 @@ def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> No
     _validate_session_affinity(errors, spec)
     errors += address_fields(spec, before)
     known = before.get("externalIPs", ())
-    for i, each in enumerate(spec.get("externalIPs", ())):
-        (validate_reachable_ip if each in known else validate_external_ip)(errors, f"spec.externalIPs[{i}]", each)
+    for i, external_ip in enumerate(spec.get("externalIPs", ())):
+        (validate_reachable_ip if external_ip in known else validate_external_ip)(
+            errors, f"spec.externalIPs[{i}]", external_ip
+        )
     if kind not in _TYPES:
         errors.not_supported("spec.type", kind, _TYPES)
     if kind == "ClusterIP":
@@ -134,19 +136,19 @@ def _validate_session_affinity(errors: ErrorList, spec: JSON) -> None:
     if affinity == "ClientIP":
         seconds = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds", 0)
         if not 0 < seconds <= 86400:
-            wrong = "must be greater than 0 and less than 86400"
-            errors.invalid(f"{where}.clientIP.timeoutSeconds", seconds, wrong)
+            detail = "must be greater than 0 and less than 86400"
+            errors.invalid(f"{where}.clientIP.timeoutSeconds", seconds, detail)
     elif affinity == "None" and spec.get("sessionAffinityConfig") is not None:
         errors.forbidden(where, "must not be set when session affinity is None")
 
 
 def validate_external_ip(errors: ErrorList, path: str, text: str) -> None:
     """An address that others can reach: of this node or link alone are none."""
-    wrong = ErrorList()
-    validate_ip(wrong, path, text)
-    if not wrong:
-        validate_reachable_ip(wrong, path, text)
-    errors.extend(wrong)
+    problems = ErrorList()
+    validate_ip(problems, path, text)
+    if not problems:
+        validate_reachable_ip(problems, path, text)
+    errors.extend(problems)
 
 
 def validate_reachable_ip(errors: ErrorList, path: str, text: str) -> None:
@@ -189,7 +191,10 @@ def _validate_source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> N
     ranges, where, known = spec.get("loadBalancerSourceRanges") or (), "spec.LoadBalancerSourceRanges", set()
     indexed = bool(ranges)
     if ranges:
-        known = {each.strip() for each in before.get("loadBalancerSourceRanges", ())}
+        known = {
+            load_balancer_source_range_.strip()
+            for load_balancer_source_range_ in before.get("loadBalancerSourceRanges", ())
+        }
     elif _SOURCE_RANGES not in annotations:
         return
     else:
@@ -198,9 +203,9 @@ def _validate_source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> N
         ranges = text.strip().split(",") if text.strip() and not same else ()
     if spec.get("type") != "LoadBalancer":
         errors.forbidden(where, _ONLY_LOAD_BALANCERS)
-    for i, each in enumerate(ranges):
-        if each.strip() not in known:
-            validate_cidr(errors, f"{where}[{i}]" if indexed else where, each.strip())
+    for i, range_ in enumerate(ranges):
+        if range_.strip() not in known:
+            validate_cidr(errors, f"{where}[{i}]" if indexed else where, range_.strip())
 
 
 def _validate_load_balancer_class(errors: ErrorList, spec: JSON) -> None:
@@ -220,8 +225,8 @@ def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
         errors.not_supported("spec.externalTrafficPolicy", policy, ("Cluster", "Local"))
     port, where = spec.get("healthCheckNodePort", 0), "spec.healthCheckNodePort"
     if port and not needs_health_check(spec):
-        wrong = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        errors.invalid(where, port, wrong)
+        detail = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        errors.invalid(where, port, detail)
     elif port:
         errors.invalid_each(where, port, port_number(port))
     internal = spec.get("internalTrafficPolicy")
@@ -279,8 +284,8 @@ def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
         errors.invalid(path, addresses, "may specify no more than one IP for each IP family")
     for i, (address, version, family) in enumerate(zip(addresses, versions, families, strict=False)):
         if family in _FAMILIES and family != f"IPv{version}":
-            wrong = f"expected an {family} value as indicated by `ipFamilies[{i}]`"
-            errors.invalid(f"{path}[{i}]", address, wrong)
+            detail = f"expected an {family} value as indicated by `ipFamilies[{i}]`"
+            errors.invalid(f"{path}[{i}]", address, detail)
     return errors
 
 
@@ -300,8 +305,8 @@ def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> 
     elif was and now[0] != was[0]:
         errors.invalid("spec.clusterIPs[0]", now, FIXED)
     if len(now) == 1 < len(was) and not single:
-        wrong = "must be set to 'SingleStack' when releasing the secondary clusterIP"
-        errors.invalid("spec.ipFamilyPolicy", policy, wrong)
+        detail = "must be set to 'SingleStack' when releasing the secondary clusterIP"
+        errors.invalid("spec.ipFamilyPolicy", policy, detail)
     if headless or was_headless:
         return
     families, had = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
@@ -315,8 +320,8 @@ def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> 
     if families and had and families[0] != had[0]:
         errors.invalid("spec.ipFamilies[0]", now or None, FIXED)
     if len(families) == 1 < len(had) and not single:
-        wrong = "must be set to 'SingleStack' when releasing the secondary ipFamily"
-        errors.invalid("spec.ipFamilyPolicy", policy, wrong)
+        detail = "must be set to 'SingleStack' when releasing the secondary ipFamily"
+        errors.invalid("spec.ipFamilyPolicy", policy, detail)
 
 
 def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -343,6 +348,6 @@ def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
 
 
 def _is_no_address(text: str) -> bool:
-    wrong = ErrorList()
-    validate_ip(wrong, "", text)
-    return bool(wrong)
+    problems = ErrorList()
+    validate_ip(problems, "", text)
+    return bool(problems)

@@ -58,23 +58,23 @@ def _validate_slice_endpoints(errors: ErrorList, endpoints: Sequence[JSON], kind
     if len(endpoints) > _MAX_ENDPOINTS:
         errors.too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)
         return
-    for i, each in enumerate(endpoints):
-        where, addresses = f"endpoints[{i}]", each.get("addresses") or ()
+    for i, endpoint in enumerate(endpoints):
+        where, addresses = f"endpoints[{i}]", endpoint.get("addresses") or ()
         if not addresses:
             errors.required(f"{where}.addresses", "must contain at least 1 address")
         elif len(addresses) > _MAX_ADDRESSES:
             errors.too_many(f"{where}.addresses", len(addresses), _MAX_ADDRESSES)
         for j, address in enumerate(addresses):
             _validate_slice_address(errors, f"{where}.addresses", j, address, kind)
-        if "nodeName" in each:
-            errors.invalid_each(f"{where}.nodeName", each["nodeName"], dns_subdomain(each["nodeName"]))
-        topology = each.get("deprecatedTopology", {})
+        if "nodeName" in endpoint:
+            errors.invalid_each(f"{where}.nodeName", endpoint["nodeName"], dns_subdomain(endpoint["nodeName"]))
+        topology = endpoint.get("deprecatedTopology", {})
         if len(topology) > _MAX_TOPOLOGY:
             errors.too_many(f"{where}.deprecatedTopology", len(topology), _MAX_TOPOLOGY)
         validate_labels(errors, f"{where}.deprecatedTopology", topology)
-        if "hostname" in each:
-            errors.invalid_each(f"{where}.hostname", each["hostname"], dns_label(each["hostname"]))
-        _validate_endpoint_hints(errors, f"{where}.hints", each.get("hints") or {})
+        if "hostname" in endpoint:
+            errors.invalid_each(f"{where}.hostname", endpoint["hostname"], dns_label(endpoint["hostname"]))
+        _validate_endpoint_hints(errors, f"{where}.hints", endpoint.get("hints") or {})
 
 
 def _validate_slice_address(errors: ErrorList, path: str, index: int, address: str, kind: str) -> None:
@@ -84,10 +84,10 @@ def _validate_slice_address(errors: ErrorList, path: str, index: int, address: s
         return
     if kind not in ("IPv4", "IPv6"):
         return
-    wrong = ErrorList()
-    (validate_ip if kind == "IPv4" else validate_strict_ip)(wrong, where, address)
-    if wrong:
-        errors.extend(wrong)
+    problems = ErrorList()
+    (validate_ip if kind == "IPv4" else validate_strict_ip)(problems, where, address)
+    if problems:
+        errors.extend(problems)
         return
     if isinstance(sloppy_ip(address), IPv4Address) != (kind == "IPv4"):
         errors.invalid(path, address, f"must be an {kind} address")
@@ -99,8 +99,8 @@ def validate_fully_qualified_domain_name(errors: ErrorList, path: str, name: str
     plain = name.removesuffix(".")
     if not name:
         errors.required(path)
-    elif wrong := dns_subdomain(plain):
-        errors.invalid_each(path, plain, wrong)
+    elif problems := dns_subdomain(plain):
+        errors.invalid_each(path, plain, problems)
     elif "." not in plain:
         errors.invalid(path, plain, "should be a domain with at least two segments separated by dots")
     else:

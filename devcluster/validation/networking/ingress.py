@@ -26,8 +26,8 @@ def validate_ingress(errors: ErrorList, obj: JSON) -> None:
     _validate_ingress_spec(errors, obj["spec"])
     named, annotated = obj["spec"].get("ingressClassName"), obj["metadata"].get("annotations", {}).get(_INGRESS_CLASS)
     if annotated is not None and named is not None and annotated != named:
-        wrong = "must match `ingressClassName` when both are specified"
-        errors.invalid(f"annotations.{_INGRESS_CLASS}", annotated, wrong)
+        detail = "must match `ingressClassName` when both are specified"
+        errors.invalid(f"annotations.{_INGRESS_CLASS}", annotated, detail)
 
 
 def validate_ingress_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -81,12 +81,12 @@ def _validate_ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
     elif not text.startswith("/") and (text or kind != "ImplementationSpecific"):
         errors.invalid(f"{where}.path", text, "must be an absolute path")
     if kind in ("Exact", "Prefix"):
-        for each in _BAD_SEQUENCES:
-            if each in text:
-                errors.invalid(f"{where}.path", text, f"must not contain '{each}'")
-        for each in _BAD_ENDINGS:
-            if text.endswith(each):
-                errors.invalid(f"{where}.path", text, f"cannot end with '{each}'")
+        for bad_sequence in _BAD_SEQUENCES:
+            if bad_sequence in text:
+                errors.invalid(f"{where}.path", text, f"must not contain '{bad_sequence}'")
+        for bad_ending in _BAD_ENDINGS:
+            if text.endswith(bad_ending):
+                errors.invalid(f"{where}.path", text, f"cannot end with '{bad_ending}'")
     _validate_backend(errors, f"{where}.backend", path.get("backend") or {})
 
 
@@ -124,11 +124,11 @@ def _validate_typed_reference(errors: ErrorList, path: str, reference: JSON) -> 
 def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     balancer = obj.get("status", {}).get("loadBalancer", {})
-    for i, each in enumerate(balancer.get("ingress", ())):
+    for i, entry in enumerate(balancer.get("ingress", ())):
         where = f"status.loadBalancer.ingress[{i}]"
-        if each.get("ip"):
-            validate_ip(errors, f"{where}.ip", each["ip"])
-        if host := each.get("hostname", ""):
+        if entry.get("ip"):
+            validate_ip(errors, f"{where}.ip", entry["ip"])
+        if host := entry.get("hostname", ""):
             errors.invalid_each(f"{where}.hostname", host, dns_subdomain(host))
             if sloppy_ip(host) is not None:
                 errors.invalid(f"{where}.hostname", host, "must be a DNS name, not an IP address")
@@ -159,8 +159,8 @@ def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> No
     if not slash or not domain or not rest:
         errors.invalid(path, text, 'must be a domain-prefixed path (such as "acme.io/foo")')
         return
-    for wrong in dns_subdomain(domain):
-        errors.invalid(path, domain, wrong)
+    for detail in dns_subdomain(domain):
+        errors.invalid(path, domain, detail)
     if not re.fullmatch(_HTTP_PATH, rest):
         errors.invalid(path, rest, _PATH_ERROR)
 

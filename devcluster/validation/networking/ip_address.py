@@ -10,9 +10,9 @@ from kubeloop.kube.json_object import JSON
 
 
 def ip_address_name(name: str) -> tuple[str, ...]:
-    wrong = ErrorList()
-    validate_strict_ip(wrong, "", name)
-    return tuple(each["message"].partition(": ")[2].partition(": ")[2] for each in wrong)
+    problems = ErrorList()
+    validate_strict_ip(problems, "", name)
+    return tuple(each["message"].partition(": ")[2].partition(": ")[2] for each in problems)
 
 
 def validate_ip_address(errors: ErrorList, obj: JSON) -> None:

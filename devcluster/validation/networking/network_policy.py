@@ -25,9 +25,9 @@ def validate_network_policy(errors: ErrorList, obj: JSON, known_ranges: Collecti
     if len(types) > 2:
         errors.invalid("spec.policyTypes", list(types), "may not specify more than two policyTypes")
         return
-    for i, each in enumerate(types):
-        if each not in ("Ingress", "Egress"):
-            errors.not_supported(f"spec.policyTypes[{i}]", each, ("Ingress", "Egress"))
+    for i, type_ in enumerate(types):
+        if type_ not in ("Ingress", "Egress"):
+            errors.not_supported(f"spec.policyTypes[{i}]", type_, ("Ingress", "Egress"))
 
 
 def validate_network_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

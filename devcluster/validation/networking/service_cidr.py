@@ -23,8 +23,8 @@ def _validate_cidrs(errors: ErrorList, spec: JSON) -> None:
         validate_strict_cidr(errors, f"{path}[{i}]", each)
     networks = [sloppy_network(each) for each in given]
     if len(networks) == 2 and None not in networks and len({n.version for n in networks if n is not None}) == 1:
-        told = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
-        errors.invalid(path, given, told)
+        detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
+        errors.invalid(path, given, detail)
 
 
 def validate_service_cidr_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

@@ -81,10 +81,10 @@ def _divides(size: str, quantity: str) -> bool:
 
 
 def validate_resource_name(errors: ErrorList, path: str, name: str) -> None:
-    wrong = qualified_name(name)
-    errors.invalid_each(path, name, wrong)
+    problems = qualified_name(name)
+    errors.invalid_each(path, name, problems)
     standard = name in _STANDARD_RESOURCES or is_huge_pages(name) or name.startswith("requests.hugepages-")
-    if not wrong and "/" not in name and not standard:
+    if not problems and "/" not in name and not standard:
         errors.invalid(path, name, "must be a standard resource type or fully qualified")
 
 
@@ -134,7 +134,9 @@ def validate_resource_requirements(
 
 def validate_container_claims(errors: ErrorList, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
     """Which of the pod's resource claims a container takes, or which requests of one."""
-    pod_claims = [each["name"] for each in spec.get("resourceClaims", ()) if each.get("name")]
+    pod_claims = [
+        resource_claim["name"] for resource_claim in spec.get("resourceClaims", ()) if resource_claim.get("name")
+    ]
     seen: set[str] = set()
     for i, claim in enumerate(wanted):
         where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
@@ -155,8 +157,8 @@ def validate_container_claims(errors: ErrorList, path: str, wanted: Sequence[JSO
                         errors.duplicate(where, name)
             seen.add(key)
         if name not in pod_claims:
-            told = ": " + ", ".join(sorted(set(pod_claims))) if pod_claims else " which is empty"
-            errors.not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{told}")
+            detail = ": " + ", ".join(sorted(set(pod_claims))) if pod_claims else " which is empty"
+            errors.not_found(where, name, f"must be one of the names in pod.spec.resourceClaims{detail}")
 
 
 def _validate_resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
@@ -180,9 +182,9 @@ def _validate_ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None
     for i, port in enumerate(ports):
         where, name = f"{path}[{i}]", port.get("name", "")
         if name:
-            wrong = port_name(name)
-            if wrong:
-                errors.invalid_each(f"{where}.name", name, wrong)
+            problems = port_name(name)
+            if problems:
+                errors.invalid_each(f"{where}.name", name, problems)
             elif name in names:
                 errors.duplicate(f"{where}.name", name)
             names.add(name)
@@ -236,11 +238,11 @@ def validate_field_reference(errors: ErrorList, path: str, reference: JSON, supp
         return
     base, subscript = _subscripted(field_path)
     if reference["apiVersion"] != "v1":
-        wrong = f"error converting fieldPath: unsupported pod version: {reference['apiVersion']}"
-        errors.invalid(f"{path}.fieldPath", field_path, wrong)
+        detail = f"error converting fieldPath: unsupported pod version: {reference['apiVersion']}"
+        errors.invalid(f"{path}.fieldPath", field_path, detail)
     elif subscript is not None and base not in ("metadata.annotations", "metadata.labels"):
-        wrong = f"error converting fieldPath: field label does not support subscript: {field_path}"
-        errors.invalid(f"{path}.fieldPath", field_path, wrong)
+        detail = f"error converting fieldPath: field label does not support subscript: {field_path}"
+        errors.invalid(f"{path}.fieldPath", field_path, detail)
     elif subscript is not None:
         key = subscript.lower() if base == "metadata.annotations" else subscript
         errors.invalid_each(path, key, qualified_name(key))
@@ -280,8 +282,10 @@ def validate_resource_reference(errors: ErrorList, path: str, reference: JSON, *
         words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
             name.partition(".")[2], "hugepages"
         )
-        told = ", ".join(_DIVISORS)
-        errors.invalid(f"{path}.divisor", name, f"only divisor's values {told} are supported with the {words} resource")
+        detail = ", ".join(_DIVISORS)
+        errors.invalid(
+            f"{path}.divisor", name, f"only divisor's values {detail} are supported with the {words} resource"
+        )
 
 
 _DIVISORS = ("1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei")
@@ -314,17 +318,17 @@ def _validate_file_reference(errors: ErrorList, path: str, reference: JSON) -> N
 
 def validate_file_reference_volumes(errors: ErrorList, path: str, spec: JSON) -> None:
     """Volumes that variables are read from have to be there, and empty at first."""
-    volumes = {each.get("name", ""): each for each in spec.get("volumes", ())}
+    volumes = {volume.get("name", ""): volume for volume in spec.get("volumes", ())}
     for where, container in every_container(path, spec):
         for j, variable in enumerate(container.get("env", ())):
             reference = variable.get("valueFrom", {}).get("fileKeyRef")
             if reference is None:
                 continue
-            name, told = reference.get("volumeName", ""), f"{where}.env[{j}].valueFrom.fileKeyRef.volumeName"
+            name, detail = reference.get("volumeName", ""), f"{where}.env[{j}].valueFrom.fileKeyRef.volumeName"
             if name not in volumes:
-                errors.not_found(told, name)
+                errors.not_found(detail, name)
             elif "emptyDir" not in volumes[name]:
-                errors.invalid(told, name, "referenced volume must be of type emptyDir")
+                errors.invalid(detail, name, "referenced volume must be of type emptyDir")
 
 
 def _validate_environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> None:
@@ -380,7 +384,9 @@ def _validate_environment_sources(errors: ErrorList, path: str, sources: Sequenc
 def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Volumes) -> None:
     mounts = container.get("volumeMounts", ())
     devices = container.get("volumeDevices", ())
-    device_paths = {each.get("name", ""): each.get("devicePath", "") for each in devices}  # the last of a name counts
+    device_paths = {
+        device.get("name", ""): device.get("devicePath", "") for device in devices
+    }  # the last of a name counts
     paths = set()
     for i, mount in enumerate(mounts):
         where, name, mount_path = f"{path}.volumeMounts[{i}]", mount.get("name", ""), mount.get("mountPath", "")
@@ -400,8 +406,8 @@ def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Vol
         for field in ("subPath", "subPathExpr"):
             if mount.get(field):
                 if field == "subPathExpr" and mount.get("subPath"):
-                    wrong = "subPathExpr and subPath are mutually exclusive"
-                    errors.invalid(f"{where}.subPathExpr", mount[field], wrong)
+                    detail = "subPathExpr and subPath are mutually exclusive"
+                    errors.invalid(f"{where}.subPathExpr", mount[field], detail)
                 validate_local_path(errors, f"{path}.volumeMounts.{field}", mount[field])
         propagation = mount.get("mountPropagation")
         if propagation is not None and propagation not in ("Bidirectional", "HostToContainer", "None"):
@@ -409,8 +415,8 @@ def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Vol
                 f"{path}.volumeMounts.mountPropagation", propagation, ("Bidirectional", "HostToContainer", "None")
             )
         if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
-            wrong = "Bidirectional mount propagation is available only to privileged containers"
-            errors.forbidden(f"{path}.volumeMounts.mountPropagation", wrong)
+            detail = "Bidirectional mount propagation is available only to privileged containers"
+            errors.forbidden(f"{path}.volumeMounts.mountPropagation", detail)
         _validate_recursive_read_only(errors, f"{path}.volumeMounts.recursiveReadOnly", mount)
     if devices:
         _validate_devices(errors, f"{path}.volumeDevices", devices, mounts, volumes)
@@ -431,7 +437,7 @@ def _validate_devices(
     errors: ErrorList, path: str, devices: Sequence[JSON], mounts: Sequence[JSON], volumes: Volumes
 ) -> None:
     names, paths = set(), set()
-    mount_paths = {each.get("name", ""): each.get("mountPath", "") for each in mounts}
+    mount_paths = {mount.get("name", ""): mount.get("mountPath", "") for mount in mounts}
     for i, device in enumerate(devices):
         where, name, device_path = f"{path}[{i}]", device.get("name", ""), device.get("devicePath", "")
         if not name:
@@ -441,8 +447,8 @@ def _validate_devices(
         if name not in volumes:
             errors.not_found(f"{where}.name", name)
         elif not {"persistentVolumeClaim", "ephemeral"} & volumes[name].keys():
-            wrong = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
-            errors.invalid(f"{where}.name", name, wrong)
+            detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            errors.invalid(f"{where}.name", name, detail)
         if not device_path:
             errors.required(f"{where}.devicePath")
         if device_path in paths:
@@ -488,8 +494,8 @@ def _validate_handler(errors: ErrorList, path: str, kind: str, handler: JSON, gr
     elif kind == "sleep":
         seconds = action.get("seconds", 0)
         if grace_seconds is not None and not 0 <= seconds <= grace_seconds:
-            wrong = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
-            errors.invalid(where, seconds, wrong)
+            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
+            errors.invalid(where, seconds, detail)
     else:
         validate_port_number_or_name(errors, f"{where}.port", action.get("port", 0))
 
@@ -511,8 +517,8 @@ def _validate_probes(errors: ErrorList, path: str, container: JSON, grace_second
             errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, "must be greater than 0")
         if kind == "readinessProbe":
             if own_grace is not None:
-                wrong = "must not be set for readinessProbes"
-                errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, wrong)
+                detail = "must not be set for readinessProbes"
+                errors.invalid(f"{where}.terminationGracePeriodSeconds", own_grace, detail)
         elif probe.get("successThreshold", 0) != 1:
             errors.invalid(f"{where}.successThreshold", probe.get("successThreshold", 0), "must be 1")
 
@@ -529,9 +535,9 @@ def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSO
     if not name:
         errors.required(f"{path}.name")
     else:
-        wrong = dns_label(name)
-        if wrong:
-            errors.invalid_each(f"{path}.name", name, wrong)
+        problems = dns_label(name)
+        if problems:
+            errors.invalid_each(f"{path}.name", name, problems)
     if not container.get("image"):
         errors.required(f"{path}.image")
     policy = container.get("terminationMessagePolicy", "")
@@ -633,13 +639,13 @@ def validate_init_containers(errors: ErrorList, path: str, spec: JSON, volumes: 
         else:
             for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
                 if field in container:
-                    wrong = "may not be set for init containers without restartPolicy=Always"
-                    errors.forbidden(f"{where}.{field}", wrong)
+                    detail = "may not be set for init containers without restartPolicy=Always"
+                    errors.forbidden(f"{where}.{field}", detail)
             for j, each in enumerate(container.get("resizePolicy", ())):
                 if each.get("restartPolicy") == "RestartContainer":
-                    wrong = "must not be set to 'RestartContainer' for non-sidecar initContainers"
+                    detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
                     told = f"{path}[{i}].resizePolicy[{j}].restartPolicy"
-                    errors.invalid(told, each["restartPolicy"], wrong)
+                    errors.invalid(told, each["restartPolicy"], detail)
 
 
 _NOT_EPHEMERAL = (

@@ -47,11 +47,11 @@ def validate_pod_spec(
 @lru_cache(maxsize=512)
 def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> bool:
     """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
-    wrong = ErrorList()
+    problems = ErrorList()
     _validate_pod_spec_fields(
-        wrong, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy
+        problems, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy
     )
-    return not wrong
+    return not problems
 
 
 def _validate_pod_spec_fields(
@@ -151,8 +151,8 @@ def _validate_host_network(errors: ErrorList, path: str, spec: JSON, *, in_pod: 
         for j, port in enumerate(container.get("ports", ())):
             host = port.get("hostPort", 0)
             if (in_pod or host) and host != port.get("containerPort", 0):
-                wrong = "must match `containerPort` when `hostNetwork` is true"
-                errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, wrong)
+                detail = "must match `containerPort` when `hostNetwork` is true"
+                errors.invalid(f"{path}.containers[{i}].ports[{j}].hostPort", host, detail)
 
 
 def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSON]) -> None:
@@ -168,11 +168,11 @@ def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSO
             names.add(name)
         given = [kind for kind in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(kind) is not None]
         if len(given) > 1:
-            wrong = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            errors.invalid(where, claim, wrong, "core/v1.PodResourceClaim")
+            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            errors.invalid(where, claim, detail, "core/v1.PodResourceClaim")
         elif not given:
-            wrong = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            errors.invalid(where, claim, wrong, "core/v1.PodResourceClaim")
+            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            errors.invalid(where, claim, detail, "core/v1.PodResourceClaim")
         for kind in given:
             errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
 
@@ -184,21 +184,21 @@ def _validate_dns_config(errors: ErrorList, path: str, spec: JSON) -> None:
             errors.required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
             return
         if not config.get("nameservers"):
-            wrong = "must provide at least one DNS nameserver when `dnsPolicy` is None"
-            errors.required(f"{path}.nameservers", wrong)
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            errors.required(f"{path}.nameservers", detail)
             return
     if not config:
         return
     servers, searches = config.get("nameservers", ()), config.get("searches", ())
     if len(servers) > 3:
         errors.invalid(f"{path}.nameservers", servers, "must not have more than 3 nameservers")
-    for i, each in enumerate(servers):
-        validate_ip(errors, f"{path}.nameservers[{i}]", each)
+    for i, server in enumerate(servers):
+        validate_ip(errors, f"{path}.nameservers[{i}]", server)
     if len(searches) > 32:
         errors.invalid(f"{path}.searches", searches, "must not have more than 32 search paths")
     if len(" ".join(searches)) > 2048:
-        wrong = "must not have more than 2048 characters (including spaces) in the search list"
-        errors.invalid(f"{path}.searches", searches, wrong)
+        detail = "must not have more than 2048 characters (including spaces) in the search list"
+        errors.invalid(f"{path}.searches", searches, detail)
     for i, search in enumerate(searches):
         if search != ".":  # underscores are allowed here, unlike in other names
             plain = search.removesuffix(".")
@@ -244,14 +244,14 @@ def _validate_pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
                 and (which == "requests" or of_containers.is_huge_pages(name))
                 and _above(amount, pods[name])
             ):
-                wrong = f"must be greater than or equal to aggregate container {which} of {amount}"
-                errors.invalid(f"{path}.{which}[{name}]", pods[name], wrong)
+                detail = f"must be greater than or equal to aggregate container {which} of {amount}"
+                errors.invalid(f"{path}.{which}[{name}]", pods[name], detail)
     limits = resources.get("limits", {})
     for i, container in enumerate(spec.get("containers") or ()):
         for name, amount in sorted(container.get("resources", {}).get("limits", {}).items()):
             if name in limits and _above(amount, limits[name]):
-                wrong = f"must be less than or equal to pod limits of {limits[name]}"
-                errors.invalid(f"{path}.containers[{i}][{name}].limits", amount, wrong)
+                detail = f"must be less than or equal to pod limits of {limits[name]}"
+                errors.invalid(f"{path}.containers[{i}][{name}].limits", amount, detail)
 
 
 def _above(amount: str, limit: str) -> bool:
@@ -283,11 +283,11 @@ def validate_pod_annotations(
 
 def _validate_tolerations_annotation(errors: ErrorList, path: str, text: str) -> None:
     """Tolerations as they stood in an annotation once; still looked at, used by nobody."""
-    if wrong := json_error(text.encode()):
-        errors.invalid(path, _TOLERATIONS, wrong)
+    if detail := json_error(text.encode()):
+        errors.invalid(path, _TOLERATIONS, detail)
         return
     values = msgspec.json.decode(text)
-    if type(values) is list and all(type(each) is dict for each in values):
+    if type(values) is list and all(type(value) is dict for value in values):
         scheduling.validate_tolerations(errors, f"{path}.{_TOLERATIONS}", values)
 
 

@@ -77,16 +77,16 @@ def _validate_addresses(errors: ErrorList, name: str, type_name: str, status: JS
         return
     families = {None if (address := sloppy_ip(text)) is None else address.version for text in texts}
     if None in families:
-        at, wrong = next((i, text) for i, text in enumerate(texts) if sloppy_ip(text) is None)
-        errors.internal(path, f"failed to check for dual stack with error:invalid IP[{at}]: {wrong}")
+        at, detail = next((i, text) for i, text in enumerate(texts) if sloppy_ip(text) is None)
+        errors.internal(path, f"failed to check for dual stack with error:invalid IP[{at}]: {detail}")
     if len(families - {None}) < 2 or None in families or len(texts) > 2:
         errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
 
 
 def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JSON], spec: JSON) -> None:
-    names, seen = {each.get("name", "") for each in spec.get("resourceClaims", ())}, set()
-    for i, each in enumerate(statuses):
-        where, name, claim = f"{path}[{i}]", each.get("name", ""), each.get("resourceClaimName")
+    names, seen = {resource_claim.get("name", "") for resource_claim in spec.get("resourceClaims", ())}, set()
+    for i, status in enumerate(statuses):
+        where, name, claim = f"{path}[{i}]", status.get("name", ""), status.get("resourceClaimName")
         if name not in names:
             errors.invalid(f"{where}.name", name, "must match the name of an entry in `spec.resourceClaims`")
         if name in seen:
@@ -104,18 +104,18 @@ def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: J
     mappings, seen = status.get("requestMappings") or (), set()
     if not mappings:
         errors.required(f"{path}.requestMappings", "at least one request mapping is required")
-    for i, each in enumerate(mappings):
+    for i, mapping in enumerate(mappings):
         where = f"{path}.requestMappings[{i}]"
-        container, resource, request = (each.get(n, "") for n in ("containerName", "resourceName", "requestName"))
+        container, resource, request = (mapping.get(n, "") for n in ("containerName", "resourceName", "requestName"))
         if container not in containers:
-            wrong = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
-            errors.invalid(f"{where}.containerName", container, wrong)
+            detail = "must match the name of an entry in spec.initContainers.name or spec.containers.name"
+            errors.invalid(f"{where}.containerName", container, detail)
         elif resource not in containers[container].get("resources", {}).get("requests", {}):
-            wrong = (
+            detail = (
                 "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
                 "spec.containers.resources.requests"
             )
-            errors.invalid(f"{where}.resourceName", resource, wrong)
+            errors.invalid(f"{where}.resourceName", resource, detail)
         errors.invalid_each(f"{path}.requestName", request, dns_label(request))
         if (container, resource, request) in seen:
             errors.duplicate(f"{where}.containerName", container)
@@ -212,18 +212,18 @@ def _validate_allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) 
 
 def _validate_known_resource(errors: ErrorList, path: str, name: str, resources: JSON) -> None:
     if name.startswith("claim:"):
-        wrong = (
+        detail = (
             "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
             "'claim:<claimName>' if request is empty"
         )
         known = {
-            f"claim:{each.get('name', '')}{'/' + each['request'] if each.get('request') else ''}"
-            for each in resources.get("claims") or ()
+            f"claim:{claim.get('name', '')}{'/' + claim['request'] if claim.get('request') else ''}"
+            for claim in resources.get("claims") or ()
         }
     else:
-        wrong, known = "must match one of the container's resource requests", set(resources.get("requests", {}))
+        detail, known = "must match one of the container's resource requests", set(resources.get("requests", {}))
     if name not in known:
-        errors.invalid(path, name, wrong)
+        errors.invalid(path, name, detail)
 
 
 def _validate_healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:

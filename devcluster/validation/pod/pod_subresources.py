@@ -36,7 +36,10 @@ def validate_ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON
     validate_pod_metadata_and_spec(errors, pod, old)
     validate_immutable_annotations(errors, pod, old)
     path = "spec.ephemeralContainers"
-    now = {each.get("name"): each for each in pod["spec"].get("ephemeralContainers", ())}
+    now = {
+        ephemeral_container.get("name"): ephemeral_container
+        for ephemeral_container in pod["spec"].get("ephemeralContainers", ())
+    }
     for before in old["spec"].get("ephemeralContainers", ()):
         name = before.get("name", "")
         if name not in now:
@@ -58,8 +61,8 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
     validate_pod_metadata_and_spec(errors, pod, old)
     status = old.get("status", {})
     if (status.get("qosClass") or qos_class(before)) != qos_class(spec):
-        wrong = "Pod QOS Class may not change as a result of resizing"
-        errors.invalid(path, pod.get("status", {}).get("qosClass", ""), wrong)
+        detail = "Pod QOS Class may not change as a result of resizing"
+        errors.invalid(path, pod.get("status", {}).get("qosClass", ""), detail)
     running = next((c for c in status.get("containerStatuses") or () if "running" in c.get("state", {})), None)
     if running is not None and running.get("resources") is None:
         errors.forbidden(path, "Pod running on node without support for resize")
@@ -85,8 +88,8 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
         if new != was and new.get("restartPolicy") != "Always":
             for policy in new.get("resizePolicy", ()):
                 if policy.get("restartPolicy") == "RestartContainer":
-                    wrong = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
-                    errors.forbidden(where, wrong)
+                    detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+                    errors.forbidden(where, detail)
     rest, rest_before = ({name: e for name, e in of.items() if name not in _KINDS} for of in (munged, before))
     if not errors and (not _same(rest, rest_before) or ("resources" in rest) != ("resources" in rest_before)):
         errors.forbidden(path, "only cpu and memory resources are mutable")
@@ -130,10 +133,10 @@ def _validate_reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) 
     return len(errors) > count
 
 
-def _validate_nothing_removed(errors: ErrorList, path: str, new: JSON, old: JSON, wrong: str) -> None:
+def _validate_nothing_removed(errors: ErrorList, path: str, new: JSON, old: JSON, detail: str) -> None:
     for part in ("requests", "limits"):
         if set(old.get(part, {})) - set(new.get(part, {})):
-            errors.forbidden(f"{path}.{part}", wrong.format(part))
+            errors.forbidden(f"{path}.{part}", detail.format(part))
 
 
 def _with_old_sizes(new: JSON, old: JSON) -> JSON:

@@ -65,8 +65,8 @@ def validate_pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     last = {gate.get("name", ""): i for i, gate in enumerate(gates)}
     for i, gate in enumerate(gates):
         if gate.get("name", "") not in known and last[gate.get("name", "")] == i:
-            wrong = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
-            errors.forbidden(f"spec.schedulingGates[{i}].name", wrong)
+            detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
+            errors.forbidden(f"spec.schedulingGates[{i}].name", detail)
     munged = _validate_munged(errors, spec, before)
     if munged != before:
         difference = struct_differences(before, munged, "core/v1.PodSpec")
@@ -95,8 +95,8 @@ def _validate_only_added_tolerations(errors: ErrorList, new: Sequence[JSON], old
 
     kept = [but_seconds(each) for each in new]
     if any(but_seconds(each) not in kept for each in old):
-        wrong = "existing toleration can not be modified except its tolerationSeconds"
-        errors.forbidden("spec.tolerations", wrong)
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        errors.forbidden("spec.tolerations", detail)
         return
     scheduling.validate_tolerations(errors, "spec.tolerations", new)
 
@@ -130,8 +130,8 @@ def _validate_gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
     """A gated pod's node selector and node affinity may become stricter."""
     new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(new.get(key) != value for key, value in old.items()):
-        wrong = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        errors.invalid("spec.nodeSelector", new or None, wrong)
+        detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        errors.invalid("spec.nodeSelector", new or None, detail)
     _set_back(munged, before, "nodeSelector")
     new_affinity = (munged.get("affinity") or {}).get("nodeAffinity")
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
@@ -156,8 +156,8 @@ def _validate_node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | N
         return
     new_terms = (new.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
     if len(new_terms) != len(old_terms):
-        wrong = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        errors.invalid(f"{path}.nodeSelectorTerms", new_terms or None, wrong, "core/v1.NodeSelectorTerm")
+        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        errors.invalid(f"{path}.nodeSelectorTerms", new_terms or None, detail, "core/v1.NodeSelectorTerm")
         return
     for i, (ours, theirs) in enumerate(zip(new_terms, old_terms, strict=True)):
         if not theirs.get("matchExpressions") and not theirs.get("matchFields"):
@@ -168,5 +168,5 @@ def _validate_node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | N
                 for kind in ("matchExpressions", "matchFields")
             )
         if not same:
-            wrong = "only additions are allowed (no mutations or deletions)"
-            errors.invalid(f"{path}.nodeSelectorTerms[{i}]", ours, wrong, "core/v1.NodeSelectorTerm")
+            detail = "only additions are allowed (no mutations or deletions)"
+            errors.invalid(f"{path}.nodeSelectorTerms[{i}]", ours, detail, "core/v1.NodeSelectorTerm")

@@ -30,8 +30,8 @@ def validate_tolerations(errors: ErrorList, path: str, values: Sequence[JSON]) -
         if key:
             validate_label_name(errors, f"{where}.key", key)
         elif operator != "Exists":
-            wrong = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            errors.invalid(f"{where}.operator", operator, wrong)
+            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+            errors.invalid(f"{where}.operator", operator, detail)
         if "tolerationSeconds" in each and effect != "NoExecute":
             errors.invalid(f"{where}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("", "Equal"):
@@ -71,8 +71,8 @@ def _validate_node_field_requirement(errors: ErrorList, path: str, requirement: 
     if operator not in ("In", "NotIn"):
         errors.invalid(f"{path}.operator", operator, _INVALID_OPERATOR)
     elif len(values) != 1:
-        wrong = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        errors.required(f"{path}.values", wrong)
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        errors.required(f"{path}.values", detail)
     if key != "metadata.name":
         errors.invalid(f"{path}.key", key, "not a valid field selector key")
     else:
@@ -81,10 +81,10 @@ def _validate_node_field_requirement(errors: ErrorList, path: str, requirement: 
 
 
 def _validate_node_term(errors: ErrorList, path: str, term: JSON, *, check_values: bool) -> None:
-    for i, each in enumerate(term.get("matchExpressions", ())):
-        _validate_node_requirement(errors, f"{path}.matchExpressions[{i}]", each, check_values=check_values)
-    for i, each in enumerate(term.get("matchFields", ())):
-        _validate_node_field_requirement(errors, f"{path}.matchFields[{i}]", each)
+    for i, match_expression in enumerate(term.get("matchExpressions", ())):
+        _validate_node_requirement(errors, f"{path}.matchExpressions[{i}]", match_expression, check_values=check_values)
+    for i, match_field in enumerate(term.get("matchFields", ())):
+        _validate_node_field_requirement(errors, f"{path}.matchFields[{i}]", match_field)
 
 
 def validate_node_selector(errors: ErrorList, path: str, selector: JSON) -> None:
@@ -166,11 +166,11 @@ def validate_affinity(errors: ErrorList, path: str, value: JSON) -> None:
 
 def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence[JSON]) -> None:
     unsatisfiable = ("DoNotSchedule", "ScheduleAnyway")
-    for i, each in enumerate(constraints):
+    for i, constraint in enumerate(constraints):
         where = f"{path}[{i}]"
-        key, action = each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")
-        if each.get("maxSkew", 0) <= 0:
-            errors.invalid(f"{where}.maxSkew", each.get("maxSkew", 0), NOT_POSITIVE)
+        key, action = constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
+        if constraint.get("maxSkew", 0) <= 0:
+            errors.invalid(f"{where}.maxSkew", constraint.get("maxSkew", 0), NOT_POSITIVE)
         if not key:
             errors.required(f"{where}.topologyKey", "can not be empty")
         if action not in unsatisfiable:
@@ -179,15 +179,15 @@ def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence
             if (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) == (key, action):
                 errors.duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
                 break
-        least = each.get("minDomains")
+        least = constraint.get("minDomains")
         if least is not None:
             if least <= 0:
                 errors.invalid(f"{where}.minDomains", least, NOT_POSITIVE)
             if action != "DoNotSchedule":
-                wrong = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                errors.invalid(f"{where}.minDomains", least, wrong)
+                detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+                errors.invalid(f"{where}.minDomains", least, detail)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-            if name in each and each[name] not in ("Honor", "Ignore"):
-                errors.not_supported(f"{where}.{name}", each[name], ("Honor", "Ignore"))
-        _validate_match_label_keys(errors, where, each)
-        validate_label_selector(errors, f"{where}.labelSelector", each.get("labelSelector"))
+            if name in constraint and constraint[name] not in ("Honor", "Ignore"):
+                errors.not_supported(f"{where}.{name}", constraint[name], ("Honor", "Ignore"))
+        _validate_match_label_keys(errors, where, constraint)
+        validate_label_selector(errors, f"{where}.labelSelector", constraint.get("labelSelector"))

@@ -45,11 +45,11 @@ def validate_container_security_context(errors: ErrorList, path: str, context: J
     _validate_seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
-            wrong = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-            errors.invalid(path, context, wrong, "core/v1.SecurityContext")
+            detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            errors.invalid(path, context, detail, "core/v1.SecurityContext")
         if "CAP_SYS_ADMIN" in (context.get("capabilities", {}).get("add") or ()):
-            wrong = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-            errors.invalid(path, context, wrong, "core/v1.SecurityContext")
+            detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            errors.invalid(path, context, detail, "core/v1.SecurityContext")
     _validate_windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
     validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
@@ -65,8 +65,8 @@ def validate_pod_security_context(errors: ErrorList, path: str, spec: JSON, *, a
         if not 0 <= value <= 0x7FFFFFFF:
             errors.invalid(f"{path}.supplementalGroups[{i}]", value, _ID_RANGE)
     if spec.get("hostPID") and spec.get("shareProcessNamespace"):
-        wrong = "ShareProcessNamespace and HostPID cannot both be enabled"
-        errors.invalid(f"{path}.shareProcessNamespace", True, wrong)
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        errors.invalid(f"{path}.shareProcessNamespace", True, detail)
     _validate_sysctls(errors, f"{path}.sysctls", spec, context)
     _validate_one_of(errors, path, context, "fsGroupChangePolicy", ("Always", "OnRootMismatch"))
     _validate_seccomp(errors, f"{path}.seccompProfile", context.get("seccompProfile"))
@@ -115,8 +115,8 @@ def _validate_seccomp(errors: ErrorList, path: str, profile: JSON | None) -> Non
         else:
             validate_local_path(errors, f"{path}.localhostProfile", local)
     elif local is not None:
-        wrong = "can only be set when seccomp type is Localhost"
-        errors.invalid(f"{path}.localhostProfile", profile, wrong, "core/v1.SeccompProfile")
+        detail = "can only be set when seccomp type is Localhost"
+        errors.invalid(f"{path}.localhostProfile", profile, detail, "core/v1.SeccompProfile")
 
 
 def validate_app_armor(errors: ErrorList, path: str, profile: JSON | None) -> None:
@@ -199,30 +199,30 @@ def validate_host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
         own = _windows_options_of(container.get("securityContext")).get("hostProcess")
         if of_pod is not None and own is not None and of_pod != own:
             told = "true" if of_pod else "false"
-            wrong = f"pod hostProcess value must be identical if both are specified, was {told}"
-            errors.invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, wrong)
+            detail = f"pod hostProcess value must be identical if both are specified, was {told}"
+            errors.invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, detail)
         privileged += bool(of_pod if own is None else own)
     if not privileged:
         return
     if privileged != count:
-        wrong = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
-        errors.invalid(path, "", wrong)
+        detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
+        errors.invalid(path, "", detail)
     if not spec.get("hostNetwork"):
-        wrong = "hostNetwork must be true if pod contains any hostProcess containers"
-        errors.invalid(f"{path}.hostNetwork", False, wrong)
+        detail = "hostNetwork must be true if pod contains any hostProcess containers"
+        errors.invalid(f"{path}.hostNetwork", False, detail)
 
 
 def validate_host_users(errors: ErrorList, path: str, spec: JSON) -> None:
     """A pod with users of its own takes no other namespace of its node."""
     if spec.get("hostUsers") is not False:
         return
-    wrong = "when `hostUsers` is false"
+    detail = "when `hostUsers` is false"
     for name, told in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(name):
-            errors.forbidden(f"{path}.{told}", wrong)
+            errors.forbidden(f"{path}.{told}", detail)
     for where, container in every_container(path, spec):
         if container.get("volumeDevices"):
-            errors.forbidden(f"{where}.volumeDevices", wrong)
+            errors.forbidden(f"{where}.volumeDevices", detail)
 
 
 _NOT_ON_WINDOWS = (
@@ -247,12 +247,12 @@ def validate_operating_system(errors: ErrorList, path: str, spec: JSON) -> None:
     elif name not in ("linux", "windows"):
         errors.not_supported(f"{path}.os", name, ("linux", "windows"))
     elif name == "linux":
-        wrong = "windows options cannot be set for a linux pod"
+        detail = "windows options cannot be set for a linux pod"
         if (spec.get("securityContext") or {}).get("windowsOptions") is not None:
-            errors.forbidden(f"{path}.securityContext.windowsOptions", wrong)
+            errors.forbidden(f"{path}.securityContext.windowsOptions", detail)
         for where, container in every_container(path, spec):
             if container.get("securityContext", {}).get("windowsOptions") is not None:
-                errors.forbidden(f"{where}.securityContext.windowsOptions", wrong)
+                errors.forbidden(f"{where}.securityContext.windowsOptions", detail)
     else:
         for field in _NOT_ON_WINDOWS:
             holder, _, leaf = field.rpartition(".")

@@ -111,9 +111,9 @@ def _to_adopt(pod: JSON) -> Iterator[tuple[str, JSON, JSON | None]]:
         key = APP_ARMOR + container.get("name", "")
         if key not in annotations or "appArmorProfile" in container.get("securityContext", {}):
             continue
-        profile, wrong = app_armor_of(annotations[key]), ErrorList()
-        validate_app_armor(wrong, "", profile)
-        if wrong:
+        profile, detail = app_armor_of(annotations[key]), ErrorList()
+        validate_app_armor(detail, "", profile)
+        if detail:
             profile = None
         if profile is None or profile != of_pod:
             yield key, container, profile
@@ -128,5 +128,5 @@ def adopt_app_armor(pod: JSON) -> None:
 
 def app_armor_warnings(pod: JSON) -> list[str]:
     """What a client is told about such annotations of a new pod."""
-    told = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-    return [f"metadata.annotations[{key}]: {told}" for key, _, _ in _to_adopt(pod)]
+    detail = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+    return [f"metadata.annotations[{key}]: {detail}" for key, _, _ in _to_adopt(pod)]

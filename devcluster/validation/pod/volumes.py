@@ -42,21 +42,21 @@ def validate_volumes(
     created = {f"{pod_name}-{each.get('name', '')}" for each in every if pod_name and "ephemeral" in each}
     for i, volume in enumerate(every):
         where, name = f"{path}[{i}]", volume.get("name", "")
-        wrong = ErrorList()
-        _validate_source(wrong, where, volume, pod_name, in_pod=in_pod)
+        problems = ErrorList()
+        _validate_source(problems, where, volume, pod_name, in_pod=in_pod)
         if not name:
-            wrong.required(f"{where}.name")
+            problems.required(f"{where}.name")
         else:
-            wrong.invalid_each(f"{where}.name", name, dns_label(name))
+            problems.invalid_each(f"{where}.name", name, dns_label(name))
         if name in found:
-            wrong.duplicate(f"{where}.name", name)
-        if not wrong:
+            problems.duplicate(f"{where}.name", name)
+        if not problems:
             found[name] = volume
-        errors.extend(wrong)
+        errors.extend(problems)
         claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
         if claim in created:
-            told = "must not reference a PVC that gets created for an ephemeral volume"
-            errors.invalid(f"{where}.persistentVolumeClaim.claimName", claim, told)
+            detail = "must not reference a PVC that gets created for an ephemeral volume"
+            errors.invalid(f"{where}.persistentVolumeClaim.claimName", claim, detail)
     return found
 
 
@@ -175,8 +175,8 @@ def validate_fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
     if not targets and not ids:
         errors.required(f"{path}.targetWWNs", "must specify either targetWWNs or wwids, but not both")
     if targets and ids:
-        wrong = "targetWWNs and wwids can not be specified simultaneously"
-        errors.invalid(f"{path}.targetWWNs", targets, wrong)
+        detail = "targetWWNs and wwids can not be specified simultaneously"
+        errors.invalid(f"{path}.targetWWNs", targets, detail)
     if targets and lun is None:
         errors.required(f"{path}.lun", "lun is required if targetWWNs is specified")
     elif targets:
@@ -206,8 +206,8 @@ def _validate_flex_volume(errors: ErrorList, path: str, source: JSON) -> None:
     validate_required(errors, path, source, "driver")
     for key in sorted(source.get("options") or ()):
         if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
-            wrong = "kubernetes.io and k8s.io namespaces are reserved"
-            errors.invalid(f"{path}.options[{key}]", key, wrong)
+            detail = "kubernetes.io and k8s.io namespaces are reserved"
+            errors.invalid(f"{path}.options[{key}]", key, detail)
 
 
 _AZURE_DISK = "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
@@ -272,9 +272,9 @@ def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
             errors.forbidden(where, "may not specify more than 1 volume type per source")
 
 
-def _validate_take(errors: ErrorList, path: str, taken: set[str], item_path: str, told: str) -> None:
+def _validate_take(errors: ErrorList, path: str, taken: set[str], item_path: str, detail: str) -> None:
     if item_path in taken:
-        errors.invalid(path, told, _DUPLICATE_PATHS)
+        errors.invalid(path, detail, _DUPLICATE_PATHS)
     elif item_path:
         taken.add(item_path)
 
@@ -337,15 +337,15 @@ def _validate_image(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_quobyte(errors: ErrorList, path: str, source: JSON) -> None:
-    registry, told = source.get("registry", ""), "must be a host:port pair or multiple pairs separated by commas"
+    registry, detail = source.get("registry", ""), "must be a host:port pair or multiple pairs separated by commas"
     if not registry:
-        errors.required(f"{path}.registry", told)
+        errors.required(f"{path}.registry", detail)
     elif len(source.get("tenant", "").encode()) > 64:
         errors.required(f"{path}.tenant", "must be a UUID and may not exceed a length of 64 characters")
     else:
         for pair in registry.split(","):
             if not _HOST_AND_PORT.fullmatch(pair):
-                errors.invalid(f"{path}.registry", registry, told)
+                errors.invalid(f"{path}.registry", registry, detail)
     validate_required(errors, path, source, "volume")
 
 
@@ -431,8 +431,8 @@ def _validate_source(errors: ErrorList, path: str, volume: JSON, pod_name: str, 
     if first == "iscsi" and too_long:
         errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
     if first == "ephemeral" and pod_name and name:
-        for wrong in dns_subdomain(f"{pod_name}-{name}"):
-            errors.invalid(f"{path}.name", name, f"PVC name {quoted(f'{pod_name}-{name}')}: {wrong}")
+        for detail in dns_subdomain(f"{pod_name}-{name}"):
+            errors.invalid(f"{path}.name", name, f"PVC name {quoted(f'{pod_name}-{name}')}: {detail}")
     for kind in kinds[1:]:
         errors.forbidden(f"{path}.{_FORBIDDEN_AS.get(kind, kind)}", _ONE_TYPE)
         if kind == "iscsi" and too_long:

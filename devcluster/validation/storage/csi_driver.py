@@ -22,18 +22,22 @@ def validate_csi_driver(errors: ErrorList, obj: JSON) -> None:
             errors.not_supported("spec.volumeLifecycleModes", mode, _LIFECYCLES)
     period = spec.get("nodeAllocatableUpdatePeriodSeconds")
     if period is not None and period < 10:
-        told = "must be greater than or equal to 10 seconds"
-        errors.invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, told)
+        detail = "must be greater than or equal to 10 seconds"
+        errors.invalid("spec.nodeAllocatableUpdatePeriodSeconds", period, detail)
     in_secrets = spec.get("serviceAccountTokenInSecrets")
     if in_secrets is not None and not spec.get("tokenRequests"):
-        told = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
-        errors.invalid("spec.serviceAccountTokenInSecrets", in_secrets, told)
+        detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+        errors.invalid("spec.serviceAccountTokenInSecrets", in_secrets, detail)
 
 
 def _validate_token_requests(errors: ErrorList, requests: Sequence[JSON]) -> None:
     seen = set()
-    for i, each in enumerate(requests):
-        where, audience, seconds = f"spec.tokenRequests[{i}]", each.get("audience", ""), each.get("expirationSeconds")
+    for i, request in enumerate(requests):
+        where, audience, seconds = (
+            f"spec.tokenRequests[{i}]",
+            request.get("audience", ""),
+            request.get("expirationSeconds"),
+        )
         if audience in seen:
             errors.duplicate(f"{where}.audience", audience)
             continue
@@ -41,8 +45,8 @@ def _validate_token_requests(errors: ErrorList, requests: Sequence[JSON]) -> Non
         if seconds is not None and seconds < 600:
             errors.invalid(f"{where}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
         if seconds is not None and seconds > 1 << 32:
-            told = "may not specify a duration larger than 2^32 seconds"
-            errors.invalid(f"{where}.expirationSeconds", seconds, told)
+            detail = "may not specify a duration larger than 2^32 seconds"
+            errors.invalid(f"{where}.expirationSeconds", seconds, detail)
 
 
 def validate_csi_driver_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

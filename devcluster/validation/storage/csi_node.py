@@ -39,7 +39,7 @@ def _validate_topology_keys(errors: ErrorList, path: str, keys: Sequence[str]) -
 
 def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     validate_csi_node(errors, obj)
-    new = {each.get("name"): each for each in obj["spec"].get("drivers") or ()}
+    new = {driver.get("name"): driver for driver in obj["spec"].get("drivers") or ()}
     for before in old["spec"].get("drivers") or ():
         after = new.get(before.get("name"))
         if after is None:

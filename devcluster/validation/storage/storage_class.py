@@ -51,8 +51,12 @@ def validate_parameters(errors: ErrorList, values: JSON | None) -> None:
 def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[str]]:
     """The values by key. Source: ValidateTopologySelectorTerm."""
     found: dict[str, set[str]] = {}
-    for i, each in enumerate(term.get("matchLabelExpressions", ())):
-        where, key, values = f"{path}.matchLabelExpressions[{i}]", each.get("key", ""), each.get("values") or []
+    for i, match_label_expression in enumerate(term.get("matchLabelExpressions", ())):
+        where, key, values = (
+            f"{path}.matchLabelExpressions[{i}]",
+            match_label_expression.get("key", ""),
+            match_label_expression.get("values") or [],
+        )
         if not values:
             errors.required(f"{where}.values")
         for j, value in enumerate(values):

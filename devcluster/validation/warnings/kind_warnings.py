@@ -31,15 +31,15 @@ def _runtime_class(obj: JSON, _old: JSON | None) -> Iterator[str]:
 
 def _storage_class(obj: JSON, _old: JSON | None) -> Iterator[str]:
     for i, term in enumerate(obj.get("allowedTopologies", ())):
-        for j, each in enumerate(term.get("matchLabelExpressions", ())):
-            if told := DEPRECATED_NODE_LABELS.get(each.get("key", "")):
-                yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {told}"
+        for j, match_label_expression in enumerate(term.get("matchLabelExpressions", ())):
+            if detail := DEPRECATED_NODE_LABELS.get(match_label_expression.get("key", "")):
+                yield f"allowedTopologies[{i}].matchLabelExpressions[{j}].key: {detail}"
 
 
 def _storage_capacity(obj: JSON, _old: JSON | None) -> Iterator[str]:
     topology = obj.get("nodeTopology") or {}
-    for i, each in enumerate(topology.get("matchExpressions", ())):
-        key = each.get("key", "")
+    for i, match_expression in enumerate(topology.get("matchExpressions", ())):
+        key = match_expression.get("key", "")
         if key in DEPRECATED_NODE_LABELS:
             yield f"nodeTopology.matchExpressions[{i}].key: {key} is {DEPRECATED_NODE_LABELS[key]}"
     for key in sorted(topology.get("matchLabels", ())):
@@ -118,9 +118,9 @@ def _secret(obj: JSON, _old: JSON | None) -> Iterator[str]:
         return
     data = obj.get("data", {})
     certificate, key = (b64decode(data.get(name) or "") for name in ("tls.crt", "tls.key"))
-    for told, text, marks in (("certificate", certificate, (b"CERTIFICATE",)), ("key", key, (b"PRIVATE KEY",))):
+    for detail, text, marks in (("certificate", certificate, (b"CERTIFICATE",)), ("key", key, (b"PRIVATE KEY",))):
         if b"-----BEGIN " not in text:
-            yield f"tls: failed to find any PEM data in {told} input"
+            yield f"tls: failed to find any PEM data in {detail} input"
             return
         if not any(mark in text for mark in marks):
             return
@@ -132,8 +132,8 @@ _MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 def _service_account(obj: JSON, old: JSON | None) -> Iterator[str]:
     before = old["metadata"].get("annotations", {}) if old is not None else {}
     if _MOUNTABLE in obj["metadata"].get("annotations", {}) and _MOUNTABLE not in before:
-        told = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-        yield f"metadata.annotations[{_MOUNTABLE}]: {told}"
+        detail = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        yield f"metadata.annotations[{_MOUNTABLE}]: {detail}"
 
 
 def _node(obj: JSON, _old: JSON | None) -> Iterator[str]:
@@ -147,8 +147,8 @@ _STATIC = ".static.k8s.io"
 
 def _policy(obj: JSON, _old: JSON | None) -> Iterator[str]:
     if obj["metadata"].get("name", "").endswith(_STATIC):
-        told = "are reserved for static manifest-based configurations and cannot be managed via the API"
-        yield f'metadata.name: names ending with "{_STATIC}" {told}'
+        detail = "are reserved for static manifest-based configurations and cannot be managed via the API"
+        yield f'metadata.name: names ending with "{_STATIC}" {detail}'
 
 
 _WARNINGS: dict[tuple[str, str], Told] = {
@@ -175,14 +175,14 @@ _WARNINGS: dict[tuple[str, str], Told] = {
 
 def warnings_of_kind(key: tuple[str, str], obj: JSON, old: JSON | None) -> list[str]:
     """What is told of an object of this group and kind, as it is stored now."""
-    told = _WARNINGS.get(key)
-    return [each for each in told(obj, old) if each] if told is not None else []
+    detail = _WARNINGS.get(key)
+    return [each for each in detail(obj, old) if each] if detail is not None else []
 
 
 def _of_load_balancer(status: JSON) -> Iterator[str]:
-    for i, each in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
-        if each.get("ip"):
-            yield ip_warning(f"status.loadBalancer.ingress[{i}]", each["ip"])
+    for i, entry in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
+        if entry.get("ip"):
+            yield ip_warning(f"status.loadBalancer.ingress[{i}]", entry["ip"])
 
 
 def _of_pod(status: JSON) -> Iterator[str]:
@@ -200,5 +200,5 @@ _STATUS_WARNINGS: dict[tuple[str, str], Callable[[JSON], Iterator[str]]] = {
 
 def warnings_of_status(key: tuple[str, str], status: JSON) -> list[str]:
     """What is told of a status that is written through its subresource."""
-    told = _STATUS_WARNINGS.get(key)
-    return [each for each in told(status) if each] if told is not None else []
+    detail = _STATUS_WARNINGS.get(key)
+    return [each for each in detail(status) if each] if detail is not None else []

@@ -94,8 +94,8 @@ def _template(spec: JSON, path: str) -> list[str]:
 
 def _job(spec: JSON, path: str) -> list[str]:
     many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
-    told = [f"{path}: {_TOO_MANY_INDEXES}"] if many and spec.get("completionMode") == "Indexed" else []
-    return [*told, *_template(spec, path)]
+    detail = [f"{path}: {_TOO_MANY_INDEXES}"] if many and spec.get("completionMode") == "Indexed" else []
+    return [*detail, *_template(spec, path)]
 
 
 _ZONE_IN_SCHEDULE = (
@@ -115,8 +115,8 @@ def warnings_before(resource: Resource[Any], obj: JSON) -> list[str]:
 
 
 def _host_name(metadata: JSON, used_in: str) -> list[str]:
-    wrong = dns_label(metadata.get("name", ""))
-    return [f"metadata.name: this is used in {used_in}, {_SURPRISING}: [{' '.join(wrong)}]"] if wrong else []
+    detail = dns_label(metadata.get("name", ""))
+    return [f"metadata.name: this is used in {used_in}, {_SURPRISING}: [{' '.join(detail)}]"] if detail else []
 
 
 def _service(metadata: JSON, spec: JSON) -> Iterator[str]:

@@ -56,11 +56,11 @@ def pod_warnings(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> l
     found += _profiles_and_containers(annotations, spec, metadata_path, path)
     found += _ports(spec, path)
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        told = "must be >= 0; negative values are invalid and will be treated as 1"
-        found.append(f"{path}.terminationGracePeriodSeconds: {told}")
+        detail = "must be >= 0; negative values are invalid and will be treated as 1"
+        found.append(f"{path}.terminationGracePeriodSeconds: {detail}")
     found += _pod_affinity(spec, path)
-    for i, each in enumerate((spec.get("dnsConfig") or {}).get("nameservers", ())):
-        found += filter(None, [ip_warning(f"{path}.dnsConfig.nameservers[{i}]", each)])
+    for i, nameserver in enumerate((spec.get("dnsConfig") or {}).get("nameservers", ())):
+        found += filter(None, [ip_warning(f"{path}.dnsConfig.nameservers[{i}]", nameserver)])
     for i, alias in enumerate(spec.get("hostAliases", ())):
         found += filter(None, [ip_warning(f"{path}.hostAliases[{i}].ip", alias.get("ip", ""))])
     return found
@@ -69,9 +69,9 @@ def pod_warnings(metadata: JSON, spec: JSON, metadata_path: str, path: str) -> l
 def _volumes(spec: JSON, path: str) -> Iterator[str]:
     for i, volume in enumerate(spec.get("volumes", ())):
         where = f"{path}.volumes[{i}]"
-        for kind, told in DEPRECATED_VOLUME_TYPES.items():
+        for kind, detail in DEPRECATED_VOLUME_TYPES.items():
             if kind in volume:
-                yield f"{where}.{'storageOS' if kind == 'storageos' else kind}: {told}"
+                yield f"{where}.{'storageOS' if kind == 'storageos' else kind}: {detail}"
         template = volume.get("ephemeral", {}).get("volumeClaimTemplate")
         if template is not None:
             yield from claim_warnings(template.get("spec", {}), f"{where}.ephemeral.volumeClaimTemplate.spec")
@@ -94,8 +94,8 @@ def _profiles_and_containers(annotations: JSON, spec: JSON, metadata_path: str, 
             continue
         profile = of_pod.get("appArmorProfile")
         if not profile or profile != app_armor_of(annotation):
-            told = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-            yield f"{metadata_path}.annotations[{APP_ARMOR}{name}]: {told}"
+            detail = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+            yield f"{metadata_path}.annotations[{APP_ARMOR}{name}]: {detail}"
 
 
 def _node_labels(spec: JSON, path: str) -> Iterator[str]:
@@ -106,11 +106,11 @@ def _node_labels(spec: JSON, path: str) -> Iterator[str]:
     for i, each in enumerate(node.get(_PREFERRED, ())):
         term, at = each.get("preference", {}), f"{where}.{_PREFERRED}[{i}].preference"
         yield from node_term_warnings(term, at, check_values=True)
-    for i, each in enumerate(spec.get("topologySpreadConstraints", ())):
-        where, key = f"{path}.topologySpreadConstraints[{i}]", each.get("topologyKey", "")
+    for i, topology_spread_constraint in enumerate(spec.get("topologySpreadConstraints", ())):
+        where, key = f"{path}.topologySpreadConstraints[{i}]", topology_spread_constraint.get("topologyKey", "")
         if key in DEPRECATED_NODE_LABELS:
             yield f"{where}.topologyKey: {key} is {DEPRECATED_NODE_LABELS[key]}"
-        if each.get("labelSelector") is None:
+        if topology_spread_constraint.get("labelSelector") is None:
             yield f"{where}.labelSelector: {_NO_POD}"
 
 
@@ -160,11 +160,11 @@ def _ports(spec: JSON, path: str) -> Iterator[str]:
         for i, port in enumerate(container.get("ports", ())):
             where, address, on_host = f"{container_path}.ports[{i}]", port.get("hostIP", ""), port.get("hostPort", 0)
             if address and not on_host:
-                told = (
+                detail = (
                     f"{{Name:{port.get('name', '')} HostPort:0 ContainerPort:{port.get('containerPort', 0)} "
                     f"Protocol:{port.get('protocol', '')} HostIP:{address}}}"
                 )
-                yield f"{where}: hostIP set without hostPort: {told}"
+                yield f"{where}: hostIP set without hostPort: {detail}"
             others = known.setdefault((port.get("containerPort"), port.get("protocol")), [])
             for other_path, other in others:
                 other_address, other_on_host = other.get("hostIP", ""), other.get("hostPort", 0)
@@ -180,8 +180,8 @@ def _ports(spec: JSON, path: str) -> Iterator[str]:
         for i, port in enumerate(container.get("ports", ())):
             where, name = f"{container_path}.ports[{i}]", port.get("name", "")
             if name in first:
-                told = f"services and probes that select ports by name will use {first[name]}"
-                yield f"{where}: duplicate port name {quoted(name)} with {first[name]}, {told}"
+                detail = f"services and probes that select ports by name will use {first[name]}"
+                yield f"{where}: duplicate port name {quoted(name)} with {first[name]}, {detail}"
             elif name:
                 first[name] = where
 
@@ -189,10 +189,10 @@ def _ports(spec: JSON, path: str) -> Iterator[str]:
 def overlapping_paths(volume: JSON) -> Iterator[str]:
     """Files of one volume that would lie on, or under, each other."""
     name = quoted(volume.get("name", ""))
-    for kind, told, holder in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
+    for kind, detail, holder in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
         source = volume.get(kind, {})
         if "items" in source:
-            words = f"volume {name} ({told} {quoted(source.get(holder, ''))}): overlapping paths"
+            words = f"volume {name} ({detail} {quoted(source.get(holder, ''))}): overlapping paths"
             yield from _overlaps(_paths(source), words)
     if "items" in volume.get("downwardAPI", {}):
         yield from _overlaps(_paths(volume["downwardAPI"]), f"volume {name} (DownwardAPI): overlapping paths")
@@ -201,9 +201,9 @@ def overlapping_paths(volume: JSON) -> Iterator[str]:
         if not source:
             yield f"volume {name} (Projected) has no sources provided"
             continue
-        paths, told = _projected(source)
+        paths, detail = _projected(source)
         if paths:
-            words = f"volume {name} (Projected {told}): overlapping paths"
+            words = f"volume {name} (Projected {detail}): overlapping paths"
             yield from _overlaps(paths, words)
             yield from _overlaps(sorted([*set(paths), *taken]), words)
             taken |= set(paths)
@@ -214,9 +214,9 @@ def _paths(source: JSON) -> list[str]:
 
 
 def _projected(source: JSON) -> tuple[list[str], str]:
-    for kind, told in (("configMap", "ConfigMap"), ("secret", "Secret")):
+    for kind, detail in (("configMap", "ConfigMap"), ("secret", "Secret")):
         if "items" in source.get(kind, {}):
-            return _paths(source[kind]), f"{told} {quoted(source[kind].get('name', ''))}"
+            return _paths(source[kind]), f"{detail} {quoted(source[kind].get('name', ''))}"
     if "items" in source.get("downwardAPI", {}):
         return _paths(source["downwardAPI"]), "DownwardAPI"
     if "serviceAccountToken" in source:

@@ -23,13 +23,13 @@ DEPRECATED_NODE_LABELS = {
 
 def node_term_warnings(term: JSON, path: str, *, check_values: bool = False) -> Iterator[str]:
     """check_values: they are not refused, though no label can have them."""
-    for i, each in enumerate(term.get("matchExpressions", ())):
-        where, key = f"{path}.matchExpressions[{i}]", each.get("key", "")
+    for i, match_expression in enumerate(term.get("matchExpressions", ())):
+        where, key = f"{path}.matchExpressions[{i}]", match_expression.get("key", "")
         if key in DEPRECATED_NODE_LABELS:
             yield f"{where}.key: {key} is {DEPRECATED_NODE_LABELS[key]}"
-        for j, value in enumerate(each.get("values", ()) if check_values else ()):
-            for wrong in label_value(value):
-                yield f"{where}.values[{j}]: {value} is invalid, {wrong}"
+        for j, value in enumerate(match_expression.get("values", ()) if check_values else ()):
+            for detail in label_value(value):
+                yield f"{where}.values[{j}]: {value} is invalid, {detail}"
 
 
 def fractional_bytes_warnings(amounts: JSON, path: str, names: Sequence[str]) -> Iterator[str]:

@@ -24,8 +24,8 @@ _CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def class_annotation_warnings(metadata: JSON) -> list[str]:
-    told = 'deprecated since v1.8; use "storageClassName" attribute instead'
-    return [f"metadata.annotations[{_CLASS}]: {told}"] if _CLASS in metadata.get("annotations", {}) else []
+    detail = 'deprecated since v1.8; use "storageClassName" attribute instead'
+    return [f"metadata.annotations[{_CLASS}]: {detail}"] if _CLASS in metadata.get("annotations", {}) else []
 
 
 def claim_warnings(spec: JSON, path: str) -> list[str]:
