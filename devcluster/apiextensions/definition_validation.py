@@ -17,7 +17,7 @@ from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.languages.string_formats import is_known
 from kubeloop.devcluster.registry.custom_resource_definitions import APPROVED, approval, is_protected
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.kind_validators import Rule
+from kubeloop.devcluster.validation.kind_validators import KindValidators
 from kubeloop.kube.json_object import JSON
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
@@ -400,10 +400,10 @@ def _doubts(obj: JSON) -> list[str]:
     return list(dict.fromkeys(told))
 
 
-DEFINITION_RULE = Rule(
+DEFINITION_VALIDATORS = KindValidators(
     create=definition_create,
     update=definition_update,
     status=definition_status,
-    core=False,
+    core_finalizers=False,
     warnings=definition_warnings,
 )

@@ -18,13 +18,13 @@ from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served, served
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_RULE
+from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_VALIDATORS
 from kubeloop.devcluster.apiextensions.served_version import Version, version_rank
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP, approval, is_protected, with_condition
 from kubeloop.devcluster.storage.store import Change, Store
-from kubeloop.devcluster.validation.kind_validators import RULES
+from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 
 
-RULES[CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.kind] = DEFINITION_RULE
+KIND_VALIDATORS[CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.kind] = DEFINITION_VALIDATORS
 
 _DEFINITIONS = served(CUSTOM_RESOURCE_DEFINITIONS)
 _OURSELVES = Writer("kube-apiserver")

@@ -26,7 +26,7 @@ from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import with_empties
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
-from kubeloop.devcluster.validation.validate import rule_warnings, validate_create, validate_update
+from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import warnings_before, warnings_for
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -236,7 +236,7 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
         *warnings_for(served.resource, obj, old, subresource=subresource),
         *warnings_of(served.resource, new=old is None),
     ]
-    warnings += rule_warnings(served.resource, obj, old)
+    warnings += kind_validator_warnings(served.resource, obj, old)
     return warnings
 
 

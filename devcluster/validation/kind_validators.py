@@ -1,4 +1,4 @@
-"""Which rules each kind has: how it may be named, and what is looked at on create, update and status writes."""
+"""Validation functions of each kind: its names, and its create, update, status and other subresource writes."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ from kubeloop.devcluster.validation.storage import (
 )
 from kubeloop.kube.json_object import JSON
 
-Create = Callable[[ErrorList, JSON], None]
-Update = Callable[[ErrorList, JSON, JSON], None]
+CreateValidator = Callable[[ErrorList, JSON], None]
+UpdateValidator = Callable[[ErrorList, JSON, JSON], None]
 
 
 def _accept_create(errors: ErrorList, obj: JSON) -> None:
@@ -62,8 +62,8 @@ def _no_warnings(obj: JSON, old: JSON | None) -> list[str]:
     return []
 
 
-def _update_as_create(create: Create) -> Update:
-    """An update that is looked at like a new object."""
+def _update_as_create(create: CreateValidator) -> UpdateValidator:
+    """Return an update validator that validates a changed object like a new one."""
 
     def update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         if any(obj.get(name) != old.get(name) for name in {*obj, *old} - {"metadata", "status"}):
@@ -73,257 +73,278 @@ def _update_as_create(create: Create) -> Update:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """One kind's validation: what strategy.Validate and strategy.ValidateUpdate do beyond metadata.
+class KindValidators:
+    """Validation functions of a kind: what strategy.Validate and strategy.ValidateUpdate do.
 
-    core: unqualified finalizers have to be known ones, as for all kinds that use core's ValidateObjectMeta.
-    parts: what an update looks at besides the store's own check of metadata, in this order: u, how metadata have
-    changed; w, the new metadata by themselves; s, `update`. status_parts: the same of a write to a subresource.
+    core_finalizers: unqualified finalizers must be standard ones, as in kinds that use core's ValidateObjectMeta.
+    strategy_metadata: on create, the strategy validates metadata, too; otherwise only the store does.
+    update_steps: steps of an update after the store's own check of metadata, in order: "u", metadata against the stored
+    version; "w", the new metadata alone; "s", `update`. subresource_steps: the same for writes to a subresource.
     """
 
-    name: NameCheck = dns_subdomain
-    create: Create = _accept_create
-    update: Update = _accept_update
-    status: Update = _accept_update
-    finalize: Update = _accept_update
-    ephemeral: Update = _accept_update
-    resize: Update = _accept_update
+    name_check: NameCheck = dns_subdomain
+    create: CreateValidator = _accept_create
+    update: UpdateValidator = _accept_update
+    status: UpdateValidator = _accept_update
+    finalize: UpdateValidator = _accept_update
+    ephemeral_containers: UpdateValidator = _accept_update
+    resize: UpdateValidator = _accept_update
     warnings: Callable[[JSON, JSON | None], list[str]] = _no_warnings
-    core: bool = True
-    own_metadata: bool = True
-    parts: str = "us"
-    status_parts: str = "us"
+    core_finalizers: bool = True
+    strategy_metadata: bool = True
+    update_steps: str = "us"
+    subresource_steps: str = "us"
 
 
-SIMPLE = Rule()
+METADATA_ONLY = KindValidators()
 _ADMISSION, _RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
 
-RULES: dict[tuple[str, str], Rule] = {
-    ("", "Pod"): Rule(
+KIND_VALIDATORS: dict[tuple[str, str], KindValidators] = {
+    ("", "Pod"): KindValidators(
         create=pod_spec.validate_pod,
         update=pod_update.validate_pod_update,
         status=pod_status.validate_pod_status_update,
-        ephemeral=pod_subresources.validate_ephemeral_containers_update,
+        ephemeral_containers=pod_subresources.validate_ephemeral_containers_update,
         resize=pod_subresources.validate_pod_resize,
-        parts="uws",
+        update_steps="uws",
     ),
-    ("", "PodTemplate"): Rule(
+    ("", "PodTemplate"): KindValidators(
         create=pod_template.validate_pod_template, update=pod_template.validate_pod_template_update
     ),
-    ("", "Node"): Rule(
+    ("", "Node"): KindValidators(
         create=node.validate_node,
         update=node.validate_node_update,
         status=node.validate_node_status_update,
-        parts="wus",
+        update_steps="wus",
     ),
-    ("", "Namespace"): Rule(
-        name=dns_label,
+    ("", "Namespace"): KindValidators(
+        name_check=dns_label,
         create=namespace.validate_namespace,
         status=namespace.validate_namespace_status_update,
         finalize=namespace.validate_namespace_finalize_update,
-        parts="wus",
+        update_steps="wus",
     ),
-    ("", "Service"): Rule(
-        name=dns_label,
+    ("", "Service"): KindValidators(
+        name_check=dns_label,
         create=service.validate_service,
         update=service.validate_service_update,
         status=service.validate_service_status_update,
     ),
-    ("", "ReplicationController"): Rule(
-        name=long_name,
+    ("", "ReplicationController"): KindValidators(
+        name_check=long_name,
         create=replication_controller.validate_replication_controller,
         update=replication_controller.validate_replication_controller_update,
         status=replicaset.validate_replica_set_status_update,
     ),
-    ("", "ConfigMap"): Rule(
-        create=configmap_secret.validate_config_map, update=configmap_secret.validate_config_map_update, parts="usw"
+    ("", "ConfigMap"): KindValidators(
+        create=configmap_secret.validate_config_map,
+        update=configmap_secret.validate_config_map_update,
+        update_steps="usw",
     ),
-    ("", "Secret"): Rule(
-        create=configmap_secret.validate_secret, update=configmap_secret.validate_secret_update, parts="usw"
+    ("", "Secret"): KindValidators(
+        create=configmap_secret.validate_secret, update=configmap_secret.validate_secret_update, update_steps="usw"
     ),
-    ("", "ServiceAccount"): Rule(parts="uws"),
-    ("", "PersistentVolume"): Rule(
+    ("", "ServiceAccount"): KindValidators(update_steps="uws"),
+    ("", "PersistentVolume"): KindValidators(
         create=persistent_volume.validate_persistent_volume,
         update=persistent_volume.validate_persistent_volume_update,
-        parts="s",
+        update_steps="s",
     ),
-    ("", "PersistentVolumeClaim"): Rule(
+    ("", "PersistentVolumeClaim"): KindValidators(
         create=persistent_volume_claim.validate_persistent_volume_claim,
         update=persistent_volume_claim.validate_persistent_volume_claim_update,
         status=persistent_volume_claim.validate_persistent_volume_claim_status_update,
-        parts="uws",
+        update_steps="uws",
     ),
-    ("", "LimitRange"): Rule(
-        create=limit_range.validate_limit_range, update=_update_as_create(limit_range.validate_limit_range), parts="ws"
+    ("", "LimitRange"): KindValidators(
+        create=limit_range.validate_limit_range,
+        update=_update_as_create(limit_range.validate_limit_range),
+        update_steps="ws",
     ),
-    ("", "ResourceQuota"): Rule(
+    ("", "ResourceQuota"): KindValidators(
         create=resource_quota.validate_resource_quota,
         update=resource_quota.validate_resource_quota_update,
         status=resource_quota.validate_resource_quota_status_update,
     ),
-    ("", "Event"): Rule(
-        create=event.validate_event, update=event.validate_event_update, core=False, own_metadata=False, parts="s"
+    ("", "Event"): KindValidators(
+        create=event.validate_event,
+        update=event.validate_event_update,
+        core_finalizers=False,
+        strategy_metadata=False,
+        update_steps="s",
     ),
-    ("events.k8s.io", "Event"): Rule(
+    ("events.k8s.io", "Event"): KindValidators(
         create=event.validate_events_v1_event,
         update=event.validate_events_v1_event_update,
-        core=False,
-        own_metadata=False,
+        core_finalizers=False,
+        strategy_metadata=False,
     ),
-    ("apps", "Deployment"): Rule(
+    ("apps", "Deployment"): KindValidators(
         create=deployment.validate_deployment,
         update=deployment.validate_deployment_update,
         status=deployment.validate_deployment_status_update,
     ),
-    ("apps", "ReplicaSet"): Rule(
+    ("apps", "ReplicaSet"): KindValidators(
         create=replicaset.validate_replica_set,
         update=replicaset.validate_replica_set_update,
         status=replicaset.validate_replica_set_status_update,
     ),
-    ("apps", "StatefulSet"): Rule(
-        name=dns_label,
+    ("apps", "StatefulSet"): KindValidators(
+        name_check=dns_label,
         create=statefulset.validate_stateful_set,
         update=statefulset.validate_stateful_set_update,
         status=statefulset.validate_stateful_set_status_update,
     ),
-    ("apps", "DaemonSet"): Rule(
+    ("apps", "DaemonSet"): KindValidators(
         create=daemonset.validate_daemon_set,
         update=daemonset.validate_daemon_set_update,
         status=daemonset.validate_daemon_set_status_update,
     ),
-    ("apps", "ControllerRevision"): Rule(
+    ("apps", "ControllerRevision"): KindValidators(
         create=controller_revision.validate_controller_revision,
         update=controller_revision.validate_controller_revision_update,
-        parts="uws",
+        update_steps="uws",
     ),
-    ("batch", "Job"): Rule(
+    ("batch", "Job"): KindValidators(
         create=job.validate_job,
         update=job.validate_job_update,
         status=job_status.validate_job_status_update,
-        parts="wus",
+        update_steps="wus",
     ),
-    ("batch", "CronJob"): Rule(
-        create=cronjob.validate_cron_job, update=cronjob.validate_cron_job_update, status_parts=""
+    ("batch", "CronJob"): KindValidators(
+        create=cronjob.validate_cron_job, update=cronjob.validate_cron_job_update, subresource_steps=""
     ),
-    ("policy", "PodDisruptionBudget"): Rule(
+    ("policy", "PodDisruptionBudget"): KindValidators(
         create=pod_disruption_budget.validate_pod_disruption_budget,
         update=pod_disruption_budget.validate_pod_disruption_budget_update,
         status=pod_disruption_budget.validate_pod_disruption_budget_status_update,
-        own_metadata=False,
-        parts="s",
-        status_parts="s",
+        strategy_metadata=False,
+        update_steps="s",
+        subresource_steps="s",
     ),
-    ("coordination.k8s.io", "Lease"): Rule(create=lease.validate_lease, update=lease.validate_lease_update, core=False),
-    ("scheduling.k8s.io", "PriorityClass"): Rule(
+    ("coordination.k8s.io", "Lease"): KindValidators(
+        create=lease.validate_lease, update=lease.validate_lease_update, core_finalizers=False
+    ),
+    ("scheduling.k8s.io", "PriorityClass"): KindValidators(
         create=priority_class.validate_priority_class, update=priority_class.validate_priority_class_update
     ),
-    ("storage.k8s.io", "StorageClass"): Rule(
-        create=storage_class.validate_storage_class, update=storage_class.validate_storage_class_update, parts="wus"
+    ("storage.k8s.io", "StorageClass"): KindValidators(
+        create=storage_class.validate_storage_class,
+        update=storage_class.validate_storage_class_update,
+        update_steps="wus",
     ),
-    ("", "Endpoints"): Rule(
-        create=endpoints.validate_endpoints, update=endpoints.validate_endpoints_update, parts="uws"
+    ("", "Endpoints"): KindValidators(
+        create=endpoints.validate_endpoints, update=endpoints.validate_endpoints_update, update_steps="uws"
     ),
-    ("discovery.k8s.io", "EndpointSlice"): Rule(
-        create=endpoint_slice.validate_endpoint_slice, update=endpoint_slice.validate_endpoint_slice_update, parts="ws"
+    ("discovery.k8s.io", "EndpointSlice"): KindValidators(
+        create=endpoint_slice.validate_endpoint_slice,
+        update=endpoint_slice.validate_endpoint_slice_update,
+        update_steps="ws",
     ),
-    ("networking.k8s.io", "Ingress"): Rule(
+    ("networking.k8s.io", "Ingress"): KindValidators(
         create=ingress.validate_ingress,
         update=ingress.validate_ingress_update,
         status=ingress.validate_ingress_status_update,
-        parts="uws",
+        update_steps="uws",
     ),
-    ("networking.k8s.io", "IngressClass"): Rule(
-        create=ingress.validate_ingress_class, update=ingress.validate_ingress_class_update, parts="usw"
+    ("networking.k8s.io", "IngressClass"): KindValidators(
+        create=ingress.validate_ingress_class, update=ingress.validate_ingress_class_update, update_steps="usw"
     ),
-    ("networking.k8s.io", "NetworkPolicy"): Rule(
+    ("networking.k8s.io", "NetworkPolicy"): KindValidators(
         create=network_policy.validate_network_policy, update=network_policy.validate_network_policy_update
     ),
-    ("networking.k8s.io", "IPAddress"): Rule(
-        name=ip_address.ip_address_name,
+    ("networking.k8s.io", "IPAddress"): KindValidators(
+        name_check=ip_address.ip_address_name,
         create=ip_address.validate_ip_address,
         update=ip_address.validate_ip_address_update,
-        parts="wus",
+        update_steps="wus",
     ),
-    ("networking.k8s.io", "ServiceCIDR"): Rule(
+    ("networking.k8s.io", "ServiceCIDR"): KindValidators(
         create=service_cidr.validate_service_cidr, update=service_cidr.validate_service_cidr_update
     ),
-    ("autoscaling", "HorizontalPodAutoscaler"): Rule(
+    ("autoscaling", "HorizontalPodAutoscaler"): KindValidators(
         create=horizontal_pod_autoscaler.validate_horizontal_pod_autoscaler,
         update=horizontal_pod_autoscaler.validate_horizontal_pod_autoscaler_update,
         status=horizontal_pod_autoscaler.validate_horizontal_pod_autoscaler_status_update,
     ),
-    ("node.k8s.io", "RuntimeClass"): Rule(
+    ("node.k8s.io", "RuntimeClass"): KindValidators(
         create=runtime_class.validate_runtime_class,
         update=runtime_class.validate_runtime_class_update,
-        core=False,
-        parts="wsu",
+        core_finalizers=False,
+        update_steps="wsu",
     ),
-    ("storage.k8s.io", "VolumeAttachment"): Rule(
+    ("storage.k8s.io", "VolumeAttachment"): KindValidators(
         create=volume_attachment.validate_volume_attachment,
         update=volume_attachment.validate_volume_attachment_update,
         status=volume_attachment.validate_volume_attachment_status_update,
-        parts="ws",
-        status_parts="ws",
+        update_steps="ws",
+        subresource_steps="ws",
     ),
-    ("storage.k8s.io", "CSINode"): Rule(
-        create=csi_node.validate_csi_node, update=csi_node.validate_csi_node_update, parts="ws"
+    ("storage.k8s.io", "CSINode"): KindValidators(
+        create=csi_node.validate_csi_node, update=csi_node.validate_csi_node_update, update_steps="ws"
     ),
-    ("storage.k8s.io", "CSIDriver"): Rule(
+    ("storage.k8s.io", "CSIDriver"): KindValidators(
         create=csi_driver.validate_csi_driver, update=csi_driver.validate_csi_driver_update
     ),
-    ("storage.k8s.io", "CSIStorageCapacity"): Rule(
+    ("storage.k8s.io", "CSIStorageCapacity"): KindValidators(
         create=csi_storage_capacity.validate_csi_storage_capacity,
         update=csi_storage_capacity.validate_csi_storage_capacity_update,
-        parts="wsu",
+        update_steps="wsu",
     ),
-    ("storage.k8s.io", "VolumeAttributesClass"): Rule(
+    ("storage.k8s.io", "VolumeAttributesClass"): KindValidators(
         create=volume_attributes_class.validate_volume_attributes_class,
         update=volume_attributes_class.validate_volume_attributes_class_update,
-        parts="usw",
+        update_steps="usw",
     ),
-    (_ADMISSION, "MutatingAdmissionPolicy"): Rule(
+    (_ADMISSION, "MutatingAdmissionPolicy"): KindValidators(
         create=admission_policies.validate_mutating_policy,
         update=admission_policies.validate_mutating_policy_update,
-        core=False,
-        parts="ws",
+        core_finalizers=False,
+        update_steps="ws",
     ),
-    (_ADMISSION, "MutatingAdmissionPolicyBinding"): Rule(
+    (_ADMISSION, "MutatingAdmissionPolicyBinding"): KindValidators(
         create=admission_policies.validate_mutating_binding,
         update=_update_as_create(admission_policies.validate_mutating_binding),
-        core=False,
-        parts="ws",
+        core_finalizers=False,
+        update_steps="ws",
     ),
-    (_ADMISSION, "ValidatingAdmissionPolicy"): Rule(
+    (_ADMISSION, "ValidatingAdmissionPolicy"): KindValidators(
         create=admission_policies.validate_validating_policy,
         update=admission_policies.validate_validating_policy_update,
         status=admission_policies.validate_validating_policy_status_update,
-        core=False,
-        parts="ws",
-        status_parts="s",
+        core_finalizers=False,
+        update_steps="ws",
+        subresource_steps="s",
     ),
-    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): Rule(
+    (_ADMISSION, "ValidatingAdmissionPolicyBinding"): KindValidators(
         create=admission_policies.validate_validating_binding,
         update=_update_as_create(admission_policies.validate_validating_binding),
-        core=False,
-        parts="ws",
+        core_finalizers=False,
+        update_steps="ws",
     ),
-    (_RBAC, "Role"): Rule(
-        name=path_segment, create=rbac.validate_role, update=_update_as_create(rbac.validate_role), parts="wsu"
+    (_RBAC, "Role"): KindValidators(
+        name_check=path_segment,
+        create=rbac.validate_role,
+        update=_update_as_create(rbac.validate_role),
+        update_steps="wsu",
     ),
-    (_RBAC, "ClusterRole"): Rule(
-        name=path_segment,
+    (_RBAC, "ClusterRole"): KindValidators(
+        name_check=path_segment,
         create=rbac.validate_cluster_role,
         update=_update_as_create(rbac.validate_cluster_role),
-        parts="wsu",
+        update_steps="wsu",
     ),
-    (_RBAC, "RoleBinding"): Rule(
-        name=path_segment, create=rbac.validate_role_binding, update=rbac.validate_role_binding_update, parts="wsu"
+    (_RBAC, "RoleBinding"): KindValidators(
+        name_check=path_segment,
+        create=rbac.validate_role_binding,
+        update=rbac.validate_role_binding_update,
+        update_steps="wsu",
     ),
-    (_RBAC, "ClusterRoleBinding"): Rule(
-        name=path_segment,
+    (_RBAC, "ClusterRoleBinding"): KindValidators(
+        name_check=path_segment,
         create=rbac.validate_cluster_role_binding,
         update=rbac.validate_cluster_role_binding_update,
-        parts="wsu",
+        update_steps="wsu",
     ),
 }
-"""Kinds that are not here are looked at for their metadata alone."""
+"""Validators by API group and kind; of other kinds only metadata and required fields are validated."""

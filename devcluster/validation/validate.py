@@ -15,7 +15,12 @@ from kubeloop.devcluster.validation.common.object_meta import (
     validate_object_meta_update,
 )
 from kubeloop.devcluster.validation.common.required_fields import validate_required_fields
-from kubeloop.devcluster.validation.kind_validators import RULES, SIMPLE, Rule, Update
+from kubeloop.devcluster.validation.kind_validators import (
+    KIND_VALIDATORS,
+    METADATA_ONLY,
+    KindValidators,
+    UpdateValidator,
+)
 from kubeloop.devcluster.validation.pod.pod_subresources import refused
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -23,19 +28,19 @@ from kubeloop.kube.objects.resources import Resource
 
 
 def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
-    """Causes against creating `obj`; an empty list if there are none."""
+    """Return the causes against creating `obj`; an empty list if it is valid."""
     if isinstance(resource, CustomResource):
         return resource.rules.validate_create(obj)
-    errors, rule = ErrorList(), RULES.get((resource.group, resource.kind), SIMPLE)
+    errors, validators = ErrorList(), KIND_VALIDATORS.get((resource.group, resource.kind), METADATA_ONLY)
     metadata = obj["metadata"]
-    if rule.own_metadata:
-        validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
-        if rule.core and "finalizers" in metadata:
+    if validators.strategy_metadata:
+        validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=validators.name_check)
+        if validators.core_finalizers and "finalizers" in metadata:
             validate_core_finalizers(errors, metadata)
-    rule.create(errors, obj)
-    if rule is SIMPLE:
+    validators.create(errors, obj)
+    if validators is METADATA_ONLY:
         _validate_required(errors, resource, obj)
-    if not errors and not rule.own_metadata:
+    if not errors and not validators.strategy_metadata:
         validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     elif not errors and (problems := path_segment(metadata.get("name", ""))):
         errors.invalid_each("metadata.name", metadata["name"], problems)
@@ -43,52 +48,54 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
 
 
 def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresource: str = "") -> list[JSON]:
-    """Causes against replacing `old` by `obj`, through the object itself or one of its subresources.
+    """Return the causes against replacing `old` by `obj`, through the object itself or one of its subresources.
 
-    Parts that are the same as before are not looked at again: they were valid when they were stored.
+    Unchanged parts are not validated again: they were valid when they were stored.
     """
     if isinstance(resource, CustomResource):
         return resource.rules.validate_update(obj, old, subresource)
-    rule, found = RULES.get((resource.group, resource.kind), SIMPLE), ErrorList()
+    validators, update_errors = KIND_VALIDATORS.get((resource.group, resource.kind), METADATA_ONLY), ErrorList()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
-        rule.update(found, obj, old)
-        if rule is SIMPLE:
-            _validate_required(found, resource, obj)
+        validators.update(update_errors, obj, old)
+        if validators is METADATA_ONLY:
+            _validate_required(update_errors, resource, obj)
     elif subresource == "status":
-        rule.status(found, obj, old)
-    elif subresource in _PARTS:
-        _PARTS[subresource](rule)(found, obj, old)
+        validators.status(update_errors, obj, old)
+    elif subresource in _SUBRESOURCE_VALIDATORS:
+        _SUBRESOURCE_VALIDATORS[subresource](validators)(update_errors, obj, old)
     if metadata is before:
-        return found
-    if all(metadata.get(name) == before.get(name) for name in _CHECKED) and not _wrong_owners(metadata):
-        return found
+        return update_errors
+    if all(metadata.get(name) == before.get(name) for name in _METADATA_FIELDS) and not _managed_fields_errors(
+        metadata
+    ):
+        return update_errors
     errors = ErrorList()
     validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=path_segment)
     validate_object_meta_update(errors, metadata, before)
-    parts = rule.parts
+    sequence = validators.update_steps
     if subresource:
-        again = subresource in ("resize", "ephemeralcontainers")
-        parts = "s" if refused(subresource, old) else parts if again else rule.status_parts
-    for part in parts:
-        if part == "s":
-            errors += found
+        whole_object = subresource in ("resize", "ephemeralcontainers")
+        sequence = "s" if refused(subresource, old) else sequence if whole_object else validators.subresource_steps
+    for step in sequence:
+        if step == "s":
+            errors += update_errors
             continue
-        if part == "u":
+        if step == "u":
             validate_object_meta_update(errors, metadata, before)
         else:
-            validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=rule.name)
-        if rule.core and "finalizers" in metadata:
+            validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=validators.name_check)
+        if validators.core_finalizers and "finalizers" in metadata:
             validate_core_finalizers(errors, metadata)
     return errors
 
 
-def rule_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[str]:
-    """Return the warnings that the rule of a kind adds to those of warnings_for(); old: None on create."""
-    return RULES.get((resource.group, resource.kind), SIMPLE).warnings(obj, old)
+def kind_validator_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[str]:
+    """Return the warnings of the kind's validators, in addition to those of warnings_for(); old: None on create."""
+    return KIND_VALIDATORS.get((resource.group, resource.kind), METADATA_ONLY).warnings(obj, old)
 
 
-def _wrong_owners(metadata: JSON) -> ErrorList:
+def _managed_fields_errors(metadata: JSON) -> ErrorList:
     errors = ErrorList()
     validate_managed_fields(errors, metadata.get("managedFields", ()), "metadata.managedFields")
     return errors
@@ -100,12 +107,12 @@ def _validate_required(errors: ErrorList, resource: Resource[Any], obj: JSON) ->
         validate_required_fields(errors, struct, obj)
 
 
-_PARTS: dict[str, Callable[[Rule], Update]] = {
-    "finalize": lambda rule: rule.finalize,
-    "ephemeralcontainers": lambda rule: rule.ephemeral,
-    "resize": lambda rule: rule.resize,
+_SUBRESOURCE_VALIDATORS: dict[str, Callable[[KindValidators], UpdateValidator]] = {
+    "finalize": lambda validators: validators.finalize,
+    "ephemeralcontainers": lambda validators: validators.ephemeral_containers,
+    "resize": lambda validators: validators.resize,
 }
-_CHECKED = (
+_METADATA_FIELDS = (
     "labels", "annotations", "ownerReferences", "finalizers", "name", "namespace", "uid", "generateName",
     "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
 )  # fmt: skip

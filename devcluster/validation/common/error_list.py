@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.validation.common.go_values import shown
+from kubeloop.devcluster.validation.common.go_values import format_value
 from kubeloop.kube.json_object import JSON
 
 
 class ErrorList(list[JSON]):
-    """Field errors as they are found."""
+    """Field errors in the order in which they were detected; `type_name` is the Go type of a value, for its JSON."""
 
     __slots__ = ()
 
@@ -25,8 +25,8 @@ class ErrorList(list[JSON]):
         self._add("Required", path, f"Required value: {detail}" if detail else "Required value")
 
     def invalid(self, path: str, value: Any, detail: str, type_name: str = "") -> None:
-        told = f"Invalid value: {shown(value, type_name)}"
-        self._add("Invalid", path, f"{told}: {detail}" if detail else told)
+        message = f"Invalid value: {format_value(value, type_name)}"
+        self._add("Invalid", path, f"{message}: {detail}" if detail else message)
 
     def invalid_without_value(self, path: str, detail: str) -> None:
         self._add("Invalid", path, f"Invalid value: {detail}")
@@ -36,14 +36,18 @@ class ErrorList(list[JSON]):
             self.invalid(path, value, detail)
 
     def duplicate(self, path: str, value: Any, detail: str = "", type_name: str = "") -> None:
-        self._add("Duplicate", path, f"Duplicate value: {shown(value, type_name)}{': ' + detail if detail else ''}")
+        self._add(
+            "Duplicate", path, f"Duplicate value: {format_value(value, type_name)}{': ' + detail if detail else ''}"
+        )
 
     def not_found(self, path: str, value: Any, detail: str = "") -> None:
-        self._add("NotFound", path, f"Not found: {shown(value)}{': ' + detail if detail else ''}")
+        self._add("NotFound", path, f"Not found: {format_value(value)}{': ' + detail if detail else ''}")
 
     def not_supported(self, path: str, value: Any, supported: Iterable[str], type_name: str = "") -> None:
-        detail = ", ".join(quoted(each) for each in supported)
-        self._add("NotSupported", path, f"Unsupported value: {shown(value, type_name)}: supported values: {detail}")
+        choices = ", ".join(quoted(choice) for choice in supported)
+        self._add(
+            "NotSupported", path, f"Unsupported value: {format_value(value, type_name)}: supported values: {choices}"
+        )
 
     def forbidden(self, path: str, detail: str) -> None:
         self._add("Forbidden", path, f"Forbidden: {detail}")

@@ -37,7 +37,7 @@ def validate_at_most_100_percent(errors: ErrorList, path: str, value: int | str 
 
 
 def validate_local_path(errors: ErrorList, path: str, value: str) -> None:
-    """A relative path that does not climb."""
+    """Require a relative path without ".." segments."""
     if value.startswith("/"):
         errors.invalid(path, value, "must be a relative path")
     if ".." in value.split("/"):
@@ -45,7 +45,7 @@ def validate_local_path(errors: ErrorList, path: str, value: str) -> None:
 
 
 def validate_local_path_not_reserved(errors: ErrorList, path: str, value: str) -> None:
-    """As local_path, and does not begin with two dots: such names are the kubelet's."""
+    """Require a relative path that does not begin with "..": the kubelet reserves such names."""
     validate_local_path(errors, path, value)
     if value.startswith("..") and not value.startswith("../"):
         errors.invalid(path, value, "must not start with '..'")
@@ -71,7 +71,7 @@ def validate_label_name(errors: ErrorList, path: str, key: str) -> None:
 
 
 def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None) -> None:
-    """A LabelSelector, as far as its parts are wrong by themselves."""
+    """Validate a LabelSelector, without regard to the labels that it has to match."""
     if not selector:
         return
     validate_labels(errors, f"{path}.matchLabels", selector.get("matchLabels"))
@@ -94,23 +94,23 @@ def validate_label_selector(errors: ErrorList, path: str, selector: JSON | None)
 
 
 def is_valid_selector(selector: JSON | None) -> bool:
-    """Whether LabelSelectorAsSelector takes it."""
+    """Return True if LabelSelectorAsSelector accepts the selector."""
     problems = ErrorList()
     validate_label_selector(problems, "", selector)
     return not problems
 
 
 def selector_matches(selector: JSON | None, values: Mapping[str, str]) -> bool:
-    """Whether a valid selector selects these labels; an absent one selects nothing."""
+    """Return True if a valid selector selects these labels; None selects nothing."""
     if selector is None:
         return False
     if any(values.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
         return False
     for requirement in selector.get("matchExpressions", ()):
-        key, operator, wanted = requirement["key"], requirement["operator"], requirement.get("values", ())
-        if operator == "In" and values.get(key) not in wanted:
+        key, operator, allowed = requirement["key"], requirement["operator"], requirement.get("values", ())
+        if operator == "In" and values.get(key) not in allowed:
             return False
-        if operator == "NotIn" and key in values and values[key] in wanted:
+        if operator == "NotIn" and key in values and values[key] in allowed:
             return False
         if operator == "Exists" and key not in values:
             return False
@@ -120,5 +120,5 @@ def selector_matches(selector: JSON | None, values: Mapping[str, str]) -> bool:
 
 
 def is_zero_int_or_percent(value: int | str | None) -> bool:
-    """Also of text that is neither a percentage nor a number, which counts as none."""
+    """Return True for 0, None and "0%", and for text that is neither a percentage nor a number."""
     return value in (0, None) or (type(value) is str and not re.fullmatch("0*[1-9][0-9]*%|[+-]?0*[1-9][0-9]*", value))

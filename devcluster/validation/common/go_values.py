@@ -16,18 +16,18 @@ from kubeloop.kube.json_object import JSON
 
 
 def go_json(value: Any, type_name: str = "") -> str:
-    """A value as Go's json.Marshal writes it inside kube-apiserver.
+    """Return a value as Go's json.Marshal writes it inside kube-apiserver.
 
-    Types of meta/v1 have JSON tags. All others are there in their internal version, which has none: fields carry their
-    Go names and appear even if they are empty.
+    Types of meta/v1 have JSON tags. All others are in their internal version, which has no tags: fields carry their Go
+    names and are present even if they are empty.
     """
     if type_name.startswith("meta/v1."):
-        return _escaped(msgspec.json.encode(_tagged(value, type_name)))
-    return _escaped(msgspec.json.encode(internal(value, type_name)))
+        return _escaped(msgspec.json.encode(_versioned_value(value, type_name)))
+    return _escaped(msgspec.json.encode(internal_value(value, type_name)))
 
 
 def _escaped(text: bytes) -> str:
-    """Go's encoder writes what HTML gives a meaning in hexadecimal."""
+    """Escape HTML characters as Go's JSON encoder does."""
     return text.decode().replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
 
 
@@ -35,38 +35,38 @@ def _element(ref: schema.TypeRef) -> schema.TypeRef:
     return ref.element if ref.kind in ("list", "map") and ref.element is not None else ref
 
 
-def _tagged(value: Any, type_name: str) -> Any:
+def _versioned_value(value: Any, type_name: str) -> Any:
     if type(value) is list:
-        return [_tagged(each, type_name) for each in value]
+        return [_versioned_value(item, type_name) for item in value]
     if type(value) is not dict:
         return value
     struct = schema.type_named(type_name) if type_name else None
     if struct is None:
-        return {key: _tagged(value[key], "") for key in sorted(value)}
+        return {key: _versioned_value(value[key], "") for key in sorted(value)}
     return {
-        name: _tagged(value[name], _element(each.type).named if each.type.kind != "map" else "")
-        for name, each in struct.json.items()
-        if name in value and not (each.omit_empty and value[name] in ([], {}))
+        name: _versioned_value(value[name], _element(field.type).named if field.type.kind != "map" else "")
+        for name, field in struct.json.items()
+        if name in value and not (field.omit_empty and value[name] in ([], {}))
     }
 
 
-def internal(value: Any, type_name: str) -> Any:
-    """A value of a type by its name, or of a list of them, as the internal version of its Go struct."""
+def internal_value(value: Any, type_name: str) -> Any:
+    """Return a value of a type, or a list of such values, with the fields of the internal version of the Go struct."""
     if type(value) is list:
-        return [internal(each, type_name) for each in value]
+        return [internal_value(item, type_name) for item in value]
     if type(value) is not dict:
         return value
     struct = schema.type_named(type_name) if type_name else None
     if struct is None:
-        return {key: internal(value[key], "") for key in sorted(value)}
+        return {key: internal_value(value[key], "") for key in sorted(value)}
     result: JSON = {}
-    for each in struct.json.values():
-        if each.go_name == "ObjectMeta":  # embedded, and has tags of its own
-            result |= _tagged(value.get(each.name, {}), each.type.named)
+    for field in struct.json.values():
+        if field.go_name == "ObjectMeta":  # embedded, with its own JSON tags
+            result |= _versioned_value(value.get(field.name, {}), field.type.named)
         else:
-            result[each.go_name] = _internal_field(value.get(each.name), each.type)
-            if result[each.go_name] is None and (type_name, each.go_name) in PLAIN:
-                result[each.go_name] = 0
+            result[field.go_name] = _internal_field(value.get(field.name), field.type)
+            if result[field.go_name] is None and (type_name, field.go_name) in PLAIN:
+                result[field.go_name] = 0
     order = ORDER.get(type_name)
     if order is None:
         return result
@@ -75,19 +75,19 @@ def internal(value: Any, type_name: str) -> Any:
     return {name: result.get(name, False if name in _HOST_SWITCHES else None) for name in order}
 
 
-_HOST_SWITCHES = HOST_FIELDS[:3]  # the others are pointers
+_HOST_SWITCHES = HOST_FIELDS[:3]  # plain booleans; the other host fields are pointers
 
 
 def struct_differences(old: Any, new: Any, type_name: str) -> str:
-    """How a Go struct has changed, as Kubernetes appends it to some messages."""
-    return json_differences(internal(old, type_name), internal(new, type_name))
+    """Return how a Go struct has changed, as Kubernetes appends it to some messages."""
+    return json_differences(internal_value(old, type_name), internal_value(new, type_name))
 
 
 def json_differences(old: Any, new: Any) -> str:
-    """A unified diff without the names of files, as apimachinery's diff.Diff writes it."""
+    """Return a unified diff without file names, as apimachinery's diff.Diff writes it."""
     before, after = (
-        f"{_escaped(msgspec.json.format(msgspec.json.encode(each), indent=1))}\n".splitlines(keepends=True)
-        for each in (old, new)
+        f"{_escaped(msgspec.json.format(msgspec.json.encode(version), indent=1))}\n".splitlines(keepends=True)
+        for version in (old, new)
     )
     return "".join(list(unified_diff(before, after))[2:])
 
@@ -108,16 +108,20 @@ def _internal_field(value: Any, ref: schema.TypeRef) -> Any:
     if value is None and (ref.pointer or ref.kind != "struct"):
         return None if ref.pointer else _ZERO.get(ref.kind)
     if ref.kind == "struct":
-        return _tagged(value, ref.named) if ref.named.startswith("meta/v1.") else internal(value or {}, ref.named)
+        return (
+            _versioned_value(value, ref.named)
+            if ref.named.startswith("meta/v1.")
+            else internal_value(value or {}, ref.named)
+        )
     if ref.kind == "list" and ref.element is not None:
-        return [_internal_field(each, ref.element) for each in value]
+        return [_internal_field(item, ref.element) for item in value]
     if ref.kind == "map" and ref.element is not None:
         return {key: _internal_field(value[key], ref.element) for key in sorted(value)}
     return value
 
 
-def shown(value: Any, type_name: str = "") -> str:
-    """A bad value inside a message."""
+def format_value(value: Any, type_name: str = "") -> str:
+    """Return an invalid value as an error message shows it."""
     if type(value) is str:
         return quoted(value)
     if type(value) is bool:

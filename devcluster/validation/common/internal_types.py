@@ -1,12 +1,12 @@
-"""How kube-apiserver's internal types differ from those of v1: messages show values in their internal form.
+"""Differences between kube-apiserver's internal types and v1; error messages show values in their internal form.
 
-Only types that have another order of fields, or other fields. Source: pkg/apis/core/types.go of Kubernetes v1.36.
+Lists only types with another order of fields, or other fields. Source: pkg/apis/core/types.go of Kubernetes v1.36.
 """
 
 from __future__ import annotations
 
 HOST_FIELDS = ("HostNetwork", "HostPID", "HostIPC", "ShareProcessNamespace", "HostUsers")
-"""Fields of a v1 PodSpec that are fields of its security context inside."""
+"""Fields of a v1 PodSpec that belong to the security context in the internal version."""
 
 _VOLUME_SOURCES = (
     "GCEPersistentDisk", "AWSElasticBlockStore", "HostPath", "Glusterfs", "NFS", "RBD", "Quobyte", "ISCSI",
@@ -51,7 +51,7 @@ ORDER: dict[str, tuple[str, ...]] = {
         "AllocatedResources", "Resources", "NodeAllocatableResourceClaimStatuses",
     ),
 }  # fmt: skip
-"""Go names of the fields, in order."""
+"""Go names of the fields of an internal type, in order."""
 
 PLAIN = frozenset(
     {
@@ -64,4 +64,4 @@ PLAIN = frozenset(
         ("flowcontrol/v1.LimitedPriorityLevelConfiguration", "NominalConcurrencyShares"),
     }
 )  # fmt: skip
-"""Fields that are pointers in v1 and plain values inside: what nobody set is zero there."""
+"""Fields that are pointers in v1 and plain values in the internal version, where an unset field is zero."""

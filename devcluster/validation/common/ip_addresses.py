@@ -10,8 +10,8 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 
 
 def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
-    """What older versions of Kubernetes make of an address: zeros may lead its numbers. None: it is none."""
-    if "%" in text or not text.isascii():  # Go knows no zones here
+    """Parse an address as older versions of Kubernetes do, with leading zeros; None if it is not an address."""
+    if "%" in text or not text.isascii():  # Go's parser accepts no IPv6 zone
         return None
     head, colon, tail = text.rpartition(":")
     numbers = ".".join(each.lstrip("0") or each[-1:] for each in tail.split(".")) if "." in tail else tail
@@ -30,7 +30,7 @@ def _is_strict_ip(text: str) -> bool:
 
 
 def validate_ip(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> None:
-    """An address, of those that may be written in more than one way. known: these were there before."""
+    """Validate an address in a field that accepts several notations; values in `known` were stored before."""
     if text in known:
         return
     address = sloppy_ip(text)
@@ -43,7 +43,7 @@ def validate_ip(errors: ErrorList, path: str, text: str, known: Collection[str] 
 
 
 def ip_warning(path: str, text: str) -> str:
-    """How a valid address should rather have been written; empty if it is well as it is."""
+    """Return a warning about a valid address in a non-standard notation; "" for the canonical one."""
     address = sloppy_ip(text)
     if address is None:
         return ""
@@ -57,7 +57,7 @@ def ip_warning(path: str, text: str) -> str:
 
 
 def sloppy_network(text: str) -> IPv4Network | IPv6Network | None:
-    """What older versions of Kubernetes make of a range: an address in it will do. None: it is none."""
+    """Parse a CIDR as older versions of Kubernetes do, with host bits set; None if it is not a CIDR."""
     address, slash, length = text.partition("/")
     plain = sloppy_ip(address)
     if plain is None or not slash or not length.isascii() or not length.isdigit():
@@ -69,7 +69,7 @@ def sloppy_network(text: str) -> IPv4Network | IPv6Network | None:
 
 
 def cidr_warning(path: str, text: str) -> str:
-    """How a valid range should rather have been written; empty if it is well as it is."""
+    """Return a warning about a valid CIDR in a non-standard notation; "" for the canonical one."""
     network = sloppy_network(text)
     if network is None:
         return ""
@@ -89,8 +89,10 @@ def cidr_warning(path: str, text: str) -> str:
 def validate_cidr(
     errors: ErrorList, path: str, text: str, known: Collection[str] = ()
 ) -> IPv4Network | IPv6Network | None:
-    """The range, of those that may be written in more than one way; None if it is wrong. known: these were there
-    before, and are not looked at."""
+    """Validate a CIDR in a field that accepts several notations; return it, or None if it is invalid.
+
+    Values in `known` were stored before and are not validated: None.
+    """
     if text in known:
         return None
     network = sloppy_network(text)
@@ -111,7 +113,7 @@ def validate_cidr(
 
 
 def validate_strict_ip(errors: ErrorList, path: str, text: str) -> None:
-    """An address in the one form that fields of new kinds take."""
+    """Validate an address in a field that accepts the canonical notation only."""
     validate_ip(errors, path, text)
     address = sloppy_ip(text)
     plain = address is not None and not isinstance(address, IPv4Address) and address.ipv4_mapped is None
@@ -120,7 +122,7 @@ def validate_strict_ip(errors: ErrorList, path: str, text: str) -> None:
 
 
 def validate_strict_cidr(errors: ErrorList, path: str, text: str) -> None:
-    """A range in the one form that fields of new kinds take."""
+    """Validate a CIDR in a field that accepts the canonical notation only."""
     network = validate_cidr(errors, path, text)
     if network is not None and str(network) != text:
         errors.invalid(path, text, f'must be in canonical form ("{network}")')

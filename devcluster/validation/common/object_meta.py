@@ -1,4 +1,4 @@
-"""metadata of every object: on create, and against the version before it.
+"""Validation of metadata: on create, and against the stored version.
 
 Source: apimachinery pkg/api/validation/objectmeta.go, apiserver registry/rest/update.go.
 """
@@ -16,19 +16,19 @@ from kubeloop.kube.json_object import JSON
 NameCheck = Callable[[str], Sequence[str]]
 ANNOTATIONS_LIMIT = 256 << 10
 MAX_MANAGER = 128
-"""Bytes of a field manager's name."""
+"""Maximum length of a field manager's name, in bytes."""
 MAX_SUBRESOURCE = 256
 
 
 def path_segment(name: str) -> tuple[str, ...]:
-    """What any name has to be, to stand in a path."""
+    """Return the problems of a name that becomes a segment of an API path."""
     if name in (".", ".."):
         return (f"may not be '{name}'",)
     return tuple(f"may not contain '{bad}'" for bad in ("/", "%") if bad in name)
 
 
 def validate_path_segment(errors: ErrorList, path: str, name: str, *, needed: bool = True) -> None:
-    """A name that may stand in a path of the API."""
+    """Validate a name that becomes a segment of an API path; needed: report an empty one."""
     if name:
         errors.invalid_each(path, name, path_segment(name))
     elif needed:
@@ -79,7 +79,7 @@ def validate_finalizers(errors: ErrorList, path: str, values: Sequence[str]) -> 
 def validate_object_meta(
     errors: ErrorList, metadata: JSON, *, namespaced: bool, name_check: NameCheck, path: str = "metadata"
 ) -> None:
-    """metadata by itself."""
+    """Validate metadata without a stored version to compare with."""
     generate_name, name = metadata.get("generateName", ""), metadata.get("name", "")
     if generate_name:
         errors.invalid_each(f"{path}.generateName", generate_name, prefix_of(name_check, generate_name))
@@ -108,7 +108,7 @@ STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 
 def validate_core_finalizers(errors: ErrorList, metadata: JSON, path: str = "metadata") -> None:
-    """Core kinds take unqualified finalizers only if Kubernetes knows them."""
+    """Require the unqualified finalizers of core kinds to be standard ones."""
     for i, finalizer in enumerate(metadata.get("finalizers", ())):
         if "/" not in finalizer and finalizer not in STANDARD_FINALIZERS:
             errors.invalid(f"{path}.finalizers[{i}]", finalizer, NOT_STANDARD)
@@ -127,7 +127,7 @@ _IMMUTABLE = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestam
 
 
 def validate_object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, path: str = "metadata") -> None:
-    """metadata against the version before it."""
+    """Validate metadata against the stored version."""
     if "deletionTimestamp" in old:
         added = sorted(set(metadata.get("finalizers", ())) - set(old.get("finalizers", ())))
         if added:
@@ -159,7 +159,7 @@ def validate_managed_fields(errors: ErrorList, entries: Sequence[JSON], path: st
 
 
 def validate_field_manager(errors: ErrorList, path: str, manager: str) -> None:
-    """The name of who writes."""
+    """Validate the name of a field manager: length, printable characters."""
     if len(manager.encode()) > MAX_MANAGER:
         errors.too_long(path, MAX_MANAGER)
     if manager.isprintable():

@@ -1,4 +1,4 @@
-"""meta/v1 Conditions. Source: apimachinery pkg/apis/meta/v1/validation ValidateConditions."""
+"""Validation of meta/v1 Conditions. Source: ValidateConditions in apimachinery pkg/apis/meta/v1/validation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _NO_REASON = (
 )
 
 
-def validate_conditions(errors: ErrorList, path: str, given: Sequence[JSON]) -> None:
+def validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON]) -> None:
     seen: set[str] = set()
-    for i, condition in enumerate(given):
+    for i, condition in enumerate(conditions):
         where, kind, reason = f"{path}[{i}]", condition.get("type", ""), condition.get("reason", "")
         if kind in seen:
             errors.duplicate(f"{where}.type", kind)
