@@ -13,9 +13,9 @@ from typing import NamedTuple
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.pod.security_context import every_container
 from kubeloop.devcluster.validation.pod.security_profile_annotations import (
-    APP_ARMOR,
-    SECCOMP_OF_CONTAINER,
-    SECCOMP_OF_POD,
+    APP_ARMOR_PREFIX,
+    SECCOMP_CONTAINER_PREFIX,
+    SECCOMP_POD_ANNOTATION,
 )
 from kubeloop.kube.json_object import JSON
 
@@ -143,7 +143,9 @@ def _app_armor_profile(pod: _Pod) -> Violation | None:
     annotations = sorted(
         f"{key}={quoted(value)}"
         for key, value in pod.annotations.items()
-        if key.startswith(APP_ARMOR) and value not in ("", "runtime/default") and not value.startswith("localhost/")
+        if key.startswith(APP_ARMOR_PREFIX)
+        and value not in ("", "runtime/default")
+        and not value.startswith("localhost/")
     )
     if annotations:
         who = _plural("annotation", annotations)
@@ -254,7 +256,7 @@ def _selinux_options(allowed: frozenset[str], pod: _Pod) -> Violation | None:
 
 
 def _seccomp_annotations(pod: _Pod) -> Violation | None:
-    keys = [SECCOMP_OF_POD, *(SECCOMP_OF_CONTAINER + each["name"] for each in pod.containers)]
+    keys = [SECCOMP_POD_ANNOTATION, *(SECCOMP_CONTAINER_PREFIX + each["name"] for each in pod.containers)]
     given = {key: pod.annotations[key] for key in keys if key in pod.annotations}
     wrong = sorted(
         f"{key}={quoted(value)}"

@@ -16,7 +16,7 @@ from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, d
 from kubeloop.devcluster.registry.match_label_keys import merge_label_keys
 from kubeloop.devcluster.registry.service_fields import drop_internal_traffic, drop_what_the_type_has_not
 from kubeloop.devcluster.serializer.empty_values import with_empties
-from kubeloop.devcluster.validation.pod.security_profile_annotations import adopt_app_armor
+from kubeloop.devcluster.validation.pod.security_profile_annotations import set_app_armor_from_annotations
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.qos import qos_class
@@ -31,7 +31,7 @@ PrepareUpdate = Callable[[JSON, JSON], None]
 def _create_pod(pod: JSON, now: str) -> None:
     pod["metadata"]["generation"] = 1
     merge_label_keys(pod)
-    adopt_app_armor(pod)
+    set_app_armor_from_annotations(pod)
     given = pod.get("status", {}).get("qosClass")
     pod["status"] = {"phase": "Pending", "qosClass": given or qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):

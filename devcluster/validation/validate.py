@@ -21,7 +21,7 @@ from kubeloop.devcluster.validation.kind_validators import (
     KindValidators,
     UpdateValidator,
 )
-from kubeloop.devcluster.validation.pod.pod_subresources import refused
+from kubeloop.devcluster.validation.pod.pod_subresources import is_write_refused
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -76,7 +76,9 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     sequence = validators.update_steps
     if subresource:
         whole_object = subresource in ("resize", "ephemeralcontainers")
-        sequence = "s" if refused(subresource, old) else sequence if whole_object else validators.subresource_steps
+        sequence = (
+            "s" if is_write_refused(subresource, old) else sequence if whole_object else validators.subresource_steps
+        )
     for step in sequence:
         if step == "s":
             errors += update_errors

@@ -12,7 +12,7 @@ from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Error
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
-from kubeloop.devcluster.validation.pod.scheduling import EFFECTS
+from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS
 from kubeloop.kube.json_object import JSON
 
 
@@ -79,8 +79,8 @@ def _validate_taints(errors: ErrorList, taints: Sequence[JSON]) -> None:
             errors.invalid(f"{where}.value", taint.get("value", ""), ";".join(bad))
         if not effect:
             errors.required(f"{where}.effect")
-        elif effect not in EFFECTS:
-            errors.not_supported(f"{where}.effect", effect, EFFECTS)
+        elif effect not in TAINT_EFFECTS:
+            errors.not_supported(f"{where}.effect", effect, TAINT_EFFECTS)
         if (key, effect) in seen:
             errors.duplicate(where, taint, "taints must be unique by key and effect pair", "core/v1.Taint")
         seen.add((key, effect))

@@ -16,7 +16,7 @@ from kubeloop.devcluster.validation.common.persistent_volume_claim_spec import (
     validate_volume_mode,
 )
 from kubeloop.devcluster.validation.pod.scheduling import validate_node_selector
-from kubeloop.devcluster.validation.pod.volumes import SHARED, TOLD_AS, validate_csi_driver_name
+from kubeloop.devcluster.validation.pod.volumes import ERROR_PATH_NAMES, SHARED_SOURCES, validate_csi_driver_name
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
@@ -53,7 +53,7 @@ _IN_ORDER = (
 
 
 def _validate_glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
-    SHARED["glusterfs"](errors, path, source)
+    SHARED_SOURCES["glusterfs"](errors, path, source)
     namespace = source.get("endpointsNamespace")
     if namespace == "":
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
@@ -63,13 +63,13 @@ def _validate_glusterfs(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_azure_file(errors: ErrorList, path: str, source: JSON) -> None:
-    SHARED["azureFile"](errors, path, source)
+    SHARED_SOURCES["azureFile"](errors, path, source)
     if source.get("secretNamespace") == "":
         errors.required(f"{path}.secretNamespace")
 
 
 _SOURCES = {
-    **SHARED,
+    **SHARED_SOURCES,
     "local": _validate_local,
     "csi": _validate_csi,
     "glusterfs": _validate_glusterfs,
@@ -136,7 +136,7 @@ def _validate_volume_source(errors: ErrorList, path: str, spec: JSON, *, has_aff
     """What the volume is made of: one source, beside which a flexVolume may stand."""
     kinds = [name for name in _IN_ORDER if name in spec]
     for kind in kinds[:1]:
-        _SOURCES[kind](errors, f"{path}.{TOLD_AS.get(kind, kind)}", spec[kind])
+        _SOURCES[kind](errors, f"{path}.{ERROR_PATH_NAMES.get(kind, kind)}", spec[kind])
         if kind == "local" and not has_affinity:
             errors.required(f"{path}.nodeAffinity", "Local volume requires node affinity")
     for kind in kinds[1:]:

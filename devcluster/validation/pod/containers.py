@@ -1,6 +1,6 @@
-"""Containers: names, images, ports, environment, probes, resources, security context.
+"""Validation of containers: names, images, ports, environment, probes, resources, security context.
 
-Source: pkg/apis/core/validation/validation.go.
+Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Volumes = Mapping[str, JSON]
 NameCheck = Callable[[ErrorList, str, str], None]
 
 _CONTAINER_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
-_COUNTED = frozenset(
+_INTEGER_RESOURCES = frozenset(
     {"pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps", "persistentvolumeclaims",
      "services.nodeports", "services.loadbalancers"}
 )  # fmt: skip
 _STANDARD_RESOURCES = (
     _CONTAINER_RESOURCES
-    | _COUNTED
+    | _INTEGER_RESOURCES
     | {f"{which}.{name}" for which in ("requests", "limits") for name in _CONTAINER_RESOURCES}
     | {"storage", "requests.storage"}
 )
@@ -60,10 +60,10 @@ def may_be_overcommitted(name: str) -> bool:
 
 
 def validate_resource_quantity(errors: ErrorList, path: str, name: str, quantity: str) -> None:
-    """A quantity of a resource: not negative, whole where only whole ones exist."""
+    """Require a quantity that is not negative, and an integer for resources that are counted."""
     if parse_quantity(quantity).sign < 0:
         errors.invalid(path, quantity, NOT_NEGATIVE)
-    if milli_value(quantity) % 1000 and (name in _COUNTED or is_extended(name)):
+    if milli_value(quantity) % 1000 and (name in _INTEGER_RESOURCES or is_extended(name)):
         errors.invalid(path, quantity, "must be an integer")
 
 
@@ -102,7 +102,7 @@ def validate_container_resource_name(errors: ErrorList, path: str, name: str) ->
 def validate_resource_requirements(
     errors: ErrorList, path: str, resources: JSON, check_name: NameCheck = validate_container_resource_name
 ) -> None:
-    """Limits and requests, and how they go together; check_name: which names there may be."""
+    """Validate limits and requests, and their relation; check_name validates a resource name."""
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name in sorted(limits):
         where = f"{path}.limits[{name}]"
@@ -132,13 +132,13 @@ def validate_resource_requirements(
         errors.forbidden(path, "HugePages require cpu or memory")
 
 
-def validate_container_claims(errors: ErrorList, path: str, wanted: Sequence[JSON], spec: JSON) -> None:
-    """Which of the pod's resource claims a container takes, or which requests of one."""
+def validate_container_claims(errors: ErrorList, path: str, container_claims: Sequence[JSON], spec: JSON) -> None:
+    """Validate a container's references to the pod's resource claims, or to single requests of them."""
     pod_claims = [
         resource_claim["name"] for resource_claim in spec.get("resourceClaims", ()) if resource_claim.get("name")
     ]
     seen: set[str] = set()
-    for i, claim in enumerate(wanted):
+    for i, claim in enumerate(container_claims):
         where, name, request = f"{path}[{i}]", claim.get("name", ""), claim.get("request", "")
         if not name:
             errors.required(where)
@@ -163,16 +163,16 @@ def validate_container_claims(errors: ErrorList, path: str, wanted: Sequence[JSO
 
 def _validate_resize_policy(errors: ErrorList, path: str, policies: Sequence[JSON], pod_policy: str) -> None:
     seen = set()
-    for i, each in enumerate(policies):
-        name, policy = each.get("resourceName", ""), each.get("restartPolicy", "")
+    for i, entry in enumerate(policies):
+        name, policy = entry.get("resourceName", ""), entry.get("restartPolicy", "")
         if name in seen:
             errors.duplicate(f"{path}[{i}]", name)
         seen.add(name)
-        for given, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
-            if not given:
+        for field_value, supported in ((name, ("cpu", "memory")), (policy, ("NotRequired", "RestartContainer"))):
+            if not field_value:
                 errors.required(path)
-            elif given not in supported:
-                errors.not_supported(path, given, supported)
+            elif field_value not in supported:
+                errors.not_supported(path, field_value, supported)
         if pod_policy == "Never" and policy != "NotRequired":
             errors.invalid(path, policy, "must be 'NotRequired' when pod `restartPolicy` is 'Never'")
 
@@ -255,7 +255,7 @@ def validate_field_reference(errors: ErrorList, path: str, reference: JSON, supp
 
 
 def _subscripted(field_path: str) -> tuple[str, str | None]:
-    """ "metadata.labels['a']" is ("metadata.labels", "a"); without a subscript the second is None."""
+    """Split "metadata.labels['a']" into "metadata.labels" and "a"; the second is None without a subscript."""
     base, bracket, rest = field_path.removesuffix("']").partition("['")
     if not field_path.endswith("']") or not bracket or not base:
         return field_path, None
@@ -279,12 +279,12 @@ def validate_resource_reference(errors: ErrorList, path: str, reference: JSON, *
                 f"{path}.divisor", name, "only divisor's values 1m and 1 are supported with the cpu resource"
             )
     elif divisor not in _DIVISORS and (name in _RESOURCE_FIELDS or name.startswith(_HUGE_PAGES_FIELDS)):
-        words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
+        resource_words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(
             name.partition(".")[2], "hugepages"
         )
-        detail = ", ".join(_DIVISORS)
+        choices = ", ".join(_DIVISORS)
         errors.invalid(
-            f"{path}.divisor", name, f"only divisor's values {detail} are supported with the {words} resource"
+            f"{path}.divisor", name, f"only divisor's values {choices} are supported with the {resource_words} resource"
         )
 
 
@@ -300,7 +300,7 @@ def _validate_key_reference(errors: ErrorList, path: str, reference: JSON) -> No
 
 
 def _validate_file_reference(errors: ErrorList, path: str, reference: JSON) -> None:
-    """A variable out of a file of a volume."""
+    """Validate a variable's reference to a key of a file in a volume."""
     key, volume, file = (reference.get(name, "") for name in ("key", "volumeName", "path"))
     if not key:
         errors.required(f"{path}.key")
@@ -317,18 +317,18 @@ def _validate_file_reference(errors: ErrorList, path: str, reference: JSON) -> N
 
 
 def validate_file_reference_volumes(errors: ErrorList, path: str, spec: JSON) -> None:
-    """Volumes that variables are read from have to be there, and empty at first."""
+    """Require the volumes of file references to exist and to be of type emptyDir."""
     volumes = {volume.get("name", ""): volume for volume in spec.get("volumes", ())}
     for where, container in every_container(path, spec):
         for j, variable in enumerate(container.get("env", ())):
             reference = variable.get("valueFrom", {}).get("fileKeyRef")
             if reference is None:
                 continue
-            name, detail = reference.get("volumeName", ""), f"{where}.env[{j}].valueFrom.fileKeyRef.volumeName"
+            name, reference_path = reference.get("volumeName", ""), f"{where}.env[{j}].valueFrom.fileKeyRef.volumeName"
             if name not in volumes:
-                errors.not_found(detail, name)
+                errors.not_found(reference_path, name)
             elif "emptyDir" not in volumes[name]:
-                errors.invalid(detail, name, "referenced volume must be of type emptyDir")
+                errors.invalid(reference_path, name, "referenced volume must be of type emptyDir")
 
 
 def _validate_environment(errors: ErrorList, path: str, variables: Sequence[JSON]) -> None:
@@ -386,7 +386,7 @@ def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Vol
     devices = container.get("volumeDevices", ())
     device_paths = {
         device.get("name", ""): device.get("devicePath", "") for device in devices
-    }  # the last of a name counts
+    }  # the last device of a name counts
     paths = set()
     for i, mount in enumerate(mounts):
         where, name, mount_path = f"{path}.volumeMounts[{i}]", mount.get("name", ""), mount.get("mountPath", "")
@@ -423,14 +423,14 @@ def _validate_mounts(errors: ErrorList, path: str, container: JSON, volumes: Vol
 
 
 def _validate_recursive_read_only(errors: ErrorList, path: str, mount: JSON) -> None:
-    wanted, supported = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
-    if wanted in ("Enabled", "IfPossible"):
+    recursive_read_only, supported = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
+    if recursive_read_only in ("Enabled", "IfPossible"):
         if not mount.get("readOnly"):
             errors.forbidden(path, "may only be specified when readOnly is true")
         if mount.get("mountPropagation", "None") != "None":
             errors.forbidden(path, "may only be specified when mountPropagation is None or not specified")
-    elif wanted is not None and wanted not in supported:
-        errors.not_supported(path, wanted, supported)
+    elif recursive_read_only is not None and recursive_read_only not in supported:
+        errors.not_supported(path, recursive_read_only, supported)
 
 
 def _validate_devices(
@@ -468,13 +468,13 @@ def _validate_devices(
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
 
 
-def _validate_handler_action(errors: ErrorList, path: str, handler: JSON, grace_seconds: int | None) -> None:
-    found = [name for name in _HANDLERS if handler.get(name) is not None]
-    if not found:
+def _validate_handler_type(errors: ErrorList, path: str, handler: JSON, grace_seconds: int | None) -> None:
+    kinds = [name for name in _HANDLERS if handler.get(name) is not None]
+    if not kinds:
         errors.required(path, "must specify a handler type")
         return
-    _validate_handler(errors, path, found[0], handler, grace_seconds)
-    for name in found[1:]:
+    _validate_handler(errors, path, kinds[0], handler, grace_seconds)
+    for name in kinds[1:]:
         errors.forbidden(f"{path}.{name}", "may not specify more than 1 handler type")
 
 
@@ -509,7 +509,7 @@ def _validate_probes(errors: ErrorList, path: str, container: JSON, grace_second
         if probe is None:
             continue
         where = f"{path}.{kind}"
-        _validate_handler_action(errors, where, probe, grace_seconds)
+        _validate_handler_type(errors, where, probe, grace_seconds)
         for name in _PROBE_NUMBERS:
             errors.not_negative(f"{where}.{name}", probe.get(name))
         own_grace = probe.get("terminationGracePeriodSeconds")
@@ -527,7 +527,7 @@ def _validate_lifecycle(errors: ErrorList, path: str, container: JSON, grace_sec
     for name in ("postStart", "preStop"):
         handler = container.get("lifecycle", {}).get(name)
         if handler is not None:
-            _validate_handler_action(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
+            _validate_handler_type(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
 
 
 def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
@@ -564,27 +564,27 @@ def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSO
             errors, f"{path}.resizePolicy", container["resizePolicy"], spec.get("restartPolicy", "")
         )
     if "securityContext" in container:
-        with_hosts_users = spec.get("hostUsers") is not False
+        in_host_user_namespace = spec.get("hostUsers") is not False
         validate_container_security_context(
-            errors, f"{path}.securityContext", container["securityContext"], host_users=with_hosts_users
+            errors, f"{path}.securityContext", container["securityContext"], host_users=in_host_user_namespace
         )
 
 
-_MOST_RULES, _MOST_CODES = 20, 255
+_MAX_RESTART_RULES, _MAX_EXIT_CODES = 20, 255
 
 
-def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, at_start: bool = False) -> None:
-    """at_start: of an init container, whose rules are not looked at unless it has a policy."""
+def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, is_init_container: bool = False) -> None:
+    """Validate restart policy and rules; the rules of an init container without a policy are not validated."""
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", ())
     if policy is None:
         if rules:
             errors.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
-        if at_start:
+        if is_init_container:
             return
     elif policy not in ("Always", "Never", "OnFailure"):
         errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
-    if len(rules) > _MOST_RULES:
-        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MOST_RULES)
+    if len(rules) > _MAX_RESTART_RULES:
+        errors.too_many(f"{path}.restartPolicyRules", len(rules), _MAX_RESTART_RULES)
     for i, rule in enumerate(rules):
         where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
         if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
@@ -594,18 +594,18 @@ def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, a
             continue
         if codes.get("operator", "") not in ("In", "NotIn"):
             errors.not_supported(f"{where}.exitCodes.operator", codes.get("operator", ""), ("In", "NotIn"))
-        if len(codes.get("values", ())) > _MOST_CODES:
-            errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MOST_CODES)
+        if len(codes.get("values", ())) > _MAX_EXIT_CODES:
+            errors.too_many(f"{where}.exitCodes.values", len(codes["values"]), _MAX_EXIT_CODES)
 
 
 def validate_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
-    """spec.containers."""
-    every, grace_seconds = spec.get("containers"), spec.get("terminationGracePeriodSeconds")
-    if not every:
+    """Validate spec.containers."""
+    containers, grace_seconds = spec.get("containers"), spec.get("terminationGracePeriodSeconds")
+    if not containers:
         errors.required(path)
         return
     names = set()
-    for i, container in enumerate(every):
+    for i, container in enumerate(containers):
         where = f"{path}[{i}]"
         _validate_container(errors, where, container, spec, volumes)
         name = container.get("name", "")
@@ -616,18 +616,18 @@ def validate_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volum
             _validate_lifecycle(errors, where, container, grace_seconds)
         _validate_probes(errors, where, container, grace_seconds)
         _validate_restart_policy(errors, where, container)
-    validate_host_port_conflicts(errors, path, every)
+    validate_host_port_conflicts(errors, path, containers)
 
 
 def validate_init_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
-    """spec.initContainers."""
+    """Validate spec.initContainers."""
     grace_seconds = spec.get("terminationGracePeriodSeconds")
-    names = {each.get("name", "") for each in spec.get("containers") or ()}
+    names = {main_container.get("name", "") for main_container in spec.get("containers") or ()}
     for i, container in enumerate(spec.get("initContainers", ())):
         where = f"{path}[{i}]"
         _validate_container(errors, where, container, spec, volumes)
         policy, name = container.get("restartPolicy"), container.get("name", "")
-        _validate_restart_policy(errors, where, container, at_start=True)
+        _validate_restart_policy(errors, where, container, is_init_container=True)
         if name in names:
             errors.duplicate(f"{where}.name", name)
         elif name:
@@ -641,37 +641,40 @@ def validate_init_containers(errors: ErrorList, path: str, spec: JSON, volumes: 
                 if field in container:
                     detail = "may not be set for init containers without restartPolicy=Always"
                     errors.forbidden(f"{where}.{field}", detail)
-            for j, each in enumerate(container.get("resizePolicy", ())):
-                if each.get("restartPolicy") == "RestartContainer":
+            for j, main_container in enumerate(container.get("resizePolicy", ())):
+                if main_container.get("restartPolicy") == "RestartContainer":
                     detail = "must not be set to 'RestartContainer' for non-sidecar initContainers"
-                    told = f"{path}[{i}].resizePolicy[{j}].restartPolicy"
-                    errors.invalid(told, each["restartPolicy"], detail)
+                    policy_path = f"{path}[{i}].resizePolicy[{j}].restartPolicy"
+                    errors.invalid(policy_path, main_container["restartPolicy"], detail)
 
 
-_NOT_EPHEMERAL = (
+_FORBIDDEN_IN_EPHEMERAL = (
     "ports", "resources", "resizePolicy", "restartPolicy", "restartPolicyRules", "livenessProbe", "readinessProbe",
     "startupProbe", "lifecycle",
 )  # fmt: skip
-NOT_PADDED = "must not have leading or trailing whitespace"
+IMAGE_WHITESPACE = "must not have leading or trailing whitespace"
 
 
 def validate_ephemeral_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volumes) -> None:
-    """spec.ephemeralContainers."""
-    others = {each.get("name", "") for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))}
-    names = set(others)
+    """Validate spec.ephemeralContainers."""
+    target_names = {
+        target_container.get("name", "")
+        for target_container in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
+    }
+    names = set(target_names)
     for i, container in enumerate(spec.get("ephemeralContainers", ())):
         where = f"{path}[{i}]"
         _validate_container(errors, where, container, spec, volumes)
         image, name = container.get("image", ""), container.get("name", "")
         if image != image.strip():
-            errors.invalid(f"{where}.image", image, NOT_PADDED)
+            errors.invalid(f"{where}.image", image, IMAGE_WHITESPACE)
         target = container.get("targetContainerName", "")
         if name in names:
             errors.duplicate(f"{where}.name", name)
         names.add(name)
-        if target and target not in others:
+        if target and target not in target_names:
             errors.not_found(f"{where}.targetContainerName", target)
-        for field in _NOT_EPHEMERAL:
+        for field in _FORBIDDEN_IN_EPHEMERAL:
             if container.get(field) or (field in container and field != "resources"):
                 errors.forbidden(f"{where}.{field}", "cannot be set for an Ephemeral Container")
         for j, mount in enumerate(container.get("volumeMounts", ())):

@@ -14,8 +14,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_annotations
-from kubeloop.devcluster.validation.pod import containers as of_containers
-from kubeloop.devcluster.validation.pod import scheduling, security_context, volumes
+from kubeloop.devcluster.validation.pod import containers, scheduling, security_context, volumes
 from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     validate_profile_annotations,
     validate_profiles_match_fields,
@@ -33,31 +32,38 @@ _TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
 def validate_pod_spec(
     errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
 ) -> None:
-    """A pod's spec, or a template's (in_pod False). Specs that were found valid before are not looked into again.
+    """Validate a pod's spec, or a template's (in_pod=False). Specs that were found valid before are in a cache.
 
-    pod_name: the claims that ephemeral volumes create are named after the pod.
-    old: the spec before an update; it may hold what a new one may not.
+    pod_name: claims of ephemeral volumes are named after the pod.
+    old: the spec before an update; an update may keep values that a new spec may not have.
     """
-    any_policy = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
+    allow_mount_option = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
-    if not _is_valid(msgspec.json.encode(spec), in_pod, name, any_policy):
-        _validate_pod_spec_fields(errors, path, spec, in_pod=in_pod, pod_name=name, any_policy=any_policy)
+    if not _is_valid(msgspec.json.encode(spec), in_pod, name, allow_mount_option):
+        _validate_pod_spec_fields(
+            errors, path, spec, in_pod=in_pod, pod_name=name, allow_mount_option=allow_mount_option
+        )
 
 
 @lru_cache(maxsize=512)
-def _is_valid(spec: bytes, in_pod: bool, pod_name: str, any_policy: bool) -> bool:
-    """A ReplicaSet's pods are all alike: finding the spec here costs a twentieth of checking it."""
+def _is_valid(spec: bytes, in_pod: bool, pod_name: str, allow_mount_option: bool) -> bool:
+    """Return True for a valid spec; a ReplicaSet's pods share theirs, and a cache hit takes 1/20 of the validation."""
     problems = ErrorList()
     _validate_pod_spec_fields(
-        problems, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name, any_policy=any_policy
+        problems,
+        "spec",
+        msgspec.json.decode(spec),
+        in_pod=in_pod,
+        pod_name=pod_name,
+        allow_mount_option=allow_mount_option,
     )
     return not problems
 
 
 def _validate_pod_spec_fields(
-    errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str, any_policy: bool
+    errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str, allow_mount_option: bool
 ) -> None:
-    """A pod's spec, in Kubernetes' order: that of the messages."""
+    """Validate a pod's spec in Kubernetes' order, which is the order of the messages."""
     _validate_contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
     if spec.get("hostNetwork"):
         _validate_host_network(errors, path, spec, in_pod=in_pod)
@@ -70,7 +76,9 @@ def _validate_pod_spec_fields(
     if "nodeSelector" in spec:
         validate_labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("securityContext") or spec.get("hostPID"):
-        security_context.validate_pod_security_context(errors, f"{path}.securityContext", spec, any_policy=any_policy)
+        security_context.validate_pod_security_context(
+            errors, f"{path}.securityContext", spec, allow_mount_option=allow_mount_option
+        )
     if spec.get("affinity"):
         scheduling.validate_affinity(errors, f"{path}.affinity", spec["affinity"])
     if "dnsConfig" in spec or dns_policy == "None":
@@ -89,30 +97,30 @@ def _validate_pod_spec_fields(
     _validate_names(errors, path, spec)
     scheduling.validate_preemption_policy(errors, f"{path}.preemptionPolicy", spec.get("preemptionPolicy"))
     if spec.get("overhead"):
-        of_containers.validate_resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
+        containers.validate_resource_requirements(errors, f"{path}.overhead", {"limits": spec["overhead"]})
     if "os" in spec:
         security_context.validate_operating_system(errors, path, spec)
-    of_containers.validate_file_reference_volumes(errors, path, spec)
+    containers.validate_file_reference_volumes(errors, path, spec)
 
 
 def _validate_contents(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
-    """Volumes, claims and containers."""
+    """Validate volumes, resource claims and containers."""
     mountable = {}
     if "volumes" in spec:
         mountable = volumes.validate_volumes(errors, f"{path}.volumes", spec, pod_name, in_pod=in_pod)
     if "resourceClaims" in spec:
         _validate_resource_claims(errors, f"{path}.resourceClaims", spec["resourceClaims"])
-    of_containers.validate_containers(errors, f"{path}.containers", spec, mountable)
+    containers.validate_containers(errors, f"{path}.containers", spec, mountable)
     if "initContainers" in spec:
-        of_containers.validate_init_containers(errors, f"{path}.initContainers", spec, mountable)
+        containers.validate_init_containers(errors, f"{path}.initContainers", spec, mountable)
     if "ephemeralContainers" in spec:
-        of_containers.validate_ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
+        containers.validate_ephemeral_containers(errors, f"{path}.ephemeralContainers", spec, mountable)
     if "resources" in spec:
         _validate_pod_resources(errors, f"{path}.resources", spec)
 
 
 def _validate_names(errors: ErrorList, path: str, spec: JSON) -> None:
-    """Names that the pod has or refers to, and what stands between them in Kubernetes' order."""
+    """Validate the names that a pod has or refers to, and the fields between them in Kubernetes' order."""
     if "hostnameOverride" in spec:
         _validate_hostname_override(errors, f"{path}.hostnameOverride", spec)
     for name in ("serviceAccountName", "nodeName"):
@@ -166,14 +174,14 @@ def _validate_resource_claims(errors: ErrorList, path: str, claims: Sequence[JSO
         else:
             errors.invalid_each(f"{where}.name", name, dns_label(name))
             names.add(name)
-        given = [kind for kind in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(kind) is not None]
-        if len(given) > 1:
+        kinds = [kind for kind in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(kind) is not None]
+        if len(kinds) > 1:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             errors.invalid(where, claim, detail, "core/v1.PodResourceClaim")
-        elif not given:
+        elif not kinds:
             detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
             errors.invalid(where, claim, detail, "core/v1.PodResourceClaim")
-        for kind in given:
+        for kind in kinds:
             errors.invalid_each(f"{where}.{kind}", claim[kind], dns_subdomain(claim[kind]))
 
 
@@ -219,33 +227,33 @@ def _validate_scheduling_gates(errors: ErrorList, path: str, spec: JSON) -> None
 
 
 def _validate_pod_resource_name(errors: ErrorList, path: str, name: str) -> None:
-    of_name = ErrorList()
-    of_containers.validate_resource_name(of_name, path, name)
-    if not of_name and not is_pod_level(name):
-        of_name.not_supported(path, name, ("cpu", "hugepages-", "memory"))
-    errors.extend(of_name)
+    name_errors = ErrorList()
+    containers.validate_resource_name(name_errors, path, name)
+    if not name_errors and not is_pod_level(name):
+        name_errors.not_supported(path, name, ("cpu", "hugepages-", "memory"))
+    errors.extend(name_errors)
 
 
 def _validate_pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
-    """Resources of the pod as a whole (pod-level resources)."""
+    """Validate pod-level resources."""
     resources = spec["resources"]
     if (spec.get("os") or {}).get("name") == "windows":
         errors.forbidden(path, "may not be set for a windows pod")
         return
     if resources.get("claims") is not None:
         errors.forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level")
-    of_containers.validate_resource_requirements(errors, path, resources, _validate_pod_resource_name)
-    of_containers.validate_container_claims(errors, f"{path}.claims", resources.get("claims") or (), spec)
+    containers.validate_resource_requirements(errors, path, resources, _validate_pod_resource_name)
+    containers.validate_container_claims(errors, f"{path}.claims", resources.get("claims") or (), spec)
     for which in ("requests", "limits"):
-        pods = resources.get(which, {})
-        for name, amount in sorted(aggregate(spec, which).items()) if pods else ():
+        pod_amounts = resources.get(which, {})
+        for name, amount in sorted(aggregate(spec, which).items()) if pod_amounts else ():
             if (
-                name in pods
-                and (which == "requests" or of_containers.is_huge_pages(name))
-                and _above(amount, pods[name])
+                name in pod_amounts
+                and (which == "requests" or containers.is_huge_pages(name))
+                and _above(amount, pod_amounts[name])
             ):
                 detail = f"must be greater than or equal to aggregate container {which} of {amount}"
-                errors.invalid(f"{path}.{which}[{name}]", pods[name], detail)
+                errors.invalid(f"{path}.{which}[{name}]", pod_amounts[name], detail)
     limits = resources.get("limits", {})
     for i, container in enumerate(spec.get("containers") or ()):
         for name, amount in sorted(container.get("resources", {}).get("limits", {}).items()):
@@ -267,7 +275,7 @@ def _is_deletion_cost(text: str | None) -> bool:
 def validate_pod_annotations(
     errors: ErrorList, path: str, metadata: JSON, spec: JSON, old_metadata: JSON | None = None
 ) -> None:
-    """Annotations that mean something to the API server."""
+    """Validate the annotations that have a meaning for the API server."""
     annotations = metadata["annotations"]
     mirror = annotations.get(_MIRROR)
     if mirror is not None and not spec.get("nodeName"):
@@ -282,7 +290,7 @@ def validate_pod_annotations(
 
 
 def _validate_tolerations_annotation(errors: ErrorList, path: str, text: str) -> None:
-    """Tolerations as they stood in an annotation once; still looked at, used by nobody."""
+    """Validate tolerations in the annotation that preceded the field; the annotation has no effect any more."""
     if detail := json_error(text.encode()):
         errors.invalid(path, _TOLERATIONS, detail)
         return
@@ -292,10 +300,10 @@ def _validate_tolerations_annotation(errors: ErrorList, path: str, text: str) ->
 
 
 def validate_pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | None = None) -> None:
-    """What ValidatePodCreate and ValidatePodUpdate share, without metadata's own rules.
+    """Validate what ValidatePodCreate and ValidatePodUpdate share, without metadata.
 
-    old: the pod before an update. A spec that has not changed is not looked at again, and what the old pod has wrong
-    the new one may have, too.
+    old: the pod before an update. An unchanged spec is not validated again, and the new pod may keep what is invalid in
+    the old one.
     """
     spec = pod["spec"]
     if pod["metadata"].get("annotations"):
@@ -319,7 +327,7 @@ def validate_pod_metadata_and_spec(errors: ErrorList, pod: JSON, old: JSON | Non
 
 def validate_image_whitespace(errors: ErrorList, path: str, image: str) -> None:
     if image != image.strip():
-        errors.invalid(path, image, of_containers.NOT_PADDED)
+        errors.invalid(path, image, containers.IMAGE_WHITESPACE)
 
 
 def validate_pod(errors: ErrorList, pod: JSON) -> None:
@@ -334,12 +342,12 @@ def validate_pod(errors: ErrorList, pod: JSON) -> None:
 
 
 def template_before(old: JSON | None) -> JSON | None:
-    """The pod template of a workload before an update; what it has wrong the new one may have, too."""
+    """Return the pod template of a workload before an update; an update may keep what is invalid in it."""
     return None if old is None else old["spec"].get("template", {})
 
 
 def validate_pod_template_metadata(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
-    """A template's labels and annotations; their paths leave out "metadata", as Kubernetes' do."""
+    """Validate a template's labels and annotations; their paths leave out "metadata", as in Kubernetes."""
     metadata = template.get("metadata", {})
     validate_labels(errors, f"{path}.labels", metadata.get("labels"))
     validate_annotations(errors, f"{path}.annotations", metadata.get("annotations"))
@@ -349,7 +357,7 @@ def validate_pod_template_metadata(errors: ErrorList, path: str, template: JSON,
 
 
 def validate_pod_template_spec(errors: ErrorList, path: str, template: JSON, old: JSON | None = None) -> None:
-    """ValidatePodTemplateSpec. old: the template before an update; what it has wrong the new one may have, too."""
+    """Validate a pod template (ValidatePodTemplateSpec); an update may keep what is invalid in `old`."""
     spec = template.get("spec", {})
     validate_pod_template_metadata(errors, path, template, old)
     validate_pod_spec(errors, f"{path}.spec", spec, in_pod=False, old=None if old is None else old.get("spec", {}))

@@ -1,4 +1,4 @@
-"""What a write to a pod's status may say. Source: core/validation/validation.go (ValidatePodStatusUpdate)."""
+"""Validation of writes to a pod's status. Source: ValidatePodStatusUpdate in core/validation/validation.go."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def validate_pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
         errors.invalid("status.hostIPs[0].ip", host_ips[0].get("ip", ""), "must be equal to `hostIP`")
     _validate_addresses(errors, "hostIPs", "core/v1.HostIP", status, before)
     for kind in _KINDS:
-        _validate_users(errors, kind, status, spec)
+        _validate_container_users(errors, kind, status, spec)
     for kind in _KINDS:
-        _validate_allocated(errors, kind, status, spec)
+        _validate_allocated_resources(errors, kind, status, spec)
 
 
 _KINDS = ("containers", "initContainers", "ephemeralContainers")
@@ -68,17 +68,20 @@ def _validate_conditions(errors: ErrorList, path: str, conditions: Sequence[JSON
 
 
 def _validate_addresses(errors: ErrorList, name: str, type_name: str, status: JSON, before: JSON) -> None:
-    """At most one of each family; the ones that were there may be written in old ways."""
+    """Validate addresses, at most one of each IP family; those stored before may be in a non-canonical notation."""
     path, addresses = f"status.{name}", status.get(name) or ()
-    texts, known = [each.get("ip", "") for each in addresses], [each.get("ip", "") for each in before.get(name) or ()]
+    texts, old_texts = (
+        [each.get("ip", "") for each in addresses],
+        [each.get("ip", "") for each in before.get(name) or ()],
+    )
     for i, text in enumerate(texts):
-        validate_ip(errors, f"{path}[{i}]", text, known)
+        validate_ip(errors, f"{path}[{i}]", text, old_texts)
     if len(texts) < 2:
         return
     families = {None if (address := sloppy_ip(text)) is None else address.version for text in texts}
     if None in families:
-        at, detail = next((i, text) for i, text in enumerate(texts) if sloppy_ip(text) is None)
-        errors.internal(path, f"failed to check for dual stack with error:invalid IP[{at}]: {detail}")
+        at, invalid_ip = next((i, text) for i, text in enumerate(texts) if sloppy_ip(text) is None)
+        errors.internal(path, f"failed to check for dual stack with error:invalid IP[{at}]: {invalid_ip}")
     if len(families - {None}) < 2 or None in families or len(texts) > 2:
         errors.invalid(path, list(addresses), "may specify no more than one IP for each IP family", type_name)
 
@@ -97,9 +100,11 @@ def _validate_claim_statuses(errors: ErrorList, path: str, statuses: Sequence[JS
 
 
 def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: JSON) -> None:
-    """Which containers' extended resources a claim stands for."""
+    """Validate the mappings of containers' extended resources to requests of a claim."""
     containers = {
-        each.get("name", ""): each for kind in ("initContainers", "containers") for each in spec.get(kind) or ()
+        container.get("name", ""): container
+        for kind in ("initContainers", "containers")
+        for container in spec.get(kind) or ()
     }
     mappings, seen = status.get("requestMappings") or (), set()
     if not mappings:
@@ -130,10 +135,12 @@ def _validate_extended_claim(errors: ErrorList, path: str, status: JSON, spec: J
 
 
 def _validate_transitions(errors: ErrorList, kind: str, status: JSON, before: JSON, spec: JSON) -> None:
-    """A container that has ended stays so, unless it is one that is started again."""
-    every = [each for part in ("initContainers", "containers") for each in spec.get(part) or ()]
+    """Require a terminated container to stay so, unless it is restarted."""
+    containers = [container for part in ("initContainers", "containers") for container in spec.get(part) or ()]
     if kind != "ephemeralContainers" and any(
-        rule.get("action") == "RestartAllContainers" for each in every for rule in each.get("restartPolicyRules", ())
+        rule.get("action") == "RestartAllContainers"
+        for container in containers
+        for rule in container.get("restartPolicyRules", ())
     ):
         return
     for i, was in enumerate(_statuses(kind, before)):
@@ -143,17 +150,17 @@ def _validate_transitions(errors: ErrorList, kind: str, status: JSON, before: JS
         for new in _statuses(kind, status):
             if new.get("name", "") != was.get("name", "") or new.get("state", {}).get("terminated") is not None:
                 continue
-            if not _restarts(kind, was.get("name", ""), terminated.get("exitCode", 0), spec):
+            if not _should_restart(kind, was.get("name", ""), terminated.get("exitCode", 0), spec):
                 errors.forbidden(f"{_path(kind)}[{i}].state", "may not be transitioned to non-terminated state")
             if kind != "ephemeralContainers":
                 break
 
 
-def _restarts(kind: str, name: str, exit_code: int, spec: JSON) -> bool:
-    """Whether a container is started again after this exit code. Source: pkg/api/v1/pod (ContainerShouldRestart)."""
+def _should_restart(kind: str, name: str, exit_code: int, spec: JSON) -> bool:
+    """Return True if a container restarts after this exit code. Source: ContainerShouldRestart in pkg/api/v1/pod."""
     if kind == "ephemeralContainers":
         return False
-    container = next((each for each in spec.get(kind) or () if each.get("name", "") == name), None)
+    container = next((container for container in spec.get(kind) or () if container.get("name", "") == name), None)
     if container is None:
         return False
     policy = container.get("restartPolicy")
@@ -166,7 +173,7 @@ def _restarts(kind: str, name: str, exit_code: int, spec: JSON) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _validate_users(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
+def _validate_container_users(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
     system = (spec.get("os") or {}).get("name", "linux")
     for i, container in enumerate(_statuses(kind, status)):
         user, where = (container.get("user") or {}).get("linux"), f"{_path(kind)}[{i}].user.linux"
@@ -187,11 +194,11 @@ def _validate_id(errors: ErrorList, path: str, value: int) -> None:
 
 
 _HEALTH = ("Healthy", "Unhealthy", "Unknown")
-_MOST_HEALTH_TEXT = 1024
+_MAX_HEALTH_MESSAGE = 1024
 
 
-def _validate_allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
-    """The health of the devices that containers have."""
+def _validate_allocated_resources(errors: ErrorList, kind: str, status: JSON, spec: JSON) -> None:
+    """Validate the health of the devices that are allocated to containers."""
     for i, container in enumerate(_statuses(kind, status)):
         allocated, path = (
             container.get("allocatedResourcesStatus") or (),
@@ -201,13 +208,13 @@ def _validate_allocated(errors: ErrorList, kind: str, status: JSON, spec: JSON) 
             if allocated:
                 errors.forbidden(path, "must not be specified in container status")
             continue
-        of_spec = next((c for c in spec.get(kind) or () if c.get("name", "") == container.get("name", "")), None)
-        for j, each in enumerate(allocated):
-            if of_spec is not None:
+        spec_container = next((c for c in spec.get(kind) or () if c.get("name", "") == container.get("name", "")), None)
+        for j, resource_status in enumerate(allocated):
+            if spec_container is not None:
                 _validate_known_resource(
-                    errors, f"{path}[{j}].name", each.get("name", ""), of_spec.get("resources", {})
+                    errors, f"{path}[{j}].name", resource_status.get("name", ""), spec_container.get("resources", {})
                 )
-            _validate_healths(errors, f"{path}[{j}].resources", each.get("resources") or ())
+            _validate_device_healths(errors, f"{path}[{j}].resources", resource_status.get("resources") or ())
 
 
 def _validate_known_resource(errors: ErrorList, path: str, name: str, resources: JSON) -> None:
@@ -216,17 +223,17 @@ def _validate_known_resource(errors: ErrorList, path: str, name: str, resources:
             "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or "
             "'claim:<claimName>' if request is empty"
         )
-        known = {
+        names = {
             f"claim:{claim.get('name', '')}{'/' + claim['request'] if claim.get('request') else ''}"
             for claim in resources.get("claims") or ()
         }
     else:
-        detail, known = "must match one of the container's resource requests", set(resources.get("requests", {}))
-    if name not in known:
+        detail, names = "must match one of the container's resource requests", set(resources.get("requests", {}))
+    if name not in names:
         errors.invalid(path, name, detail)
 
 
-def _validate_healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:
+def _validate_device_healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> None:
     seen = set()
     for k, device in enumerate(devices):
         where, health, message = f"{path}[{k}]", device.get("health", ""), device.get("message")
@@ -234,8 +241,8 @@ def _validate_healths(errors: ErrorList, path: str, devices: Sequence[JSON]) -> 
             errors.not_supported(f"{where}.health", health, _HEALTH)
         if message == "":
             errors.required(f"{where}.message", "must be non-empty if specified")
-        elif message is not None and len(message.encode()) > _MOST_HEALTH_TEXT:
-            errors.too_long(f"{where}.message", _MOST_HEALTH_TEXT)
+        elif message is not None and len(message.encode()) > _MAX_HEALTH_MESSAGE:
+            errors.too_long(f"{where}.message", _MAX_HEALTH_MESSAGE)
         identity = device.get("resourceID", "")
         if identity in seen:
             errors.duplicate(f"{where}.resourceID", identity)

@@ -1,6 +1,6 @@
-"""pods/ephemeralcontainers and pods/resize: what may change through them. Source: core/validation/validation.go.
+"""Validation of pods/ephemeralcontainers and pods/resize. Source: core/validation/validation.go.
 
-The strategies have set everything else back to what it was.
+The strategies have restored the fields that the subresource may not change.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _RESIZABLE = ("cpu", "memory")
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-def refused(subresource: str, old: JSON) -> bool:
-    """Whether a write to it is refused whatever it says; nothing else is looked at then."""
+def is_write_refused(subresource: str, old: JSON) -> bool:
+    """Return True if every write to the subresource of this pod is refused; it ends the validation."""
     if subresource not in ("resize", "ephemeralcontainers"):
         return False
     windows = subresource == "resize" and (old["spec"].get("os") or {}).get("name") == "windows"
@@ -29,7 +29,7 @@ def refused(subresource: str, old: JSON) -> bool:
 
 
 def validate_ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
-    """Ephemeral containers may be added, and stay as they are."""
+    """Allow new ephemeral containers; existing ones may not change."""
     if _MIRROR in old["metadata"].get("annotations", {}):
         errors.forbidden("[]", "static pods do not support ephemeral containers")
         return
@@ -50,7 +50,7 @@ def validate_ephemeral_containers_update(errors: ErrorList, pod: JSON, old: JSON
 
 
 def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
-    """cpu and memory of the pod and of its containers may change, as long as the pod keeps its class."""
+    """Allow changes of cpu and memory of the pod and its containers that keep the pod's QoS class."""
     spec, before, path = pod["spec"], old["spec"], "spec"
     if _MIRROR in old["metadata"].get("annotations", {}):
         errors.forbidden("[]", "static pods cannot be resized")
@@ -67,60 +67,64 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
     if running is not None and running.get("resources") is None:
         errors.forbidden(path, "Pod running on node without support for resize")
     munged = dict(spec)
-    if any(_amounts(each) for each in (spec, before)):
-        _validate_pod_level(errors, path, munged, before)
-    if _validate_reordered(errors, path, spec, before):
+    if any(_has_pod_level_resources(pod_spec) for pod_spec in (spec, before)):
+        _validate_pod_level_resources(errors, path, munged, before)
+    if _validate_container_order(errors, path, spec, before):
         return
     pairs = {kind: list(zip(spec.get(kind) or (), before.get(kind) or (), strict=True)) for kind in _KINDS}
     for kind in _KINDS:
         for i, (new, was) in enumerate(pairs[kind]):
             where = f"{path}.{kind}[{i}].resources"
-            _validate_nothing_removed(
+            _validate_no_resource_removed(
                 errors, where, new.get("resources", {}), was.get("resources", {}), "resource {} cannot be removed"
             )
     for new, was in pairs["containers"]:
-        if not _same(_without_sizes(new, was), was):
+        if not _equal(_with_old_resources(new, was), was):
             errors.forbidden(path, "only cpu and memory resources are mutable")
     for i, (new, was) in enumerate(pairs["initContainers"]):
         where = f"{path}.initContainers[{i}]"
-        if not _same(_without_sizes(new, was), was):
+        if not _equal(_with_old_resources(new, was), was):
             errors.forbidden(where, "only cpu and memory resources for init or sidecar containers are mutable")
         if new != was and new.get("restartPolicy") != "Always":
             for policy in new.get("resizePolicy", ()):
                 if policy.get("restartPolicy") == "RestartContainer":
                     detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
                     errors.forbidden(where, detail)
-    rest, rest_before = ({name: e for name, e in of.items() if name not in _KINDS} for of in (munged, before))
-    if not errors and (not _same(rest, rest_before) or ("resources" in rest) != ("resources" in rest_before)):
+    other_fields, old_other_fields = (
+        {name: e for name, e in of.items() if name not in _KINDS} for of in (munged, before)
+    )
+    if not errors and (
+        not _equal(other_fields, old_other_fields) or ("resources" in other_fields) != ("resources" in old_other_fields)
+    ):
         errors.forbidden(path, "only cpu and memory resources are mutable")
 
 
 _KINDS = ("initContainers", "containers")
 
 
-def _amounts(spec: JSON) -> bool:
+def _has_pod_level_resources(spec: JSON) -> bool:
     resources = spec.get("resources") or {}
     return bool(resources.get("requests") or resources.get("limits"))
 
 
-def _validate_pod_level(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None:
-    """What the pod as a whole has; sets cpu and memory back to what they were."""
+def _validate_pod_level_resources(errors: ErrorList, path: str, munged: JSON, before: JSON) -> None:
+    """Validate the pod-level resources, and restore the old cpu and memory in `munged`."""
     old, new = before.get("resources"), munged.get("resources")
     if new is None:
         if old is not None:
             errors.forbidden(f"{path}.resources", "pod-level resources cannot be removed")
         return
     if old is not None:
-        _validate_nothing_removed(errors, f"{path}.resources", new, old, "pod-level resource {} cannot be removed")
-    munged["resources"] = {**new, **_with_old_sizes(new, old or {})}
+        _validate_no_resource_removed(errors, f"{path}.resources", new, old, "pod-level resource {} cannot be removed")
+    munged["resources"] = {**new, **_with_old_amounts(new, old or {})}
     if old is None and not any(munged["resources"].values()):
         del munged["resources"]
-    if not _same(munged.get("resources") or {}, old or {}):
+    if not _equal(munged.get("resources") or {}, old or {}):
         errors.forbidden(path, "only cpu and memory resources are mutable at pod-level")
 
 
-def _validate_reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) -> bool:
-    """Whether containers have come, gone or changed places."""
+def _validate_container_order(errors: ErrorList, path: str, spec: JSON, before: JSON) -> bool:
+    """Report containers that were added, removed, renamed or reordered; return True if there are any."""
     count = len(errors)
     for kind in ("containers", "initContainers"):
         new, old = spec.get(kind) or (), before.get(kind) or ()
@@ -133,40 +137,40 @@ def _validate_reordered(errors: ErrorList, path: str, spec: JSON, before: JSON) 
     return len(errors) > count
 
 
-def _validate_nothing_removed(errors: ErrorList, path: str, new: JSON, old: JSON, detail: str) -> None:
+def _validate_no_resource_removed(errors: ErrorList, path: str, new: JSON, old: JSON, detail: str) -> None:
     for part in ("requests", "limits"):
         if set(old.get(part, {})) - set(new.get(part, {})):
             errors.forbidden(f"{path}.{part}", detail.format(part))
 
 
-def _with_old_sizes(new: JSON, old: JSON) -> JSON:
-    """Limits and requests of the new, with the old amounts of what may change."""
+def _with_old_amounts(new: JSON, old: JSON) -> JSON:
+    """Return the new limits and requests with the old amounts of resizable resources."""
     result: JSON = {}
     for part in ("limits", "requests"):
-        kept = {name: each for name, each in new.get(part, {}).items() if name not in _RESIZABLE}
-        result[part] = kept | {name: each for name, each in old.get(part, {}).items() if name in _RESIZABLE}
+        amounts = {name: amount for name, amount in new.get(part, {}).items() if name not in _RESIZABLE}
+        result[part] = amounts | {name: amount for name, amount in old.get(part, {}).items() if name in _RESIZABLE}
     return result
 
 
-def _without_sizes(new: JSON, old: JSON) -> JSON:
-    """The new container with the old amounts of what may change; claims do not outlast a resize."""
-    return {**new, "resources": _with_old_sizes(new.get("resources", {}), old.get("resources", {}))}
+def _with_old_resources(new: JSON, old: JSON) -> JSON:
+    """Return the new container with the old amounts of resizable resources; claims are dropped."""
+    return {**new, "resources": _with_old_amounts(new.get("resources", {}), old.get("resources", {}))}
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Equal, quantities by their amount; an empty list or map is an absent one."""
+def _equal(one: Any, other: Any) -> bool:
+    """Compare JSON values, quantities by their amount; an empty list or map equals an absent one."""
     if type(one) is dict and type(other) is dict:
         return all(
-            _same_amounts(one.get(name), other.get(name)) if name in ("limits", "requests") else
-            _same(one.get(name), other.get(name))
+            _equal_amounts(one.get(name), other.get(name)) if name in ("limits", "requests") else
+            _equal(one.get(name), other.get(name))
             for name in {**one, **other}
         )  # fmt: skip
     if type(one) is list and type(other) is list:
-        return len(one) == len(other) and all(map(_same, one, other))
+        return len(one) == len(other) and all(map(_equal, one, other))
     return one == other or (one in (None, [], {}) and other in (None, [], {}))
 
 
-def _same_amounts(one: JSON | None, other: JSON | None) -> bool:
+def _equal_amounts(one: JSON | None, other: JSON | None) -> bool:
     one, other = one or {}, other or {}
     return one.keys() == other.keys() and all(
         parse_quantity(one[name]).compare(parse_quantity(other[name])) == 0 for name in one

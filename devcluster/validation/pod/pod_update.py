@@ -23,7 +23,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def validate_immutable_annotations(errors: ErrorList, pod: JSON, old: JSON) -> None:
-    """What makes a pod a static pod's mirror, and the old way of AppArmor, stay as they are."""
+    """Require the mirror pod annotation and the AppArmor annotations to stay as they are."""
     new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
     for key in sorted({*new, *before}):
         what = "mirror pod annotation" if key == _MIRROR else "AppArmor annotations" if _is_app_armor(key) else ""
@@ -43,7 +43,7 @@ def _is_app_armor(key: str) -> bool:
 
 
 def validate_pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
-    """What ValidatePodUpdate does beyond metadata's own rules."""
+    """Validate a pod update, without metadata. Source: ValidatePodUpdate."""
     spec, before = pod["spec"], old["spec"]
     validate_pod_metadata_and_spec(errors, pod, old)
     validate_immutable_annotations(errors, pod, old)
@@ -60,22 +60,22 @@ def validate_pod_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     if not _validate_deadline(errors, spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")):
         return
     _validate_only_added_tolerations(errors, spec.get("tolerations", ()), before.get("tolerations", ()))
-    known = {gate["name"] for gate in before.get("schedulingGates", ())}
+    old_gates = {gate["name"] for gate in before.get("schedulingGates", ())}
     gates = spec.get("schedulingGates", ())
     last = {gate.get("name", ""): i for i, gate in enumerate(gates)}
     for i, gate in enumerate(gates):
-        if gate.get("name", "") not in known and last[gate.get("name", "")] == i:
+        if gate.get("name", "") not in old_gates and last[gate.get("name", "")] == i:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
             errors.forbidden(f"spec.schedulingGates[{i}].name", detail)
-    munged = _validate_munged(errors, spec, before)
+    munged = _munged_spec(errors, spec, before)
     if munged != before:
         difference = struct_differences(before, munged, "core/v1.PodSpec")
-        told = f"pod updates may not change fields other than {_UPDATABLE}\n{difference}"
-        errors.forbidden("spec", told)
+        message = f"pod updates may not change fields other than {_UPDATABLE}\n{difference}"
+        errors.forbidden("spec", message)
 
 
 def _validate_deadline(errors: ErrorList, new: int | None, old: int | None) -> bool:
-    """False: nothing else is looked at."""
+    """Validate a change of activeDeadlineSeconds; False ends the validation of the pod."""
     path = "spec.activeDeadlineSeconds"
     if new is not None:
         if not 0 <= new <= 0x7FFFFFFF:
@@ -90,66 +90,66 @@ def _validate_deadline(errors: ErrorList, new: int | None, old: int | None) -> b
 
 
 def _validate_only_added_tolerations(errors: ErrorList, new: Sequence[JSON], old: Sequence[JSON]) -> None:
-    def but_seconds(toleration: JSON) -> JSON:
+    def without_seconds(toleration: JSON) -> JSON:
         return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
-    kept = [but_seconds(each) for each in new]
-    if any(but_seconds(each) not in kept for each in old):
+    new_tolerations = [without_seconds(toleration) for toleration in new]
+    if any(without_seconds(toleration) not in new_tolerations for toleration in old):
         detail = "existing toleration can not be modified except its tolerationSeconds"
         errors.forbidden("spec.tolerations", detail)
         return
     scheduling.validate_tolerations(errors, "spec.tolerations", new)
 
 
-def _validate_munged(errors: ErrorList, spec: JSON, before: JSON) -> JSON:
-    """The new spec with everything that may change set back."""
+def _munged_spec(errors: ErrorList, spec: JSON, before: JSON) -> JSON:
+    """Return the new spec with the old values of all fields that may change."""
     munged = dict(spec)
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
             munged[kind] = [
                 {**new, "image": old.get("image", "")} for new, old in zip(spec[kind], before[kind], strict=True)
             ]
-    _set_back(munged, before, "activeDeadlineSeconds")
-    _set_back(munged, before, "schedulingGates")
-    _set_back(munged, before, "tolerations")
+    _restore_field(munged, before, "activeDeadlineSeconds")
+    _restore_field(munged, before, "schedulingGates")
+    _restore_field(munged, before, "tolerations")
     if before.get("terminationGracePeriodSeconds", 0) < 0 and munged.get("terminationGracePeriodSeconds") == 1:
-        _set_back(munged, before, "terminationGracePeriodSeconds")
+        _restore_field(munged, before, "terminationGracePeriodSeconds")
     if before.get("schedulingGates"):
-        _validate_gated(errors, munged, before)
+        _validate_gated_pod(errors, munged, before)
     return munged
 
 
-def _set_back(munged: JSON, before: JSON, name: str) -> None:
+def _restore_field(spec: JSON, before: JSON, name: str) -> None:
     if name in before:
-        munged[name] = before[name]
+        spec[name] = before[name]
     else:
-        munged.pop(name, None)
+        spec.pop(name, None)
 
 
-def _validate_gated(errors: ErrorList, munged: JSON, before: JSON) -> None:
-    """A gated pod's node selector and node affinity may become stricter."""
-    new, old = munged.get("nodeSelector", {}), before.get("nodeSelector", {})
+def _validate_gated_pod(errors: ErrorList, spec: JSON, before: JSON) -> None:
+    """Validate a gated pod's node selector and node affinity, which may become stricter, and restore the old ones."""
+    new, old = spec.get("nodeSelector", {}), before.get("nodeSelector", {})
     if any(new.get(key) != value for key, value in old.items()):
         detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         errors.invalid("spec.nodeSelector", new or None, detail)
-    _set_back(munged, before, "nodeSelector")
-    new_affinity = (munged.get("affinity") or {}).get("nodeAffinity")
+    _restore_field(spec, before, "nodeSelector")
+    new_affinity = (spec.get("affinity") or {}).get("nodeAffinity")
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
     if new_affinity == old_affinity:
         return
-    _validate_node_affinity_mutation(errors, new_affinity or {}, old_affinity)
-    affinity = dict(munged.get("affinity") or {})
+    _validate_node_affinity_change(errors, new_affinity or {}, old_affinity)
+    affinity = dict(spec.get("affinity") or {})
     if old_affinity is not None:
         affinity["nodeAffinity"] = old_affinity
     else:
         affinity.pop("nodeAffinity", None)
     if affinity or "affinity" in before:
-        munged["affinity"] = affinity
+        spec["affinity"] = affinity
     else:
-        munged.pop("affinity", None)
+        spec.pop("affinity", None)
 
 
-def _validate_node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | None) -> None:
+def _validate_node_affinity_change(errors: ErrorList, new: JSON, old: JSON | None) -> None:
     path = f"spec.affinity.nodeAffinity.{_REQUIRED}"
     old_terms = ((old or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms")
     if not old_terms:
@@ -159,14 +159,14 @@ def _validate_node_affinity_mutation(errors: ErrorList, new: JSON, old: JSON | N
         detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
         errors.invalid(f"{path}.nodeSelectorTerms", new_terms or None, detail, "core/v1.NodeSelectorTerm")
         return
-    for i, (ours, theirs) in enumerate(zip(new_terms, old_terms, strict=True)):
-        if not theirs.get("matchExpressions") and not theirs.get("matchFields"):
-            same = ours == theirs
+    for i, (new_term, old_term) in enumerate(zip(new_terms, old_terms, strict=True)):
+        if not old_term.get("matchExpressions") and not old_term.get("matchFields"):
+            same = new_term == old_term
         else:
             same = all(
-                ours.get(kind, [])[: len(theirs.get(kind, []))] == theirs.get(kind, [])
+                new_term.get(kind, [])[: len(old_term.get(kind, []))] == old_term.get(kind, [])
                 for kind in ("matchExpressions", "matchFields")
             )
         if not same:
             detail = "only additions are allowed (no mutations or deletions)"
-            errors.invalid(f"{path}.nodeSelectorTerms[{i}]", ours, detail, "core/v1.NodeSelectorTerm")
+            errors.invalid(f"{path}.nodeSelectorTerms[{i}]", new_term, detail, "core/v1.NodeSelectorTerm")

@@ -1,4 +1,7 @@
-"""What a pod says to the scheduler: affinity, topology spread, tolerations. Source: core/validation/validation.go."""
+"""Validation of a pod's scheduling fields: affinity, topology spread, tolerations, preemption policy.
+
+Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, Error
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name, validate_label_selector
 from kubeloop.kube.json_object import JSON
 
-EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _INVALID_OPERATOR = "not a valid selector operator"
@@ -22,29 +25,29 @@ def validate_preemption_policy(errors: ErrorList, path: str, policy: str | None)
         errors.not_supported(path, policy, ("PreemptLowerPriority", "Never"))
 
 
-def validate_tolerations(errors: ErrorList, path: str, values: Sequence[JSON]) -> None:
-    for i, each in enumerate(values):
+def validate_tolerations(errors: ErrorList, path: str, tolerations: Sequence[JSON]) -> None:
+    for i, toleration in enumerate(tolerations):
         where = f"{path}[{i}]"
-        key, operator, effect = each.get("key", ""), each.get("operator", ""), each.get("effect", "")
-        value = each.get("value", "")
+        key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
+        value = toleration.get("value", "")
         if key:
             validate_label_name(errors, f"{where}.key", key)
         elif operator != "Exists":
             detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
             errors.invalid(f"{where}.operator", operator, detail)
-        if "tolerationSeconds" in each and effect != "NoExecute":
+        if "tolerationSeconds" in toleration and effect != "NoExecute":
             errors.invalid(f"{where}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
         if operator in ("", "Equal"):
-            if bad := label_value(value):
-                errors.invalid(f"{where}.operator", value, ";".join(bad))
+            if problems := label_value(value):
+                errors.invalid(f"{where}.operator", value, ";".join(problems))
         elif operator == "Exists":
             if value:
                 errors.invalid(f"{where}.operator", value, "value must be empty when `operator` is 'Exists'")
-        else:  # Lt and Gt need a feature that is off
-            known = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
-            errors.not_supported(f"{where}.operator", operator, known)
-        if effect and effect not in EFFECTS:
-            errors.not_supported(f"{where}.effect", effect, EFFECTS)
+        else:  # Lt and Gt are behind a feature gate that is off
+            operators = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
+            errors.not_supported(f"{where}.operator", operator, operators)
+        if effect and effect not in TAINT_EFFECTS:
+            errors.not_supported(f"{where}.effect", effect, TAINT_EFFECTS)
 
 
 def _validate_node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_values: bool) -> None:
@@ -110,7 +113,7 @@ def _validate_match_label_keys(errors: ErrorList, path: str, term: JSON) -> None
     match, mismatch = term.get("matchLabelKeys", ()), term.get("mismatchLabelKeys", ())
     for name, keys in (("matchLabelKeys", match), ("mismatchLabelKeys", mismatch)):
         _validate_label_keys(errors, f"{path}.{name}", keys, term)
-    _validate_not_selected_already(errors, path, match, term)
+    _validate_keys_not_in_selector(errors, path, match, term)
     for i, key in enumerate(match):
         if key in mismatch:
             errors.invalid(f"{path}.matchLabelKeys[{i}]", key, "exists in both matchLabelKeys and mismatchLabelKeys")
@@ -124,15 +127,18 @@ def _validate_label_keys(errors: ErrorList, path: str, keys: Sequence[str], term
         validate_label_name(errors, f"{path}[{i}]", key)
 
 
-def _validate_not_selected_already(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
-    """The server has put a requirement for each key into the selector; nobody else may have."""
+def _validate_keys_not_in_selector(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
+    """Reject a selector with a requirement for a key that is also in matchLabelKeys.
+
+    The server has merged one requirement for each key into the selector; a second one is the client's.
+    """
     selector = term.get("labelSelector") or {}
     seen = set(selector.get("matchLabels", ()))
     for requirement in selector.get("matchExpressions", ()):
         key = requirement.get("key", "")
         if key in keys and key in seen:
-            where = len(keys) - 1 - list(reversed(keys)).index(key)
-            errors.invalid(f"{path}[{where}]", key, "exists in both matchLabelKeys and labelSelector")
+            last_index = len(keys) - 1 - list(reversed(keys)).index(key)
+            errors.invalid(f"{path}[{last_index}]", key, "exists in both matchLabelKeys and labelSelector")
         seen.add(key)
 
 
@@ -141,27 +147,27 @@ def _validate_weight(errors: ErrorList, path: str, weight: int) -> None:
         errors.invalid(f"{path}.weight", weight, "must be in the range 1-100")
 
 
-def validate_affinity(errors: ErrorList, path: str, value: JSON) -> None:
-    node = value.get("nodeAffinity")
+def validate_affinity(errors: ErrorList, path: str, affinity: JSON) -> None:
+    node = affinity.get("nodeAffinity")
     if node is not None:
         where = f"{path}.nodeAffinity"
         if node.get(_REQUIRED) is not None:
             validate_node_selector(errors, f"{where}.{_REQUIRED}", node[_REQUIRED])
-        for i, each in enumerate(node.get(_PREFERRED, ())):
-            _validate_weight(errors, f"{where}.{_PREFERRED}[{i}]", each.get("weight", 0))
+        for i, term in enumerate(node.get(_PREFERRED, ())):
+            _validate_weight(errors, f"{where}.{_PREFERRED}[{i}]", term.get("weight", 0))
             _validate_node_term(
-                errors, f"{where}.{_PREFERRED}[{i}].preference", each.get("preference", {}), check_values=False
+                errors, f"{where}.{_PREFERRED}[{i}].preference", term.get("preference", {}), check_values=False
             )
     for kind in ("podAffinity", "podAntiAffinity"):
-        pods = value.get(kind)
+        pods = affinity.get(kind)
         if pods is None:
             continue
         where = f"{path}.{kind}"
-        for i, each in enumerate(pods.get(_REQUIRED, ())):
-            _validate_pod_term(errors, f"{where}.{_REQUIRED}[{i}]", each)
-        for i, each in enumerate(pods.get(_PREFERRED, ())):
-            _validate_weight(errors, f"{where}.{_PREFERRED}[{i}]", each.get("weight", 0))
-            _validate_pod_term(errors, f"{where}.{_PREFERRED}[{i}].podAffinityTerm", each.get("podAffinityTerm", {}))
+        for i, term in enumerate(pods.get(_REQUIRED, ())):
+            _validate_pod_term(errors, f"{where}.{_REQUIRED}[{i}]", term)
+        for i, term in enumerate(pods.get(_PREFERRED, ())):
+            _validate_weight(errors, f"{where}.{_PREFERRED}[{i}]", term.get("weight", 0))
+            _validate_pod_term(errors, f"{where}.{_PREFERRED}[{i}].podAffinityTerm", term.get("podAffinityTerm", {}))
 
 
 def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence[JSON]) -> None:
@@ -179,13 +185,13 @@ def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence
             if (other.get("topologyKey", ""), other.get("whenUnsatisfiable", "")) == (key, action):
                 errors.duplicate(f"{where}.{{topologyKey, whenUnsatisfiable}}", f"{{{key}, {action}}}")
                 break
-        least = constraint.get("minDomains")
-        if least is not None:
-            if least <= 0:
-                errors.invalid(f"{where}.minDomains", least, NOT_POSITIVE)
+        min_domains = constraint.get("minDomains")
+        if min_domains is not None:
+            if min_domains <= 0:
+                errors.invalid(f"{where}.minDomains", min_domains, NOT_POSITIVE)
             if action != "DoNotSchedule":
                 detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-                errors.invalid(f"{where}.minDomains", least, detail)
+                errors.invalid(f"{where}.minDomains", min_domains, detail)
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if name in constraint and constraint[name] not in ("Honor", "Ignore"):
                 errors.not_supported(f"{where}.{name}", constraint[name], ("Honor", "Ignore"))

@@ -1,6 +1,6 @@
-"""Security contexts of pods and containers, and what they may hold on each operating system.
+"""Validation of security contexts of pods and containers, and of the fields that each operating system allows.
 
-Source: pkg/apis/core/validation/validation.go.
+Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WINDOWS_POD = "cannot be set for a windows pod"
 
 
 def every_container(path: str, spec: JSON) -> Iterator[tuple[str, JSON]]:
-    """Each container with its path, in the order in which Kubernetes visits them."""
+    """Yield each container with its path, in the order of VisitContainersWithPath."""
     for kind in ("initContainers", "containers", "ephemeralContainers"):
         for i, container in enumerate(spec.get(kind) or ()):
             yield f"{path}.{kind}[{i}]", container
@@ -37,7 +37,7 @@ def _validate_one_of(errors: ErrorList, path: str, context: JSON, name: str, sup
 
 
 def validate_container_security_context(errors: ErrorList, path: str, context: JSON, *, host_users: bool) -> None:
-    """securityContext of a container. host_users: it shares the users of its node."""
+    """Validate a container's securityContext. host_users: the container runs in the node's user namespace."""
     _validate_ids(errors, path, context, ("runAsUser", "runAsGroup"))
     _validate_one_of(errors, path, context, "procMount", ("Default", "Unmasked"))
     if context.get("procMount") == "Unmasked" and host_users:
@@ -54,10 +54,12 @@ def validate_container_security_context(errors: ErrorList, path: str, context: J
     validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
 
-def validate_pod_security_context(errors: ErrorList, path: str, spec: JSON, *, any_policy: bool = False) -> None:
-    """securityContext of a pod; hostPID and its like, which stand beside it, belong to it inside Kubernetes.
+def validate_pod_security_context(
+    errors: ErrorList, path: str, spec: JSON, *, allow_mount_option: bool = False
+) -> None:
+    """Validate a pod's securityContext, with hostPID and the like, which belong to it in the internal version.
 
-    any_policy: seLinuxChangePolicy may be MountOption, which else needs a feature that is off.
+    allow_mount_option: seLinuxChangePolicy may be MountOption, whose feature gate is off by default.
     """
     context = spec.get("securityContext") or {}
     _validate_ids(errors, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
@@ -73,7 +75,7 @@ def validate_pod_security_context(errors: ErrorList, path: str, spec: JSON, *, a
     _validate_windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
     validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
     _validate_one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
-    policies = ("MountOption", "Recursive") if any_policy else ("Recursive",)
+    policies = ("MountOption", "Recursive") if allow_mount_option else ("Recursive",)
     _validate_one_of(errors, path, context, "seLinuxChangePolicy", policies)
 
 
@@ -154,7 +156,9 @@ def _validate_windows_options(errors: ErrorList, path: str, options: JSON | None
     elif spec is not None and len(spec.encode()) > 64 << 10:
         errors.invalid(f"{path}.gmsaCredentialSpec", spec, "gmsaCredentialSpec size must be under 64 KiB")
     if options.get("runAsUserName") is not None:
-        errors.invalid_each(f"{path}.runAsUserName", options["runAsUserName"], _user_name(options["runAsUserName"]))
+        errors.invalid_each(
+            f"{path}.runAsUserName", options["runAsUserName"], _windows_user_problems(options["runAsUserName"])
+        )
 
 
 _NETBIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
@@ -162,8 +166,8 @@ _DOMAIN_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
 _DOMAIN = re.compile(rf"{_DOMAIN_LABEL}(?:\.{_DOMAIN_LABEL})*")
 
 
-def _user_name(text: str) -> Iterator[str]:
-    """What is wrong with a Windows user, "DOMAIN\\USER" or "USER"."""
+def _windows_user_problems(text: str) -> Iterator[str]:
+    """Yield the problems of a Windows user name, "DOMAIN\\USER" or "USER"."""
     if not text:
         yield "runAsUserName cannot be an empty string"
     elif re.search(r"[\x00-\x1f\x7f]", text):
@@ -186,25 +190,25 @@ def _user_name(text: str) -> Iterator[str]:
             yield "runAsUserName's User cannot contain the following characters: \"/\\:;|=,+*?<>@[]"
 
 
-def _windows_options_of(context: JSON | None) -> JSON:
+def _windows_options(context: JSON | None) -> JSON:
     return (context or {}).get("windowsOptions") or {}
 
 
 def validate_host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
-    """Windows' hostProcess containers: all of a pod or none, and on the host's network."""
-    of_pod = _windows_options_of(spec.get("securityContext")).get("hostProcess")
-    count = privileged = 0
+    """Require HostProcess for all Windows containers of a pod or for none, and the host's network with it."""
+    pod_value = _windows_options(spec.get("securityContext")).get("hostProcess")
+    count = host_process_count = 0
     for where, container in every_container(path, spec):
         count += 1
-        own = _windows_options_of(container.get("securityContext")).get("hostProcess")
-        if of_pod is not None and own is not None and of_pod != own:
-            told = "true" if of_pod else "false"
-            detail = f"pod hostProcess value must be identical if both are specified, was {told}"
-            errors.invalid(f"{where}.securityContext.windowsOptions.hostProcess", own, detail)
-        privileged += bool(of_pod if own is None else own)
-    if not privileged:
+        container_value = _windows_options(container.get("securityContext")).get("hostProcess")
+        if pod_value is not None and container_value is not None and pod_value != container_value:
+            shown_value = "true" if pod_value else "false"
+            detail = f"pod hostProcess value must be identical if both are specified, was {shown_value}"
+            errors.invalid(f"{where}.securityContext.windowsOptions.hostProcess", container_value, detail)
+        host_process_count += bool(pod_value if container_value is None else container_value)
+    if not host_process_count:
         return
-    if privileged != count:
+    if host_process_count != count:
         detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
         errors.invalid(path, "", detail)
     if not spec.get("hostNetwork"):
@@ -213,34 +217,34 @@ def validate_host_processes(errors: ErrorList, path: str, spec: JSON) -> None:
 
 
 def validate_host_users(errors: ErrorList, path: str, spec: JSON) -> None:
-    """A pod with users of its own takes no other namespace of its node."""
+    """Reject the host's other namespaces, and volume devices, for a pod with a user namespace of its own."""
     if spec.get("hostUsers") is not False:
         return
     detail = "when `hostUsers` is false"
-    for name, told in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+    for name, message_field in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
         if spec.get(name):
-            errors.forbidden(f"{path}.{told}", detail)
+            errors.forbidden(f"{path}.{message_field}", detail)
     for where, container in every_container(path, spec):
         if container.get("volumeDevices"):
             errors.forbidden(f"{where}.volumeDevices", detail)
 
 
-_NOT_ON_WINDOWS = (
+_FORBIDDEN_ON_WINDOWS = (
     "securityContext.appArmorProfile", "securityContext.seLinuxOptions", "hostUsers", "hostPID", "hostIPC",
     "securityContext.seccompProfile", "securityContext.fsGroup", "securityContext.fsGroupChangePolicy",
     "securityContext.sysctls", "shareProcessNamespace", "securityContext.runAsUser", "securityContext.runAsGroup",
     "securityContext.supplementalGroups", "securityContext.supplementalGroupsPolicy",
     "securityContext.seLinuxChangePolicy",
 )  # fmt: skip
-_NOT_IN_WINDOWS_CONTAINERS = (
+_FORBIDDEN_IN_WINDOWS_CONTAINERS = (
     "appArmorProfile", "seLinuxOptions", "seccompProfile", "capabilities", "readOnlyRootFilesystem", "privileged",
     "allowPrivilegeEscalation", "procMount", "runAsUser", "runAsGroup",
 )  # fmt: skip
-_SET_TO_FALSE_IS_UNSET = ("hostPID", "hostIPC")
+_FALSE_MEANS_UNSET = ("hostPID", "hostIPC")
 
 
 def validate_operating_system(errors: ErrorList, path: str, spec: JSON) -> None:
-    """spec.os, and what a pod of that system may not ask for."""
+    """Validate spec.os.name, and reject the fields that the operating system does not support."""
     name = (spec.get("os") or {}).get("name", "")
     if not name:
         errors.required(f"{path}.os.name")
@@ -254,12 +258,12 @@ def validate_operating_system(errors: ErrorList, path: str, spec: JSON) -> None:
             if container.get("securityContext", {}).get("windowsOptions") is not None:
                 errors.forbidden(f"{where}.securityContext.windowsOptions", detail)
     else:
-        for field in _NOT_ON_WINDOWS:
+        for field in _FORBIDDEN_ON_WINDOWS:
             holder, _, leaf = field.rpartition(".")
             value = (spec.get(holder) or {} if holder else spec).get(leaf)
-            if value is not None and not (leaf in _SET_TO_FALSE_IS_UNSET and not value):
+            if value is not None and not (leaf in _FALSE_MEANS_UNSET and not value):
                 errors.forbidden(f"{path}.{field}", _WINDOWS_POD)
         for where, container in every_container(path, spec):
-            for leaf in _NOT_IN_WINDOWS_CONTAINERS:
+            for leaf in _FORBIDDEN_IN_WINDOWS_CONTAINERS:
                 if container.get("securityContext", {}).get(leaf) is not None:
                     errors.forbidden(f"{where}.securityContext.{leaf}", _WINDOWS_POD)

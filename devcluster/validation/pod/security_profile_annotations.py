@@ -1,4 +1,4 @@
-"""Security profiles that pods once had in annotations: seccomp and AppArmor, beside the fields of the same meaning.
+"""Seccomp and AppArmor profiles in the annotations that preceded the fields of the security context.
 
 Source: pkg/apis/core/validation/validation.go, applyAppArmorVersionSkew of pkg/registry/core/pod.
 """
@@ -13,9 +13,9 @@ from kubeloop.devcluster.validation.common.field_checks import validate_local_pa
 from kubeloop.devcluster.validation.pod.security_context import every_container, validate_app_armor
 from kubeloop.kube.json_object import JSON
 
-SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
-SECCOMP_OF_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
-APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+SECCOMP_POD_ANNOTATION = "seccomp.security.alpha.kubernetes.io/pod"
+SECCOMP_CONTAINER_PREFIX = "container.seccomp.security.alpha.kubernetes.io/"
+APP_ARMOR_PREFIX = "container.apparmor.security.beta.kubernetes.io/"
 _LOCALHOST = "localhost/"
 _SECCOMP_DEFAULTS = ("runtime/default", "docker/default")
 _APP_ARMOR_DEFAULT = "runtime/default"
@@ -23,16 +23,16 @@ _UNCONFINED = "unconfined"
 
 
 def validate_profile_annotations(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
-    """Whether the profiles in annotations are ones, and of containers there are."""
-    if SECCOMP_OF_POD in annotations:
-        _validate_seccomp_profile(errors, f"{path}.{SECCOMP_OF_POD}", annotations[SECCOMP_OF_POD])
+    """Validate profiles in annotations, and require the containers that AppArmor annotations name to exist."""
+    if SECCOMP_POD_ANNOTATION in annotations:
+        _validate_seccomp_profile(errors, f"{path}.{SECCOMP_POD_ANNOTATION}", annotations[SECCOMP_POD_ANNOTATION])
     for key in sorted(annotations):
-        if key.startswith(SECCOMP_OF_CONTAINER):
+        if key.startswith(SECCOMP_CONTAINER_PREFIX):
             _validate_seccomp_profile(errors, f"{path}.{key}", annotations[key])
     for key in sorted(annotations):
-        if not key.startswith(APP_ARMOR):
+        if not key.startswith(APP_ARMOR_PREFIX):
             continue
-        name, profile = key.removeprefix(APP_ARMOR), annotations[key]
+        name, profile = key.removeprefix(APP_ARMOR_PREFIX), annotations[key]
         if all(container.get("name", "") != name for _, container in every_container("", spec)):
             errors.invalid(f"{path}[{key}]", name, "container not found")
         if profile not in ("", _APP_ARMOR_DEFAULT, _UNCONFINED) and not profile.startswith(_LOCALHOST):
@@ -49,18 +49,18 @@ def _validate_seccomp_profile(errors: ErrorList, path: str, profile: str) -> Non
 
 
 def validate_profiles_match_fields(errors: ErrorList, path: str, annotations: dict[str, str], spec: JSON) -> None:
-    """A new pod, or a template, that has both, annotations and fields, has to say the same twice; path: its spec's."""
-    own = spec.get("securityContext") or {}
-    if SECCOMP_OF_POD in annotations and own.get("seccompProfile") is not None:
+    """Require annotations and fields of a new pod or a template to hold equal profiles; path: path of the spec."""
+    pod_context = spec.get("securityContext") or {}
+    if SECCOMP_POD_ANNOTATION in annotations and pod_context.get("seccompProfile") is not None:
         _validate_profile_matches_field(
             errors,
             f"{path}.securityContext.seccompProfile",
-            annotations[SECCOMP_OF_POD],
-            own["seccompProfile"],
+            annotations[SECCOMP_POD_ANNOTATION],
+            pod_context["seccompProfile"],
             "seccomp",
         )
     for where, container in every_container(path, spec):
-        annotation = annotations.get(SECCOMP_OF_CONTAINER + container.get("name", ""))
+        annotation = annotations.get(SECCOMP_CONTAINER_PREFIX + container.get("name", ""))
         profile = container.get("securityContext", {}).get("seccompProfile")
         if annotation is not None and profile is not None:
             _validate_profile_matches_field(
@@ -69,30 +69,32 @@ def validate_profiles_match_fields(errors: ErrorList, path: str, annotations: di
     if (spec.get("os") or {}).get("name") == "windows":
         return
     for where, container in every_container(path, spec):
-        annotation = annotations.get(APP_ARMOR + container.get("name", ""))
-        profile = container.get("securityContext", {}).get("appArmorProfile") or own.get("appArmorProfile")
+        annotation = annotations.get(APP_ARMOR_PREFIX + container.get("name", ""))
+        profile = container.get("securityContext", {}).get("appArmorProfile") or pod_context.get("appArmorProfile")
         if annotation is not None and profile is not None:
             _validate_profile_matches_field(
                 errors, f"{where}.securityContext.appArmorProfile", annotation, profile, "apparmor"
             )
 
 
-def _validate_profile_matches_field(errors: ErrorList, path: str, annotation: str, profile: JSON, what: str) -> None:
-    kind, same = profile.get("type"), True
+def _validate_profile_matches_field(
+    errors: ErrorList, path: str, annotation: str, profile: JSON, profile_kind: str
+) -> None:
+    kind, matches = profile.get("type"), True
     if kind == "Unconfined":
-        same = annotation == _UNCONFINED
+        matches = annotation == _UNCONFINED
     elif kind == "RuntimeDefault":
-        same = annotation in (_SECCOMP_DEFAULTS if what == "seccomp" else (_APP_ARMOR_DEFAULT,))
+        matches = annotation in (_SECCOMP_DEFAULTS if profile_kind == "seccomp" else (_APP_ARMOR_DEFAULT,))
     elif kind == "Localhost":
-        same = annotation.startswith(_LOCALHOST)
-        if same and annotation.removeprefix(_LOCALHOST) != profile.get("localhostProfile"):
-            errors.forbidden(f"{path}.localhostProfile", f"{what} profile in annotation and field must match")
-    if not same:
-        errors.forbidden(f"{path}.type", f"{what} type in annotation and field must match")
+        matches = annotation.startswith(_LOCALHOST)
+        if matches and annotation.removeprefix(_LOCALHOST) != profile.get("localhostProfile"):
+            errors.forbidden(f"{path}.localhostProfile", f"{profile_kind} profile in annotation and field must match")
+    if not matches:
+        errors.forbidden(f"{path}.type", f"{profile_kind} type in annotation and field must match")
 
 
-def app_armor_of(annotation: str) -> JSON | None:
-    """The field that says the same as an annotation, or None."""
+def app_armor_profile(annotation: str) -> JSON | None:
+    """Return the appArmorProfile that an annotation stands for, or None if the annotation is invalid."""
     if annotation == _UNCONFINED:
         return {"type": "Unconfined"}
     if annotation == _APP_ARMOR_DEFAULT:
@@ -101,32 +103,38 @@ def app_armor_of(annotation: str) -> JSON | None:
     return {"type": "Localhost", "localhostProfile": local} if local and local != annotation else None
 
 
-def _to_adopt(pod: JSON) -> Iterator[tuple[str, JSON, JSON | None]]:
-    """Each annotation that no field repeats: its key, its container, the field to set (None: it says nothing new)."""
+def _app_armor_annotations_without_field(pod: JSON) -> Iterator[tuple[str, JSON, JSON | None]]:
+    """Yield each AppArmor annotation without a field: its key, the container, the profile to set.
+
+    The profile is None if it is invalid; annotations that repeat the pod's profile are left out.
+    """
     annotations, spec = pod["metadata"].get("annotations", {}), pod.get("spec", {})
-    if not any(key.startswith(APP_ARMOR) for key in annotations) or (spec.get("os") or {}).get("name") == "windows":
+    if (
+        not any(key.startswith(APP_ARMOR_PREFIX) for key in annotations)
+        or (spec.get("os") or {}).get("name") == "windows"
+    ):
         return
-    of_pod = (spec.get("securityContext") or {}).get("appArmorProfile")
+    pod_profile = (spec.get("securityContext") or {}).get("appArmorProfile")
     for _, container in every_container("", spec):
-        key = APP_ARMOR + container.get("name", "")
+        key = APP_ARMOR_PREFIX + container.get("name", "")
         if key not in annotations or "appArmorProfile" in container.get("securityContext", {}):
             continue
-        profile, detail = app_armor_of(annotations[key]), ErrorList()
-        validate_app_armor(detail, "", profile)
-        if detail:
+        profile, problems = app_armor_profile(annotations[key]), ErrorList()
+        validate_app_armor(problems, "", profile)
+        if problems:
             profile = None
-        if profile is None or profile != of_pod:
+        if profile is None or profile != pod_profile:
             yield key, container, profile
 
 
-def adopt_app_armor(pod: JSON) -> None:
-    """Set the containers' fields from the annotations of a new pod."""
-    for _, container, profile in list(_to_adopt(pod)):
+def set_app_armor_from_annotations(pod: JSON) -> None:
+    """Set the containers' appArmorProfile from the annotations of a new pod."""
+    for _, container, profile in list(_app_armor_annotations_without_field(pod)):
         if profile is not None:
             container["securityContext"] = {**container.get("securityContext", {}), "appArmorProfile": profile}
 
 
 def app_armor_warnings(pod: JSON) -> list[str]:
-    """What a client is told about such annotations of a new pod."""
+    """Return the warnings about AppArmor annotations of a new pod."""
     detail = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-    return [f"metadata.annotations[{key}]: {detail}" for key, _, _ in _to_adopt(pod)]
+    return [f"metadata.annotations[{key}]: {detail}" for key, _, _ in _app_armor_annotations_without_field(pod)]

@@ -1,4 +1,7 @@
-"""Volumes of pods, and the sources they share with PersistentVolumes. Source: core/validation/validation.go."""
+"""Validation of a pod's volumes, and of the sources they share with PersistentVolumes.
+
+Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +26,26 @@ from kubeloop.devcluster.validation.pod.containers import (
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
-Check = Callable[[ErrorList, str, JSON], None]
+SourceCheck = Callable[[ErrorList, str, JSON], None]
 
 _HOST_PATH_TYPES = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
 )  # fmt: skip
-_MODE = "must be a number between 0 and 0777 (octal), both inclusive"
-_ONE_TYPE = "may not specify more than 1 volume type"
+_MODE_RANGE = "must be a number between 0 and 0777 (octal), both inclusive"
+_EXTRA_SOURCE = "may not specify more than 1 volume type"
 _DUPLICATE_PATHS = "conflicting duplicate paths"
 
 
 def validate_volumes(
     errors: ErrorList, path: str, spec: JSON, pod_name: str = "", *, in_pod: bool = True
 ) -> dict[str, JSON]:
-    """Check spec.volumes; returns those that can be mounted, by name. pod_name: "" for templates (in_pod False)."""
-    found: dict[str, JSON] = {}
-    every = spec.get("volumes") or ()
-    created = {f"{pod_name}-{each.get('name', '')}" for each in every if pod_name and "ephemeral" in each}
-    for i, volume in enumerate(every):
+    """Validate spec.volumes; return the mountable ones by name. pod_name: "" for templates (in_pod=False)."""
+    mountable: dict[str, JSON] = {}
+    volumes = spec.get("volumes") or ()
+    created_claims = {
+        f"{pod_name}-{volume.get('name', '')}" for volume in volumes if pod_name and "ephemeral" in volume
+    }
+    for i, volume in enumerate(volumes):
         where, name = f"{path}[{i}]", volume.get("name", "")
         problems = ErrorList()
         _validate_source(problems, where, volume, pod_name, in_pod=in_pod)
@@ -48,36 +53,36 @@ def validate_volumes(
             problems.required(f"{where}.name")
         else:
             problems.invalid_each(f"{where}.name", name, dns_label(name))
-        if name in found:
+        if name in mountable:
             problems.duplicate(f"{where}.name", name)
         if not problems:
-            found[name] = volume
+            mountable[name] = volume
         errors.extend(problems)
         claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
-        if claim in created:
+        if claim in created_claims:
             detail = "must not reference a PVC that gets created for an ephemeral volume"
             errors.invalid(f"{where}.persistentVolumeClaim.claimName", claim, detail)
-    return found
+    return mountable
 
 
-def validate_required(errors: ErrorList, path: str, source: JSON, *names: str) -> None:
+def validate_required_names(errors: ErrorList, path: str, source: JSON, *names: str) -> None:
     for name in names:
         if not source.get(name):
             errors.required(f"{path}.{name}")
 
 
-def needs(*names: str) -> Check:
-    """A source of which only this is asked: these fields."""
+def require_fields(*names: str) -> SourceCheck:
+    """Return a check of a source that only requires these fields."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required(errors, path, source, *names)
+        validate_required_names(errors, path, source, *names)
 
     return check
 
 
 def _validate_mode(errors: ErrorList, path: str, value: int | None) -> None:
     if value is not None and not 0 <= value <= 0o777:
-        errors.invalid(path, value, _MODE)
+        errors.invalid(path, value, _MODE_RANGE)
 
 
 def _validate_items(errors: ErrorList, path: str, items: Sequence[JSON]) -> None:
@@ -86,7 +91,7 @@ def _validate_items(errors: ErrorList, path: str, items: Sequence[JSON]) -> None
 
 
 def _validate_item(errors: ErrorList, path: str, item: JSON) -> None:
-    validate_required(errors, path, item, "key", "path")
+    validate_required_names(errors, path, item, "key", "path")
     validate_local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     _validate_mode(errors, f"{path}.mode", item.get("mode"))
 
@@ -107,26 +112,26 @@ def validate_host_path(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_git_repo(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required(errors, path, source, "repository")
+    validate_required_names(errors, path, source, "repository")
     validate_local_path(errors, f"{path}.directory", source.get("directory", ""))
 
 
-def disk(name: str) -> Check:
-    """A disk of a cloud, by a field of this name, with a partition."""
+def cloud_disk(name: str) -> SourceCheck:
+    """Return a check of a cloud provider's disk, which is identified by the field `name`, with a partition."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required(errors, path, source, name)
+        validate_required_names(errors, path, source, name)
         if not 0 <= source.get("partition", 0) <= 255:
             errors.invalid(f"{path}.partition", source["partition"], "must be between 1 and 255, inclusive")
 
     return check
 
 
-def _files(name: str) -> Check:
-    """A ConfigMap or Secret, called so in a field of this name."""
+def _key_files(name: str) -> SourceCheck:
+    """Return a check of a ConfigMap or Secret volume; `name`: the field that refers to the object."""
 
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required(errors, path, source, name)
+        validate_required_names(errors, path, source, name)
         _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
         _validate_items(errors, f"{path}.items", source.get("items", ()))
 
@@ -134,7 +139,7 @@ def _files(name: str) -> Check:
 
 
 def validate_nfs(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required(errors, path, source, "server", "path")
+    validate_required_names(errors, path, source, "server", "path")
     if not source.get("path", "").startswith("/"):
         errors.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
 
@@ -148,24 +153,24 @@ _ISCSI_NAMES = {
 
 def _validate_iscsi_name(errors: ErrorList, path: str, name: str) -> None:
     pattern = _ISCSI_NAMES.get(name[:3])
-    if pattern is None and not path.startswith("spec.iscsi."):  # a PersistentVolume is told less
+    if pattern is None and not path.startswith("spec.iscsi."):  # shorter message for PersistentVolumes
         errors.invalid(path, name, "must be valid format starting with iqn, eui, or naa")
     elif pattern is None or not pattern.fullmatch(name):
         errors.invalid(path, name, "must be valid format")
 
 
 def validate_iscsi(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required(errors, path, source, "targetPortal", "iqn")
+    validate_required_names(errors, path, source, "targetPortal", "iqn")
     if source.get("iqn"):
         _validate_iscsi_name(errors, f"{path}.iqn", source["iqn"])
-    _validate_unit(errors, f"{path}.lun", source.get("lun", 0))
+    _validate_lun(errors, f"{path}.lun", source.get("lun", 0))
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and source.get("secretRef") is None:
         errors.required(f"{path}.secretRef")
     if source.get("initiatorName") is not None:
         _validate_iscsi_name(errors, f"{path}.initiatorname", source["initiatorName"])
 
 
-def _validate_unit(errors: ErrorList, path: str, lun: int) -> None:
+def _validate_lun(errors: ErrorList, path: str, lun: int) -> None:
     if not 0 <= lun <= 255:
         errors.invalid(path, lun, "must be between 0 and 255, inclusive")
 
@@ -180,12 +185,12 @@ def validate_fibre_channel(errors: ErrorList, path: str, source: JSON) -> None:
     if targets and lun is None:
         errors.required(f"{path}.lun", "lun is required if targetWWNs is specified")
     elif targets:
-        _validate_unit(errors, f"{path}.lun", lun or 0)
+        _validate_lun(errors, f"{path}.lun", lun or 0)
 
 
-def _with_secret(*names: str) -> Check:
+def _require_fields_and_secret_name(*names: str) -> SourceCheck:
     def check(errors: ErrorList, path: str, source: JSON) -> None:
-        validate_required(errors, path, source, *names)
+        validate_required_names(errors, path, source, *names)
         if source.get("secretRef") is not None and not source["secretRef"].get("name"):
             errors.required(f"{path}.secretRef.name")
 
@@ -203,7 +208,7 @@ def _validate_flocker(errors: ErrorList, path: str, source: JSON) -> None:
 
 
 def _validate_flex_volume(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required(errors, path, source, "driver")
+    validate_required_names(errors, path, source, "driver")
     for key in sorted(source.get("options") or ()):
         if f".{key.partition('/')[0].lower()}".endswith((".kubernetes.io", ".k8s.io")):
             detail = "kubernetes.io and k8s.io namespaces are reserved"
@@ -215,7 +220,7 @@ _AZURE_BLOB = "https://{account-name}.blob.core.windows.net/{container-name}/{di
 
 
 def _validate_azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required(errors, path, source, "diskName", "diskURI")
+    validate_required_names(errors, path, source, "diskName", "diskURI")
     uri, kind = source.get("diskURI", ""), source.get("kind")
     for name, supported in (
         ("cachingMode", ("None", "ReadOnly", "ReadWrite")),
@@ -229,8 +234,8 @@ def _validate_azure_disk(errors: ErrorList, path: str, source: JSON) -> None:
         errors.not_supported(f"{path}.diskURI", uri, (_AZURE_BLOB,))
 
 
-def _validate_downward_file(errors: ErrorList, path: str, item: JSON) -> None:
-    validate_required(errors, path, item, "path")
+def _validate_downward_api_item(errors: ErrorList, path: str, item: JSON) -> None:
+    validate_required_names(errors, path, item, "path")
     validate_local_path_not_reserved(errors, f"{path}.path", item.get("path", ""))
     if "fieldRef" in item:
         validate_field_reference(errors, f"{path}.fieldRef", item["fieldRef"], VOLUME_FIELDS)
@@ -243,11 +248,11 @@ def _validate_downward_file(errors: ErrorList, path: str, item: JSON) -> None:
     _validate_mode(errors, f"{path}.mode", item.get("mode"))
 
 
-def _validate_downward(errors: ErrorList, path: str, source: JSON) -> None:
-    """Its errors do not say which of the items they are about: Kubernetes' do not, either."""
+def _validate_downward_api(errors: ErrorList, path: str, source: JSON) -> None:
+    """Validate a downwardAPI volume; as in Kubernetes, the paths of errors leave out the item."""
     _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
     for item in source.get("items", ()):
-        _validate_downward_file(errors, path, item)
+        _validate_downward_api_item(errors, path, item)
 
 
 def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
@@ -256,30 +261,32 @@ def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
     for i, projection in enumerate(source.get("sources") or ()):
         where = f"{path}.sources[{i}]"
         for kind in ("secret", "configMap"):
-            each = projection.get(kind)
-            if each is None:
+            source_object = projection.get(kind)
+            if source_object is None:
                 continue
-            validate_required(errors, f"{where}.{kind}", each, "name")
-            for j, item in enumerate(each.get("items", ())):
+            validate_required_names(errors, f"{where}.{kind}", source_object, "name")
+            for j, item in enumerate(source_object.get("items", ())):
                 _validate_item(errors, f"{where}.{kind}.items[{j}]", item)
-                _validate_take(errors, path, taken, item.get("path", ""), each.get("name", ""))
+                _validate_unique_path(errors, path, taken, item.get("path", ""), source_object.get("name", ""))
         for item in projection.get("downwardAPI", {}).get("items", ()):
-            _validate_downward_file(errors, f"{where}.downwardAPI", item)
-            _validate_take(errors, path, taken, item.get("path", ""), item.get("path", ""))
+            _validate_downward_api_item(errors, f"{where}.downwardAPI", item)
+            _validate_unique_path(errors, path, taken, item.get("path", ""), item.get("path", ""))
         if "serviceAccountToken" in projection:
-            _validate_token(errors, path, f"{where}.serviceAccountToken", projection["serviceAccountToken"])
+            _validate_service_account_token(
+                errors, path, f"{where}.serviceAccountToken", projection["serviceAccountToken"]
+            )
         if len(projection) > 1:
             errors.forbidden(where, "may not specify more than 1 volume type per source")
 
 
-def _validate_take(errors: ErrorList, path: str, taken: set[str], item_path: str, detail: str) -> None:
+def _validate_unique_path(errors: ErrorList, path: str, taken: set[str], item_path: str, invalid_value: str) -> None:
     if item_path in taken:
-        errors.invalid(path, detail, _DUPLICATE_PATHS)
+        errors.invalid(path, invalid_value, _DUPLICATE_PATHS)
     elif item_path:
         taken.add(item_path)
 
 
-def _validate_token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:
+def _validate_service_account_token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:
     seconds = token.get("expirationSeconds", 0)
     if seconds < 600:
         errors.invalid(f"{path}.expirationSeconds", seconds, "may not specify a duration less than 10 minutes")
@@ -317,17 +324,17 @@ def _validate_ephemeral(errors: ErrorList, path: str, source: JSON) -> None:
     where, metadata = f"{path}.volumeClaimTemplate", template.get("metadata", {})
     validate_annotations(errors, f"{where}.metadata.annotations", metadata.get("annotations"))
     validate_labels(errors, f"{where}.metadata.labels", metadata.get("labels"))
-    for name in _METADATA if metadata else ():
+    for name in _TEMPLATE_METADATA_FORBIDDEN if metadata else ():
         if metadata.get(name) or (name == "deletionGracePeriodSeconds" and name in metadata):
             errors.forbidden(f"{where}.metadata.{'uID' if name == 'uid' else name}", "cannot be set")
     validate_claim_spec(errors, f"{where}.spec", template.get("spec", {}))
 
 
-_METADATA = (
+_TEMPLATE_METADATA_FORBIDDEN = (
     "name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp",
     "deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "managedFields",
 )  # fmt: skip
-"""All but labels and annotations, in the order of the Go struct."""
+"""All fields of ObjectMeta but labels and annotations, in the order of the Go struct."""
 
 
 def _validate_image(errors: ErrorList, path: str, source: JSON) -> None:
@@ -346,15 +353,15 @@ def _validate_quobyte(errors: ErrorList, path: str, source: JSON) -> None:
         for pair in registry.split(","):
             if not _HOST_AND_PORT.fullmatch(pair):
                 errors.invalid(f"{path}.registry", registry, detail)
-    validate_required(errors, path, source, "volume")
+    validate_required_names(errors, path, source, "volume")
 
 
 _HOST_AND_PORT = re.compile(r"(?s)(\[[^\[\]]*\]|[^:\[\]]*):[^:\[\]]*")
-"""What Go's net.SplitHostPort takes; either side may be empty."""
+"""Text that Go's net.SplitHostPort accepts; either side may be empty."""
 
 
 def _validate_storage_os(errors: ErrorList, path: str, source: JSON) -> None:
-    validate_required(errors, path, source, "volumeName")
+    validate_required_names(errors, path, source, "volumeName")
     for name in ("volumeName", "volumeNamespace"):
         if source.get(name):
             errors.invalid_each(f"{path}.{name}", source[name], dns_label(source[name]))
@@ -362,59 +369,59 @@ def _validate_storage_os(errors: ErrorList, path: str, source: JSON) -> None:
         errors.required(f"{path}.secretRef.name")
 
 
-SHARED: dict[str, Check] = {
+SHARED_SOURCES: dict[str, SourceCheck] = {
     "hostPath": validate_host_path,
-    "gcePersistentDisk": disk("pdName"),
-    "awsElasticBlockStore": disk("volumeID"),
+    "gcePersistentDisk": cloud_disk("pdName"),
+    "awsElasticBlockStore": cloud_disk("volumeID"),
     "nfs": validate_nfs,
     "iscsi": validate_iscsi,
-    "glusterfs": needs("endpoints", "path"),
+    "glusterfs": require_fields("endpoints", "path"),
     "flocker": _validate_flocker,
-    "rbd": needs("monitors", "image"),
-    "cinder": _with_secret("volumeID"),
-    "cephfs": needs("monitors"),
+    "rbd": require_fields("monitors", "image"),
+    "cinder": _require_fields_and_secret_name("volumeID"),
+    "cephfs": require_fields("monitors"),
     "quobyte": _validate_quobyte,
     "fc": validate_fibre_channel,
     "flexVolume": _validate_flex_volume,
-    "azureFile": needs("secretName", "shareName"),
-    "vsphereVolume": needs("volumePath"),
-    "photonPersistentDisk": needs("pdID"),
-    "portworxVolume": needs("volumeID"),
+    "azureFile": require_fields("secretName", "shareName"),
+    "vsphereVolume": require_fields("volumePath"),
+    "photonPersistentDisk": require_fields("pdID"),
+    "portworxVolume": require_fields("volumeID"),
     "azureDisk": _validate_azure_disk,
     "storageos": _validate_storage_os,
-    "scaleIO": needs("gateway", "system", "volumeName"),
+    "scaleIO": require_fields("gateway", "system", "volumeName"),
 }
-"""Sources of pods' volumes and of PersistentVolumes alike."""
+"""Checks of the sources that pods' volumes and PersistentVolumes share."""
 
-_SOURCES: dict[str, Check] = {
+_SOURCES: dict[str, SourceCheck] = {
     "emptyDir": _validate_empty_dir,
     "hostPath": validate_host_path,
     "gitRepo": _validate_git_repo,
-    **{name: SHARED[name] for name in ("gcePersistentDisk", "awsElasticBlockStore")},
-    "secret": _files("secretName"),
-    **{name: SHARED[name] for name in ("nfs", "iscsi", "glusterfs", "flocker")},
-    "persistentVolumeClaim": needs("claimName"),
-    **{name: SHARED[name] for name in ("rbd", "cinder", "cephfs", "quobyte")},
-    "downwardAPI": _validate_downward,
-    **{name: SHARED[name] for name in ("fc", "flexVolume")},
-    "configMap": _files("name"),
+    **{name: SHARED_SOURCES[name] for name in ("gcePersistentDisk", "awsElasticBlockStore")},
+    "secret": _key_files("secretName"),
+    **{name: SHARED_SOURCES[name] for name in ("nfs", "iscsi", "glusterfs", "flocker")},
+    "persistentVolumeClaim": require_fields("claimName"),
+    **{name: SHARED_SOURCES[name] for name in ("rbd", "cinder", "cephfs", "quobyte")},
+    "downwardAPI": _validate_downward_api,
+    **{name: SHARED_SOURCES[name] for name in ("fc", "flexVolume")},
+    "configMap": _key_files("name"),
     **{
-        name: SHARED[name]
+        name: SHARED_SOURCES[name]
         for name in (
             "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk", "storageos"
         )
     },
     "projected": _validate_projected,
-    "scaleIO": SHARED["scaleIO"],
+    "scaleIO": SHARED_SOURCES["scaleIO"],
     "csi": _validate_csi,
     "ephemeral": _validate_ephemeral,
     "image": _validate_image,
 }  # fmt: skip
-"""In Kubernetes' order: of several sources the first is looked at, the others are told off."""
+"""Checks by source, in Kubernetes' order: of several sources the first is validated, the others are forbidden."""
 
-TOLD_AS = {"gcePersistentDisk": "persistentDisk"}
-"""Paths of errors inside a source where they are not the field's name."""
-_FORBIDDEN_AS = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+ERROR_PATH_NAMES = {"gcePersistentDisk": "persistentDisk"}
+"""Names of sources in the paths of errors, where they differ from the field's name."""
+_EXTRA_SOURCE_PATH_NAMES = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
 
 
 def _validate_source(errors: ErrorList, path: str, volume: JSON, pod_name: str, *, in_pod: bool) -> None:
@@ -424,22 +431,22 @@ def _validate_source(errors: ErrorList, path: str, volume: JSON, pod_name: str, 
         return
     first, name = kinds[0], volume.get("name", "")
     if first == "image" and in_pod:
-        validate_required(errors, f"{path}.image", volume["image"], "reference")
-    _SOURCES[first](errors, f"{path}.{TOLD_AS.get(first, first)}", volume[first])
+        validate_required_names(errors, f"{path}.image", volume["image"], "reference")
+    _SOURCES[first](errors, f"{path}.{ERROR_PATH_NAMES.get(first, first)}", volume[first])
     portal = volume.get("iscsi", {}).get("targetPortal", "")
-    too_long = "initiatorName" in volume.get("iscsi", ()) and len(f"{name}:{portal}".encode()) > _LONGEST_PORTAL
+    too_long = "initiatorName" in volume.get("iscsi", ()) and len(f"{name}:{portal}".encode()) > _MAX_PORTAL_LENGTH
     if first == "iscsi" and too_long:
         errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
     if first == "ephemeral" and pod_name and name:
         for detail in dns_subdomain(f"{pod_name}-{name}"):
             errors.invalid(f"{path}.name", name, f"PVC name {quoted(f'{pod_name}-{name}')}: {detail}")
     for kind in kinds[1:]:
-        errors.forbidden(f"{path}.{_FORBIDDEN_AS.get(kind, kind)}", _ONE_TYPE)
+        errors.forbidden(f"{path}.{_EXTRA_SOURCE_PATH_NAMES.get(kind, kind)}", _EXTRA_SOURCE)
         if kind == "iscsi" and too_long:
             errors.invalid(f"{path}.name", name, _PORTAL_TOO_LONG)
 
 
-_LONGEST_PORTAL = 64
+_MAX_PORTAL_LENGTH = 64
 _PORTAL_TOO_LONG = (
     "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is "
     "specified."

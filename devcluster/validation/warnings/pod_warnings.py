@@ -9,10 +9,10 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning
 from kubeloop.devcluster.validation.pod.security_context import every_container
 from kubeloop.devcluster.validation.pod.security_profile_annotations import (
-    APP_ARMOR,
-    SECCOMP_OF_CONTAINER,
-    SECCOMP_OF_POD,
-    app_armor_of,
+    APP_ARMOR_PREFIX,
+    SECCOMP_CONTAINER_PREFIX,
+    SECCOMP_POD_ANNOTATION,
+    app_armor_profile,
 )
 from kubeloop.devcluster.validation.warnings.shared_warnings import (
     DEPRECATED_NODE_LABELS,
@@ -82,20 +82,20 @@ def _volumes(spec: JSON, path: str) -> Iterator[str]:
 def _profiles_and_containers(annotations: JSON, spec: JSON, metadata_path: str, path: str) -> Iterator[str]:
     """Annotations that set profiles, of the pod and of each container, and what else is to be said of containers."""
     of_pod = spec.get("securityContext") or {}
-    if SECCOMP_OF_POD in annotations and of_pod.get("seccompProfile") is None:
-        yield f"{metadata_path}.annotations[{SECCOMP_OF_POD}]: {_USE_SECCOMP}"
+    if SECCOMP_POD_ANNOTATION in annotations and of_pod.get("seccompProfile") is None:
+        yield f"{metadata_path}.annotations[{SECCOMP_POD_ANNOTATION}]: {_USE_SECCOMP}"
     for where, container in every_container(path, spec):
         yield from _container(container, where)
         own, name = container.get("securityContext", {}), container.get("name", "")
-        if SECCOMP_OF_CONTAINER + name in annotations and own.get("seccompProfile") is None:
-            yield f"{metadata_path}.annotations[{SECCOMP_OF_CONTAINER}{name}]: {_USE_SECCOMP}"
-        annotation = annotations.get(APP_ARMOR + name) if metadata_path != "metadata" else None
+        if SECCOMP_CONTAINER_PREFIX + name in annotations and own.get("seccompProfile") is None:
+            yield f"{metadata_path}.annotations[{SECCOMP_CONTAINER_PREFIX}{name}]: {_USE_SECCOMP}"
+        annotation = annotations.get(APP_ARMOR_PREFIX + name) if metadata_path != "metadata" else None
         if annotation is None or "appArmorProfile" in own:
             continue
         profile = of_pod.get("appArmorProfile")
-        if not profile or profile != app_armor_of(annotation):
+        if not profile or profile != app_armor_profile(annotation):
             detail = 'deprecated since v1.30; use the "appArmorProfile" field instead'
-            yield f"{metadata_path}.annotations[{APP_ARMOR}{name}]: {detail}"
+            yield f"{metadata_path}.annotations[{APP_ARMOR_PREFIX}{name}]: {detail}"
 
 
 def _node_labels(spec: JSON, path: str) -> Iterator[str]:
