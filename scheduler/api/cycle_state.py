@@ -1,4 +1,4 @@
-"""CycleState: what plugins store about one pod during its scheduling cycle."""
+"""CycleState: data that plugins store about one pod for its scheduling cycle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class CycleState:
-    """What plugins remember of one pod between extension points, by key; `clone` is taken for dry runs.
+    """Values by key, written by one extension point and read by a later one. Dry runs use a `clone`.
 
     Values with a `clone()` method are cloned with it, others are shared.
     """
@@ -14,7 +14,7 @@ class CycleState:
     __slots__ = ("_values", "measured", "skip_filter", "skip_pre_bind", "skip_score")
 
     def __init__(self, *, measured: bool = False) -> None:
-        """measured: the duration of each plugin's calls is reported."""
+        """measured: the duration of each plugin call is reported."""
         self.measured = measured
         self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
@@ -25,16 +25,16 @@ class CycleState:
         self._values[key] = value
 
     def read(self, key: str) -> Any:
-        """Raises KeyError if nobody wrote `key` in this cycle."""
+        """Return the value. Raises KeyError if `key` was not written in this cycle."""
         return self._values[key]
 
     def get(self, key: str) -> Any | None:
         return self._values.get(key)
 
     def clone(self) -> CycleState:
-        twin = CycleState(measured=self.measured)
-        twin._values = {key: value.clone() if hasattr(value, "clone") else value for key, value in self._values.items()}
-        twin.skip_filter = set(self.skip_filter)
-        twin.skip_score = set(self.skip_score)
-        twin.skip_pre_bind = set(self.skip_pre_bind)
-        return twin
+        copy = CycleState(measured=self.measured)
+        copy._values = {key: value.clone() if hasattr(value, "clone") else value for key, value in self._values.items()}
+        copy.skip_filter = set(self.skip_filter)
+        copy.skip_score = set(self.skip_score)
+        copy.skip_pre_bind = set(self.skip_pre_bind)
+        return copy

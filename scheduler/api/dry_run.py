@@ -63,6 +63,6 @@ class DryRuns(Protocol):
     def free_capacity(self, node: NodeInfo, snapshot: Snapshot) -> FreeCapacity | None:
         """Return the free capacity of a node if that alone decides whether the pod fits.
 
-        None: other filters reject the node, or a filter has no `room_needed`; then start a dry run.
+        None: other filters reject the node, or a filter has no `resources_needed`; then start a dry run.
         """
         ...

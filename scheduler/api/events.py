@@ -1,4 +1,4 @@
-"""Cluster events: what changed, told to the scheduling queue so that it can wake the pods it may help.
+"""Cluster events: changes that may make a pending pod schedulable.
 
 Source: pkg/scheduler/framework/{events,types}.go of v1.36.
 """
@@ -36,7 +36,7 @@ class ActionType(IntFlag):
 
 
 class Hint(IntEnum):
-    """A queueing hint's answer: may this event make the pod schedulable?"""
+    """Result of a queueing hint: whether the event may make the pod schedulable."""
 
     SKIP = 0
     QUEUE = 1
@@ -58,7 +58,7 @@ PodInfoHintFunction = Callable[[PodInfo, Any, Any], Hint]
 
 
 class ClusterEventWithHint(msgspec.Struct, frozen=True):
-    """by_info: gives the answers of `hint` from what is already derived of the pod; the queue asks it instead."""
+    """pod_info_hint: the same results as `hint`, computed from the PodInfo; preferred because faster."""
 
     event: ClusterEvent
     hint: HintFunction | None = None  # None: always QUEUE
@@ -82,7 +82,7 @@ UPDATE_POD = (
     | ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
     | ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM
 )
-UPDATE = UPDATE_NODE | UPDATE_POD  # any update; of kinds other than Pod and Node the only one there is
+UPDATE = UPDATE_NODE | UPDATE_POD  # any update; resources other than Pod and Node have no more specific one
 ALL = ADD | DELETE | UPDATE
 
 _NAMES: Mapping[int, str] = {int(UPDATE): "Update", int(ALL): "All"} | {
@@ -91,8 +91,8 @@ _NAMES: Mapping[int, str] = {int(UPDATE): "Update", int(ALL): "All"} | {
 
 
 def action_name(action: ActionType) -> str:
-    """As kube-scheduler prints it: "UpdateNodeTaint", "Update"."""
-    return _NAMES.get(int(action)) or "|".join(_NAMES[int(each)] for each in action)
+    """Return the action as kube-scheduler prints it: "UpdateNodeTaint", "Update"."""
+    return _NAMES.get(int(action)) or "|".join(_NAMES[int(flag)] for flag in action)
 
 
 def cluster_event(resource: str, action: ActionType) -> ClusterEvent:
@@ -115,7 +115,7 @@ PENDING_POD_DELETE = cluster_event(PENDING_POD_RESOURCE, DELETE)
 UNSCHEDULABLE_TIMEOUT = ClusterEvent("*", ALL, "UnschedulableTimeout")
 FORCE_ACTIVATE = ClusterEvent("*", ALL, "ForceActivate")
 
-# Why a pod entered a queue, where no cluster event did it (label "event" of scheduler_queue_incoming_pods_total).
+# Reasons other than a cluster event (label "event" of scheduler_queue_incoming_pods_total).
 SCHEDULE_ATTEMPT_FAILURE = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POP_FROM_BACKOFF = "PopFromBackoffQ"
@@ -143,7 +143,7 @@ def is_wildcard(event: ClusterEvent) -> bool:
 
 
 def matches(registered: ClusterEvent, event: ClusterEvent) -> bool:
-    """Does a plugin registered for `registered` hear of `event`? Not if the event is less specific than that."""
+    """Return True if a plugin registered for `registered` receives `event`: not if `event` is less specific."""
     if is_wildcard(registered):
         return True
     resource = registered.resource
@@ -156,7 +156,7 @@ def matches(registered: ClusterEvent, event: ClusterEvent) -> bool:
 
 
 def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """The events of an update of a node, none if nothing changed that scheduling looks at."""
+    """Return the events of a node update; none if nothing changed that affects scheduling."""
     events = []
     if old.spec.unschedulable and not new.spec.unschedulable:
         events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_TAINT])
@@ -180,7 +180,7 @@ def _conditions(node: Node) -> dict[str, str]:
 
 
 def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
-    """The events of an update of a pod; the general Update if nothing specific changed."""
+    """Return the events of a pod update; the general Update if nothing specific changed."""
     resource = ASSIGNED_POD_RESOURCE if new.spec.node_name else PENDING_POD_RESOURCE
     events = []
     if old.metadata.labels != new.metadata.labels:
@@ -211,10 +211,14 @@ def _scaled_down(old: Pod, new: Pod) -> bool:
         and not status.resize
         and status.resources == old.status.resources
         and status.allocated_resources == old.status.allocated_resources
-        and not any(each.resources or each.allocated_resources for each in status.container_statuses)
-        and not any(each.resources or each.allocated_resources for each in old.status.container_statuses)
-        and not any(each.resources or each.allocated_resources for each in status.init_container_statuses)
-        and not any(each.resources or each.allocated_resources for each in old.status.init_container_statuses)
+        and not any(container.resources or container.allocated_resources for container in status.container_statuses)
+        and not any(container.resources or container.allocated_resources for container in old.status.container_statuses)
+        and not any(
+            container.resources or container.allocated_resources for container in status.init_container_statuses
+        )
+        and not any(
+            container.resources or container.allocated_resources for container in old.status.init_container_statuses
+        )
     ):
         return False
     after = requests_nano(new, use_status=True)

@@ -1,9 +1,9 @@
-"""The scheduling framework's vocabulary: status, events, and what a plugin may implement.
+"""Extension points: the Protocols that a scheduler plugin implements, and the types that its methods return.
 
-A plugin is a class with a `name` and any of the extension points below; the runtime asks `isinstance` against these
-protocols. Filter and Score exist in two forms: per node, which a user writes first, and over rows of the columnar
-snapshot, which costs a few array operations for all nodes at once. A plugin with the array form is run by it; its
-per-node form then serves dry runs (preemption, nominated pods) and the tests that compare both.
+A plugin is a class with a `name` and any of the extension points below; the framework finds them with `isinstance`.
+Filter and Score exist in two forms: per node, and over rows of the columnar snapshot, which takes a few array
+operations for all nodes at once. The framework prefers the array form; the per-node form is then used by dry runs
+(preemption, nominated pods) and by the tests that compare both.
 
 Axes: N nodes are rows 0..N-1 of the snapshot; `rows` is an int array [K] of some of them, in ascending order.
 Source: k8s.io/kube-scheduler/framework of v1.36.
@@ -32,10 +32,10 @@ MIN_NODE_SCORE = 0
 
 
 class RowFilterResult(msgspec.Struct, frozen=True):
-    """Verdicts of one filter over `rows` [K].
+    """Result of one filter for `rows` [K].
 
-    passed: bool [K]. explain(i) gives the Status of the rejected i-th row; it is called for few rows or when somebody
-    asks, so it may be slow.
+    passed: bool [K]. explain(i) returns the Status of the rejected i-th row; it may be slow, as it is called for few
+    rows, or when all reasons are requested (events, traces, `kubeloop explain`).
     """
 
     passed: Mask
@@ -43,20 +43,20 @@ class RowFilterResult(msgspec.Struct, frozen=True):
 
 
 class RowStatuses(msgspec.Struct, frozen=True):
-    """Why K rows were rejected: statuses[codes[i]] is the reason of the i-th. codes: int [K]."""
+    """Statuses of K rejected rows: statuses[codes[i]] is that of the i-th row. codes: int [K]."""
 
     codes: npt.NDArray[np.intp]
     statuses: Sequence[Status]
 
 
 class PreFilterResult(msgspec.Struct, frozen=True):
-    """node_names None: all nodes; else only these (they need not exist)."""
+    """node_names: the only nodes that can be feasible (they need not exist); None: all nodes."""
 
     node_names: frozenset[str] | None = None
 
 
 class PostFilterResult(msgspec.Struct, frozen=True):
-    """victims: how many pods are evicted to make room on the nominated node."""
+    """victims: the number of pods that are evicted to make room on the nominated node."""
 
     nominated_node_name: str = ""
     victims: int = 0
@@ -77,14 +77,14 @@ class PreEnqueuePlugin(Plugin, Protocol):
 @runtime_checkable
 class QueueSortPlugin(Plugin, Protocol):
     def sort_key(self, queued: QueuedPodInfo) -> Any:
-        """Pods with smaller keys are scheduled first; the key may not change while the pod waits."""
+        """Return the sort key; pods with smaller keys are scheduled first. It must not change in the queue."""
         ...
 
 
 @runtime_checkable
 class EnqueueExtensions(Plugin, Protocol):
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        """The events that may make a pod schedulable which this plugin rejected."""
+        """Return the events that may make a pod schedulable that this plugin rejected."""
         ...
 
 
@@ -93,13 +93,13 @@ class PreFilterPlugin(Plugin, Protocol):
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
-        """Code.SKIP: this plugin's Filter need not run for this pod."""
+        """Return (result, status). Code.SKIP: this plugin's Filter is not called for this pod."""
         ...
 
 
 @runtime_checkable
 class PreFilterExtensions(Plugin, Protocol):
-    """Keep the plugin's state right while a dry run moves pods on and off a node."""
+    """Update the plugin's cycle state when a dry run adds pods to a node or removes them."""
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None: ...
 
@@ -119,16 +119,18 @@ class FilterRowsPlugin(Plugin, Protocol):
 @runtime_checkable
 class ExplainRowsPlugin(Plugin, Protocol):
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
-        """Why filter_rows rejected all of `rows`; asked for instead of explain(i) of its verdicts where all reasons
-        are wanted, as there may be thousands."""
+        """Return the statuses of `rows`, all of which filter_rows rejected.
+
+        Called instead of explain(i) of each row where all reasons are needed, as there may be thousands.
+        """
         ...
 
 
-class SumsPodsPlugin(Plugin, Protocol):
-    """A filter with `sums_pods = True` that rejects a node exactly if it has not the room the pod needs."""
+class PodSumsPlugin(Plugin, Protocol):
+    """A filter with `reads_only_pod_sums = True` that rejects a node only if resources for the pod are insufficient."""
 
-    def room_needed(self, state: CycleState, pod: PodInfo) -> Mapping[str, int]:
-        """Resources and their amounts, besides one more pod; all above 0."""
+    def resources_needed(self, state: CycleState, pod: PodInfo) -> Mapping[str, int]:
+        """Return the amount needed of each resource, all above 0; one more pod is always needed."""
         ...
 
 
@@ -137,14 +139,14 @@ class PostFilterPlugin(Plugin, Protocol):
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
-        """What can be done for a pod that fits nowhere. May be `async def`: no other pod is scheduled meanwhile."""
+        """Try to make an unschedulable pod schedulable. May be `async def`: no other pod is scheduled meanwhile."""
         ...
 
 
 @runtime_checkable
 class PreScorePlugin(Plugin, Protocol):
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        """`rows` are the feasible nodes. Code.SKIP: this plugin's Score need not run for this pod."""
+        """Prepare scoring of the feasible nodes `rows`. Code.SKIP: this plugin's Score is not called for this pod."""
         ...
 
 
@@ -156,14 +158,14 @@ class ScorePlugin(Plugin, Protocol):
 @runtime_checkable
 class ScoreRowsPlugin(Plugin, Protocol):
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        """Raw scores int64 [K], before normalisation."""
+        """Return raw scores int64 [K], before normalization."""
         ...
 
 
 class ScoreTable(msgspec.Struct, frozen=True):
-    """Normalised scores of K rows of which few are different: scores int64 [T], places int [K] in it.
+    """Normalized scores of K rows with few distinct values: scores int64 [T]; places int [K], indexes into it.
 
-    Scores that no row has are within 0..100, too.
+    Scores that no row has must be within 0..100, too.
     """
 
     scores: Scores
@@ -173,7 +175,7 @@ class ScoreTable(msgspec.Struct, frozen=True):
 @runtime_checkable
 class ScoreTablePlugin(Plugin, Protocol):
     def score_table(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoreTable | None:
-        """What score_rows and normalize_scores would come to together, cheaper. None: ask those."""
+        """Return the normalized scores of `rows` directly. None: score_rows and normalize_scores are called."""
         ...
 
 
@@ -182,7 +184,7 @@ class NormalizeScorePlugin(Plugin, Protocol):
     def normalize_scores(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
     ) -> Scores:
-        """Scores within 0..100, int64 [K], not yet weighted."""
+        """Return scores within 0..100, int64 [K], not yet weighted."""
         ...
 
 
@@ -196,14 +198,14 @@ class ReservePlugin(Plugin, Protocol):
 @runtime_checkable
 class PermitPlugin(Plugin, Protocol):
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> tuple[Status | None, float]:
-        """Code.WAIT with seconds: the pod waits, at most so long, for `Framework.waiting_pod(uid)` to be allowed."""
+        """Return (status, timeout in seconds). Code.WAIT: the pod waits until `Handle.waiting_pod(uid)` is allowed."""
         ...
 
 
 @runtime_checkable
 class PreBindPlugin(Plugin, Protocol):
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """Code.SKIP: there is nothing to do before binding this pod."""
+        """Return Code.SKIP if pre_bind has nothing to do for this pod."""
         ...
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None: ...
@@ -212,7 +214,7 @@ class PreBindPlugin(Plugin, Protocol):
 @runtime_checkable
 class BindPlugin(Plugin, Protocol):
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """Code.SKIP: this pod is another bind plugin's."""
+        """Bind the pod. Code.SKIP: another bind plugin handles this pod."""
         ...
 
 
@@ -222,7 +224,7 @@ class PostBindPlugin(Plugin, Protocol):
 
 
 class NodeToStatusReader(Protocol):
-    """Why each node was rejected in this cycle. Nodes that were not looked at have the status `absent`."""
+    """The status of each rejected node of this cycle. Nodes that were not filtered have the status `absent`."""
 
     def get(self, node_name: str) -> Status | None: ...
 

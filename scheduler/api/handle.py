@@ -57,11 +57,10 @@ class WaitingPod(Protocol):
 
 
 class Handle(Protocol):
-    """Everything outside a plugin that it may use.
+    """The scheduler, as its plugins see it.
 
-    snapshot: the cluster as of this cycle; the same object in every cycle. listers: what informers know besides nodes
-    and pods. extenders: other programs that take part, in the order in which they are asked. metrics: None where nobody
-    counts.
+    snapshot: the nodes in this cycle; the same object in every cycle. listers: caches of other resources.
+    extenders: in the order in which they are called. metrics: None if metrics are not collected.
     """
 
     @property
@@ -95,29 +94,29 @@ class Handle(Protocol):
     def nominator(self) -> PodNominator: ...
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
+        """Run the per-node filters with the pods nominated to the node, and without them; both must pass."""
         ...
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        """Makes dry runs of `pod` on nodes: what the filters say when other pods come or go."""
+        """Return dry runs of `pod`: the filters' results if other pods were added or removed."""
         ...
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""
+        """Call AddPod of the PreFilter extensions for `added` on `node`; return the first failure."""
         ...
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
+        """Call RemovePod of the PreFilter extensions for `removed` on `node`; return the first failure."""
         ...
 
     def waiting_pod(self, uid: str) -> WaitingPod | None:
-        """A pod that waits for a permit, to be allowed or rejected."""
+        """Return a pod that waits on permit, to be allowed or rejected; None if it does not wait."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run `work` in the background, in the scheduler's task group. It handles its own errors."""
+        """Run `work` in the background, in the scheduler's task group. It must handle its own errors."""
         ...
 
     def activate(self, pods: Iterable[Pod]) -> None:
-        """Move these pending pods to the active queue: what they waited for has happened."""
+        """Move these pending pods to the active queue."""
         ...

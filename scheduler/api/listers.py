@@ -1,4 +1,4 @@
-"""What plugins read besides nodes and pods: the informers' stores, as far as they read them."""
+"""Listers: the resources that plugins read besides nodes and pods, from the informers' caches."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 
 class Lister(Protocol[T]):
-    """The reading half of an informer's store; keys are "namespace/name", or "name" for cluster-scoped kinds."""
+    """The read-only part of an informer's store. Keys are "namespace/name", or "name" for cluster-scoped kinds."""
 
     @property
     def version(self) -> int:
-        """Grows with every change."""
+        """Increases with every change."""
         ...
 
     def get(self, key: str) -> T | None: ...
@@ -53,7 +53,7 @@ def _empty() -> Any:
 
 
 class Listers(msgspec.Struct):
-    """One lister per kind; those not given are empty. Plugins add indexes when made: fill this in before."""
+    """One lister per kind; omitted ones are empty. Plugins add indexes in their constructors, so set it up before."""
 
     namespaces: Lister[Namespace] = msgspec.field(default_factory=_empty)
     pods: Lister[Pod] = msgspec.field(default_factory=_empty)
@@ -71,6 +71,6 @@ class Listers(msgspec.Struct):
     volume_attachments: Lister[VolumeAttachment] = msgspec.field(default_factory=_empty)
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """Labels of a namespace; none for one that is not known."""
+        """Return the labels of a namespace; empty if it is not cached."""
         namespace = self.namespaces.get(name)
         return {} if namespace is None else namespace.metadata.labels

@@ -1,4 +1,4 @@
-"""A pod in the scheduling queue, with what the queue remembers of it."""
+"""QueuedPodInfo: a pod in the scheduling queue and its scheduling attempts so far."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 
 
 class QueuedPodInfo:
-    """Times are nanoseconds of the queue's clock.
+    """A pod in the scheduling queue. Times are nanoseconds of the queue's clock.
 
-    timestamp_ns: when the pod was added, or came back after an attempt. initial_attempt_ns: when it first became
-    active; 0 before. attempts: times it was popped. unschedulable_count: attempts that ended in a rejection;
-    consecutive_errors_count: attempts that ended in an error since the last that did not: these two decide how long
-    the pod backs off. backoff_expiration_ns: 0 while not computed. unschedulable_plugins, pending_plugins: who
-    rejected the last attempt; both empty after an error. gating_plugin: the PreEnqueue plugin that holds the pod back.
-    spec_class: number of the pod's class (pod_classes.SpecClasses), -1 while not asked for.
+    timestamp_ns: when the pod was added, or returned to the queue after an attempt. initial_attempt_ns: when it first
+    became active; 0 before. attempts: how often it was popped. unschedulable_count: attempts that ended in a
+    rejection; consecutive_errors_count: attempts that ended in an error since the last one without; both determine the
+    backoff. backoff_expiration_ns: 0 until computed. unschedulable_plugins, pending_plugins: the plugins that rejected
+    the last attempt; both empty after an error. gating_plugin: the PreEnqueue plugin that rejected the pod, or "".
+    spec_class: number of the pod's class (pod_classes.SpecClasses); -1 until computed.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class QueuedPodInfo:
         return self.unschedulable_plugins | self.pending_plugins
 
     def update(self, pod: Pod) -> None:
-        """Take over another version of the same pod."""
+        """Replace the pod by another version of it."""
         old = self.info.pod
         self.info = self.info.with_pod(pod)
         if (

@@ -1,4 +1,4 @@
-"""Shapes that most plugins' answers have."""
+"""Helpers for what plugins return: statuses, filter results, scores, event registrations."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def unschedulable(plugin: str, *reasons: str) -> Status:
 
 
 def unresolvable(plugin: str, *reasons: str) -> Status:
-    """A rejection that preemption cannot help."""
+    """Return a rejection that preemption cannot resolve."""
     return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons, plugin)
 
 
 def failed(plugin: str, error: BaseException | str) -> Status:
-    """The plugin could not decide."""
+    """Return an error status: the plugin could not decide."""
     return Status(Code.ERROR, (str(error),), plugin, error if isinstance(error, BaseException) else None)
 
 
@@ -49,12 +49,12 @@ def skip(plugin: str) -> Status:
 
 
 def explain_rows_as(status: Status, rows: Rows) -> RowStatuses:
-    """explain_rows of a plugin with one reason only."""
+    """Return the explain_rows result of a plugin whose only rejection is `status`."""
     return RowStatuses(np.zeros(len(rows), np.intp), (status,))
 
 
 def explain_as(status: Status) -> Callable[[int], Status]:
-    """explain() of a plugin with one reason only."""
+    """Return an explain function that always returns `status`."""
     return lambda _index: status
 
 
@@ -66,7 +66,7 @@ def explained_per_node(
     state: CycleState,
     pod: PodInfo,
 ) -> RowFilterResult:
-    """Verdicts whose reasons the per-node form gives, when somebody asks."""
+    """Return a filter result whose statuses are computed on demand by the per-node filter."""
 
     def explain(index: int) -> Status:
         status = filter_(state, pod, snapshot.node_infos[rows[index]])
@@ -77,7 +77,7 @@ def explained_per_node(
 
 
 FEW_ROWS = 4
-"""Up to so many nodes are cheaper one by one than as arrays: what the class cache asks for between two pods."""
+"""Up to this many rows, the per-node form is faster than the array form. The class cache mostly refreshes that few."""
 
 
 def score_rows_per_node(
@@ -110,16 +110,16 @@ def filter_rows_per_node(
 
 
 def select_rows(array: npt.NDArray[Number], rows: Rows, snapshot: Snapshot) -> npt.NDArray[Number]:
-    """array [N] at `rows` [K]; without copying if those are all of them. Read only."""
+    """Return array [N] at `rows` [K], read only; the array itself if `rows` are all rows."""
     return array if rows is snapshot.all_rows else array[rows]
 
 
 def default_normalize(scores: Scores, *, reverse: bool = False) -> Scores:
-    """Scores [K] in proportion to their highest, which becomes 100; reversed: 0. Source: DefaultNormalizeScore."""
+    """Return scores [K] scaled so that the highest becomes 100 (reverse: 0). Source: DefaultNormalizeScore."""
     highest = int(scores.max(initial=0))
     if highest == 0:
         return np.full_like(scores, MAX_NODE_SCORE) if reverse else scores
-    # Go divides towards zero; scores are not negative here
+    # Go divides towards zero; scores are not negative here.
     proportional = scores * MAX_NODE_SCORE // highest
     return MAX_NODE_SCORE - proportional if reverse else proportional
 
@@ -130,10 +130,10 @@ def on_event(
     hint: HintFunction | None = None,
     pod_info_hint: PodInfoHintFunction | None = None,
 ) -> ClusterEventWithHint:
-    """One registration of a plugin's events_to_register."""
+    """Return an entry of events_to_register."""
     return ClusterEventWithHint(cluster_event(resource, action), hint, pod_info_hint)
 
 
 def is_bound_or_nominated(pod: Pod) -> bool:
-    """Does it take a node's room: because it is there, or because room is kept for it? Else its end helps nobody."""
+    """Return True if the pod takes up room on a node, or room is reserved for it by a nomination."""
     return bool(pod.spec.node_name or pod.status.nominated_node_name)

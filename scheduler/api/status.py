@@ -19,13 +19,13 @@ class Code(IntEnum):
 
     @property
     def api_name(self) -> str:
-        """As Kubernetes prints it: "UnschedulableAndUnresolvable"."""
+        """The name that Kubernetes prints: "UnschedulableAndUnresolvable"."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Why a plugin did not succeed. None stands for success everywhere."""
+    """Result of a plugin call. None stands for success everywhere."""
 
     code: Code
     reasons: tuple[str, ...] = ()

@@ -73,10 +73,10 @@ class NodeDryRuns:
         self._pod = pod
         self.only_sums = reads_only_sums(framework, state)
         self._filters = _applying(framework, state)
-        self._summing = [each for each in self._filters if _declares(each, "sums_pods")]
+        self._summing = [each for each in self._filters if _declares(each, "reads_only_pod_sums")]
         self._needed: Mapping[str, int] | None = None
-        if self.only_sums and len(self._summing) == 1 and _declares(self._summing[0], "room_needed"):
-            self._needed = self._summing[0].room_needed(state, pod)
+        if self.only_sums and len(self._summing) == 1 and _declares(self._summing[0], "resources_needed"):
+            self._needed = self._summing[0].resources_needed(state, pod)
         self._passing: tuple[Snapshot, int, Mask] | None = None
 
     def __call__(self, node: NodeInfo) -> DryRunNode:
@@ -110,9 +110,9 @@ class NodeDryRuns:
 def reads_only_sums(framework: NodeFilters, state: CycleState) -> bool:
     """Does no filter that applies look at single pods of a node?"""
     applying = _applying(framework, state)
-    return all(_declares(each, "sees_no_pods") or _declares(each, "sums_pods") for each in applying) and not (
-        framework.extends(state)
-    )
+    return all(
+        _declares(each, "ignores_other_pods") or _declares(each, "reads_only_pod_sums") for each in applying
+    ) and not (framework.extends(state))
 
 
 def _applying(framework: NodeFilters, state: CycleState) -> list[Any]:

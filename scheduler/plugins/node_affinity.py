@@ -41,7 +41,7 @@ _PREFERRED = "PreScoreNodeAffinity"
 class NodeAffinity:
     name = "NodeAffinity"
     row_local = True
-    sees_no_pods = True
+    ignores_other_pods = True
 
     def __init__(self, args: NodeAffinityArgs, handle: Handle) -> None:
         """Raises SelectorError if the added affinity is malformed."""

@@ -46,7 +46,7 @@ def needed_features(pod: Pod) -> frozenset[str]:
 class NodeDeclaredFeatures:
     name = "NodeDeclaredFeatures"
     row_local = True
-    sees_no_pods = True
+    ignores_other_pods = True
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unresolvable(self.name, "node(s) didn't match Pod's required features")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class NodeName:
     name = "NodeName"
     row_local = True
-    sees_no_pods = True
+    ignores_other_pods = True
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unresolvable(self.name, "node(s) didn't match the requested node name")

@@ -51,7 +51,7 @@ _TOO_MANY_PODS = "Too many pods"
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     row_local = True
-    sums_pods = True
+    reads_only_pod_sums = True
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
         self._ignored = frozenset(args.ignored_resources)
@@ -87,7 +87,7 @@ class NodeResourcesFit:
         # status.resources of a resize counts for running pods only; a pending pod requests what its spec says.
         return self._drop_ignored(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
 
-    def room_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
+    def resources_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         return self._request(state, pod)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:

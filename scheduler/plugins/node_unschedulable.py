@@ -36,7 +36,7 @@ _TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 class NodeUnschedulable:
     name = "NodeUnschedulable"
     row_local = True
-    sees_no_pods = True
+    ignores_other_pods = True
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unresolvable(self.name, "node(s) were unschedulable")

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 class TaintToleration:
     name = "TaintToleration"
     row_local = True
-    sees_no_pods = True
+    ignores_other_pods = True
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unresolvable(self.name, "node(s) had untolerated taint(s)")
