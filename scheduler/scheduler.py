@@ -43,7 +43,7 @@ from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvent
 from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from kubeloop.scheduler.framework.timing import MEASURED, TimedPreEnqueue
+from kubeloop.scheduler.framework.timing import MEASURED_CYCLES, TimedPreEnqueue
 from kubeloop.scheduler.full_objects import FullObjects
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
@@ -354,7 +354,7 @@ class Scheduler:
 
     def _is_measured(self) -> bool:
         """Is this cycle one of those whose plugins are measured?"""
-        return self._metrics is not None and self.queue.scheduling_cycle % MEASURED == 0
+        return self._metrics is not None and self.queue.scheduling_cycle % MEASURED_CYCLES == 0
 
     def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
         """Count the pod on its node from now on. Raises CacheError."""

@@ -1,4 +1,4 @@
-"""The extension points that a pod passes once it has a node: reserve, permit, pre-bind, bind.
+"""The extension points after a node is chosen: Reserve, Permit, PreBind, Bind and PostBind.
 
 Source: pkg/scheduler/framework/runtime of v1.36.
 """
@@ -20,8 +20,8 @@ from kubeloop.scheduler.api.extension_points import (
 )
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.plugin_calls import named, raised, status_of
-from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
+from kubeloop.scheduler.framework.plugin_calls import checked_status, status_of_exception, with_plugin_name
+from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 from kubeloop.scheduler.framework.waiting_pods import PodWaitingOnPermit
 
 log = logging.getLogger(__name__)
@@ -30,15 +30,15 @@ _LONGEST_PERMIT_SECONDS = 15 * 60.0
 
 
 def _failure(point: str, plugin: Plugin, status: Status) -> Status:
-    """How the pod fails at `point`: by the plugin's rejection, or by an error for everything else it may answer."""
+    """Return the plugin's rejection with its name, or an error for any other status at `point`."""
     if status.is_rejection:
-        return named(status, plugin.name)
+        return with_plugin_name(status, plugin.name)
     text = f'running {point} plugin "{plugin.name}": {status.message}'
     return Status(Code.ERROR, (text,), plugin.name, status.error)
 
 
 class BindingPoints:
-    """The plugins of one profile from Reserve on. waiting: by UID, the pods that wait for a permit."""
+    """The plugins of one profile from Reserve on. waiting: the pods that wait on permit, by UID."""
 
     def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]]) -> None:
         self.timing = timing
@@ -51,12 +51,12 @@ class BindingPoints:
 
     @observed("Reserve")
     def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """The first failure; the caller then runs run_unreserve."""
+        """Run the Reserve plugins; return the first failure. The caller then calls run_unreserve."""
         for plugin in self._reserve:
             try:
-                status = status_of(self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name))
+                status = checked_status(self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name))
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             return _failure("Reserve", plugin, status)
@@ -64,25 +64,25 @@ class BindingPoints:
 
     @observed("Unreserve")
     def run_unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """All Reserve plugins in reverse order, those that were not reached as well."""
+        """Run Unreserve of all Reserve plugins in reverse order, including those whose Reserve did not run."""
         for plugin in reversed(self._reserve):
             try:
                 self.timing.plugin("Unreserve", plugin, plugin.unreserve, state, pod, node_name)
-            except Exception:  # the others must still be undone
+            except Exception:  # the other plugins must still be undone
                 log.exception("Unreserve failed", extra={"plugin": plugin.name, "pod": pod.key})
 
     @observed("Permit")
     def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """None: go on. Code.WAIT: the pod waits, see wait_on_permit. Else a rejection or an error."""
+        """Run the Permit plugins. None: allowed. Code.WAIT: the pod waits, see wait_on_permit. Else a failure."""
         waits: dict[str, float] = {}
         for plugin in self._permit:
             seconds = 0.0
             try:
-                answer, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
-                status = status_of(answer)
+                result, seconds = self.timing.plugin("Permit", plugin, plugin.permit, state, pod, node_name)
+                status = checked_status(result)
                 seconds = min(float(seconds), _LONGEST_PERMIT_SECONDS)
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.code is not Code.WAIT:
@@ -96,7 +96,7 @@ class BindingPoints:
         )
 
     async def wait_on_permit(self, pod: PodInfo) -> Status | None:
-        """Until the pod is allowed (None), rejected or its time is over. At once if it does not wait.
+        """Wait until the pod is allowed (None), rejected or timed out. Returns at once if it does not wait.
 
         Cancellation: the pod no longer waits.
         """
@@ -112,7 +112,7 @@ class BindingPoints:
         return self.waiting.get(uid)
 
     def reject_waiting_pod(self, uid: str) -> bool:
-        """False: it does not wait."""
+        """Reject a waiting pod; return False if it does not wait."""
         waiting = self.waiting.get(uid)
         if waiting is None:
             return False
@@ -121,14 +121,14 @@ class BindingPoints:
 
     @observed("PreBindPreFlight")
     def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """None: some PreBind plugin has work to do. Code.SKIP: none has."""
+        """Return None if some PreBind plugin has work to do, Code.SKIP if none has, else an error."""
         has_work = False
         for plugin in self._pre_bind:
             try:
                 flight = plugin.pre_bind_pre_flight
-                status = status_of(self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name))
+                status = checked_status(self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name))
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 has_work = True
             elif status.code is Code.SKIP:
@@ -138,31 +138,33 @@ class BindingPoints:
                 return Status(Code.ERROR, (text,), plugin.name, status.error)
         return None if has_work else Status(Code.SKIP)
 
-    @awaited_observed("PreBind")
+    @observed_async("PreBind")
     async def run_pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """The first failure."""
+        """Run the PreBind plugins; return the first failure."""
         for plugin in self._pre_bind:
             if plugin.name in state.skip_pre_bind:
                 continue
             try:
-                status = status_of(
-                    await self.timing.awaited_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
+                status = checked_status(
+                    await self.timing.async_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
                 )
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             return _failure("PreBind", plugin, status)
         return None
 
-    @awaited_observed("Bind")
+    @observed_async("Bind")
     async def run_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """By the first bind plugin that takes the pod. None: it is bound."""
+        """Bind the pod by the first bind plugin that does not skip it. None: it is bound."""
         for plugin in self._bind:
             try:
-                status = status_of(await self.timing.awaited_plugin("Bind", plugin, plugin.bind, state, pod, node_name))
+                status = checked_status(
+                    await self.timing.async_plugin("Bind", plugin, plugin.bind, state, pod, node_name)
+                )
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 return None
             if status.code is Code.SKIP:
@@ -175,5 +177,5 @@ class BindingPoints:
         for plugin in self._post_bind:
             try:
                 self.timing.plugin("PostBind", plugin, plugin.post_bind, state, pod, node_name)
-            except Exception:  # the pod is bound, whatever a plugin thinks of it
+            except Exception:  # the pod is bound anyway
                 log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})

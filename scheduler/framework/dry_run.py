@@ -1,7 +1,7 @@
-"""A node as it would be if pods came or went: for preemption, and for pods nominated to a node.
+"""Dry runs: whether a pod would fit a node if pods were removed or added. Used by preemption and for nominated pods.
 
-Where no filter that applies looks at a node's pods but for their number and the sums of what they request, a copy of
-those sums is enough, and filters that look at no pods at all are asked once. That is most pods' case.
+Usually no filter of a pod reads more of other pods than their number and the sum of their requests. A copy of those
+sums is then enough, and filters that read no pods at all run only once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kubeloop.scheduler.framework.plugin_calls import filter_node
 
 
 class NodeFreeCapacity:
-    """What is free on a node for a pod of which nothing but that counts; its own changes only.
+    """Free resources of a node in a dry run of a pod that only insufficient resources can reject.
 
-    needed: of each resource; slots: how many pods more the node takes, the incoming one counted already.
+    needed: amount of each resource. _slots: how many more pods fit, in addition to the incoming one.
     """
 
     __slots__ = ("_free", "_needed", "_slots")
@@ -40,7 +40,7 @@ class NodeFreeCapacity:
                 self._free[name] -= other.requests.get(name, 0)
 
     def remove_pod(self, other: PodInfo) -> None:
-        """`other` goes."""
+        """Remove a pod: what it requests becomes free."""
         self._slots += 1
         free, requests = self._free, other.requests
         for name in free:
@@ -51,7 +51,7 @@ class NodeFreeCapacity:
         return self._slots >= 0 and all(amount >= 0 for amount in self._free.values())
 
     def add_pod_if_fits(self, other: PodInfo) -> bool:
-        """`other` comes back, if the room suffices then. False: it does not."""
+        """Add a removed pod again if the incoming pod fits in addition to it. False: it was not added."""
         if self._slots < 1:
             return False
         free, requests = self._free, other.requests
@@ -65,114 +65,116 @@ class NodeFreeCapacity:
 
 
 class NodeDryRuns:
-    """Makes dry runs of one pod on nodes of the snapshot, by the cheapest means that this pod's filters allow."""
+    """Dry runs of one pod on nodes of the snapshot, in the cheapest way that the filters of this pod allow."""
 
-    def __init__(self, framework: NodeFilters, state: CycleState, pod: PodInfo) -> None:
-        self._framework = framework
+    def __init__(self, node_filters: NodeFilters, state: CycleState, pod: PodInfo) -> None:
+        self._node_filters = node_filters
         self._state = state
         self._pod = pod
-        self.only_sums = reads_only_sums(framework, state)
-        self._filters = _applying(framework, state)
-        self._summing = [each for each in self._filters if _declares(each, "reads_only_pod_sums")]
+        self.only_sums = reads_only_sums(node_filters, state)
+        self._filters = _applying(node_filters, state)
+        self._sum_filters = [plugin for plugin in self._filters if _declares(plugin, "reads_only_pod_sums")]
         self._needed: Mapping[str, int] | None = None
-        if self.only_sums and len(self._summing) == 1 and _declares(self._summing[0], "resources_needed"):
-            self._needed = self._summing[0].resources_needed(state, pod)
+        if self.only_sums and len(self._sum_filters) == 1 and _declares(self._sum_filters[0], "resources_needed"):
+            self._needed = self._sum_filters[0].resources_needed(state, pod)
         self._passing: tuple[Snapshot, int, Mask] | None = None
 
     def __call__(self, node: NodeInfo) -> DryRunNode:
         if self.only_sums:
-            return _SummedNode(self._framework, self._filters, self._summing, self._state, self._pod, node)
-        return _CopiedNode(self._framework, self._state, self._pod, node)
+            return _SummedNode(self._node_filters, self._filters, self._sum_filters, self._state, self._pod, node)
+        return _CopiedNode(self._node_filters, self._state, self._pod, node)
 
     def free_capacity(self, node: NodeInfo, snapshot: Snapshot) -> NodeFreeCapacity | None:
-        """The room on a node of the snapshot, where that is all that decides; None: it is not, or other filters have
-        something against the node."""
+        """Return the free capacity of a node of the snapshot if that alone decides whether the pod fits.
+
+        None: other filters reject the node, or the filter declares no `resources_needed`.
+        """
         if self._needed is None or not self._others_pass(snapshot)[snapshot.row_of[node.name]]:
             return None
-        return NodeFreeCapacity(self._needed, node, self._framework.nominated(self._pod, node.name))
+        return NodeFreeCapacity(self._needed, node, self._node_filters.nominated_pods(self._pod, node.name))
 
     def _others_pass(self, snapshot: Snapshot) -> Mask:
-        """What the filters say that look at no pods at all: bool [N]."""
-        kept = self._passing
-        if kept is None or kept[0] is not snapshot or kept[1] != snapshot.generation:
+        """Return which nodes pass the filters that read no pods: bool [N]."""
+        cached = self._passing
+        if cached is None or cached[0] is not snapshot or cached[1] != snapshot.generation:
             passing = np.ones(len(snapshot), np.bool_)
             for plugin in self._filters:
-                if plugin not in self._summing:
+                if plugin not in self._sum_filters:
                     rows = np.flatnonzero(passing)
-                    if plugin.name in self._framework.filters_by_rows:
+                    if plugin.name in self._node_filters.filters_by_rows:
                         passing[rows] = plugin.filter_rows(self._state, self._pod, snapshot, rows).passed
                     else:
-                        passing[:] = False  # its verdicts on each node are the business of __call__
-            kept = self._passing = (snapshot, snapshot.generation, passing)
-        return kept[2]
+                        passing[:] = False  # then each node takes a dry run
+            cached = self._passing = (snapshot, snapshot.generation, passing)
+        return cached[2]
 
 
-def reads_only_sums(framework: NodeFilters, state: CycleState) -> bool:
-    """Does no filter that applies look at single pods of a node?"""
-    applying = _applying(framework, state)
+def reads_only_sums(node_filters: NodeFilters, state: CycleState) -> bool:
+    """Return True if no filter of this pod reads single pods of a node."""
     return all(
-        _declares(each, "ignores_other_pods") or _declares(each, "reads_only_pod_sums") for each in applying
-    ) and not (framework.extends(state))
+        _declares(plugin, "ignores_other_pods") or _declares(plugin, "reads_only_pod_sums")
+        for plugin in _applying(node_filters, state)
+    ) and not node_filters.has_pre_filter_extensions(state)
 
 
-def _applying(framework: NodeFilters, state: CycleState) -> list[Any]:
-    return [each for each in framework.filter if each.name not in state.skip_filter]
+def _applying(node_filters: NodeFilters, state: CycleState) -> list[Any]:
+    return [plugin for plugin in node_filters.filter if plugin.name not in state.skip_filter]
 
 
-def _declares(plugin: Any, what: str) -> bool:
-    """By its own class: a plugin of the user's that inherits from one of ours may well look at more."""
-    return bool(vars(type(plugin)).get(what, False))
+def _declares(plugin: Any, attribute: str) -> bool:
+    """Return True if the plugin's own class sets the attribute: a subclass of the user may read more pods."""
+    return bool(vars(type(plugin)).get(attribute, False))
 
 
 class _CopiedNode:
-    """The whole node, and the state of all plugins."""
+    """A copy of the node and of the cycle state of all plugins."""
 
-    __slots__ = ("_framework", "_node", "_pod", "_state")
+    __slots__ = ("_node", "_node_filters", "_pod", "_state")
 
-    def __init__(self, framework: NodeFilters, state: CycleState, pod: PodInfo, node: NodeInfo) -> None:
-        self._framework = framework
+    def __init__(self, node_filters: NodeFilters, state: CycleState, pod: PodInfo, node: NodeInfo) -> None:
+        self._node_filters = node_filters
         self._state = state.clone()
         self._pod = pod
         self._node = node.clone()
 
     def add_pod(self, other: PodInfo) -> Status | None:
         self._node.add_pod(other)
-        return self._framework.run_add_pod(self._state, self._pod, other, self._node)
+        return self._node_filters.run_add_pod(self._state, self._pod, other, self._node)
 
     def remove_pod(self, other: PodInfo) -> Status | None:
         self._node.remove_pod(other.uid)
-        return self._framework.run_remove_pod(self._state, self._pod, other, self._node)
+        return self._node_filters.run_remove_pod(self._state, self._pod, other, self._node)
 
     def run_filters(self) -> Status | None:
-        return self._framework.run_filters_with_nominated_pods(self._state, self._pod, self._node)
+        return self._node_filters.run_filters_with_nominated_pods(self._state, self._pod, self._node)
 
 
 class _SummedNode:
-    """Only `pods` and `requested` of the node, with nominated pods (first, if there are any) and without."""
+    """Copies of `pods` and `requested` of the node: first with nominated pods, if there are any, then without."""
 
-    __slots__ = ("_filters", "_framework", "_nodes", "_pod", "_state", "_summing")
+    __slots__ = ("_filters", "_node_filters", "_nodes", "_pod", "_state", "_sum_filters")
 
     def __init__(
         self,
-        framework: NodeFilters,
+        node_filters: NodeFilters,
         filters: list[Any],
-        summing: list[Any],
+        sum_filters: list[Any],
         state: CycleState,
         pod: PodInfo,
         node: NodeInfo,
     ) -> None:
-        self._framework = framework
+        self._node_filters = node_filters
         self._filters = filters
-        self._summing = summing
+        self._sum_filters = sum_filters
         self._state = state
         self._pod = pod
         self._nodes = [node.with_own_sums()]
-        nominated = framework.nominated(pod, node.name)
+        nominated = node_filters.nominated_pods(pod, node.name)
         if nominated:
-            with_them = node.with_own_sums()
-            for each in nominated:
-                with_them.add_to_sums(each)
-            self._nodes.insert(0, with_them)
+            with_nominated = node.with_own_sums()
+            for other in nominated:
+                with_nominated.add_to_sums(other)
+            self._nodes.insert(0, with_nominated)
 
     def add_pod(self, other: PodInfo) -> None:
         for node in self._nodes:
@@ -188,5 +190,5 @@ class _SummedNode:
                 status = filter_node(plugin, self._state, self._pod, node)
                 if status is not None:
                     return status
-        self._filters = self._summing  # the others have passed, and cannot change their mind
+        self._filters = self._sum_filters  # the result of the others does not depend on pods
         return None

@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere: the verdict of each node, and kube-scheduler's sentence about them.
+"""FitError: the status of each node that was rejected, and kube-scheduler's event message about them.
 
 Source: framework.FitError and NodeToStatus of v1.36.
 """
@@ -18,88 +18,88 @@ from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 EVENT_NOTE_BYTES = 1024
-EXTENDER = "Extender"  # stands for a plugin's name where extenders rejected nodes
+EXTENDER = "Extender"  # in place of a plugin's name where extenders rejected nodes
 
 _ABSENT = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 _NOT_REJECTED = -1
 
 
-class Explains(Protocol):
-    """Knows why a filter rejected rows of the snapshot."""
+class RejectionStatuses(Protocol):
+    """Computes the statuses of rows that one filter rejected."""
 
     def __call__(self, row: int) -> Status: ...
 
-    def all(self, rows: Rows) -> RowStatuses: ...
+    def statuses(self, rows: Rows) -> RowStatuses: ...
 
 
 class NodeToStatus:
-    """Why nodes were rejected in one cycle. Filters that work on rows explain them only when somebody asks.
+    """The status of each node that was rejected in one cycle. Filters compute the statuses of rows on demand.
 
-    A node is rejected by one filter; what is overridden counts before that, and what is set by name before both.
-    absent: the status of nodes that were not looked at. Axis: N nodes.
+    One filter rejects a node; overridden statuses take precedence over it, and statuses set by name over both.
+    absent: the status of nodes that were not filtered. Axis: N nodes.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.absent = _ABSENT
-        self._codes = np.full(0, _NOT_REJECTED, np.intp)  # [N] once somebody asked: places in _statuses
+        self._codes = np.full(0, _NOT_REJECTED, np.intp)  # [N] once computed: indexes of _statuses
         self._statuses: list[Status] = []
         self._set: dict[str, Status] = {}
-        self._unasked: list[tuple[str, Rows, Explains]] = []  # not yet in _codes
+        self._unexplained: list[tuple[str, Rows, RejectionStatuses]] = []  # not yet in _codes
         self._overridden: list[tuple[Rows, RowStatuses]] = []  # likewise
 
     def __len__(self) -> int:
-        self._explain_all()
-        return int(np.count_nonzero(self._codes >= 0)) + len(self._elsewhere())
+        self._compute_codes()
+        return int(np.count_nonzero(self._codes >= 0)) + len(self._unknown_nodes())
 
     def set(self, node_name: str, status: Status) -> None:
         self._set[node_name] = status
         row = self._snapshot.row_of.get(node_name)
         if row is not None and len(self._codes):
-            self._note(row, status)
+            self._append(row, status)
 
-    def reject_rows(self, plugin: str, rows: Rows, explain: Explains) -> None:
-        """`rows` of the snapshot were rejected by `plugin`."""
-        self._unasked.append((plugin, rows, explain))
+    def reject_rows(self, plugin: str, rows: Rows, explain: RejectionStatuses) -> None:
+        """Record that `plugin` rejected `rows` of the snapshot."""
+        self._unexplained.append((plugin, rows, explain))
 
-    def override_rows(self, rows: Rows, reasons: RowStatuses) -> None:
-        """`rows` are rejected for these reasons, whatever filters have said of them."""
-        self._overridden.append((rows, reasons))
+    def override_rows(self, rows: Rows, statuses: RowStatuses) -> None:
+        """Record other statuses for `rows`, which take precedence over those of filters."""
+        self._overridden.append((rows, statuses))
 
     def get(self, node_name: str) -> Status | None:
         status = self._set.get(node_name)
         if status is not None:
             return status
-        self._explain_all()
+        self._compute_codes()
         row = self._snapshot.row_of.get(node_name)
         code = _NOT_REJECTED if row is None else int(self._codes[row])
         return self.absent if code < 0 else self._statuses[code]
 
     def items(self) -> Iterator[tuple[str, Status]]:
-        """All nodes that were looked at and rejected."""
-        self._explain_all()
+        """Yield each node that was filtered and rejected, with its status."""
+        self._compute_codes()
         infos, statuses = self._snapshot.node_infos, self._statuses
         for row, code in enumerate(self._codes.tolist()):
             if code >= 0:
                 yield infos[row].name, statuses[code]
-        yield from self._elsewhere().items()
+        yield from self._unknown_nodes().items()
 
     def nodes_with_code(self, code: Code) -> Iterable[str]:
-        """In the order of the rows."""
-        self._explain_all()
-        wanted = np.array([*(status.code is code for status in self._statuses), self.absent.code is code])
-        names: list[str] = self._snapshot.names[wanted[self._codes]].tolist()  # _NOT_REJECTED means the last one
-        return names + [name for name, status in self._elsewhere().items() if status.code is code]
+        """Return the names of nodes with this code, in the order of the rows."""
+        self._compute_codes()
+        has_code = np.array([*(status.code is code for status in self._statuses), self.absent.code is code])
+        names: list[str] = self._snapshot.names[has_code[self._codes]].tolist()  # _NOT_REJECTED (-1): the last entry
+        return names + [name for name, status in self._unknown_nodes().items() if status.code is code]
 
-    def reasons(self, num_all_nodes: int) -> Counter[str]:
-        """Reason -> number of nodes, those included that were not looked at."""
-        self._explain_all()
+    def count_reasons(self, num_all_nodes: int) -> Counter[str]:
+        """Return reason -> number of nodes, including nodes that were not filtered."""
+        self._compute_codes()
         counts: Counter[str] = Counter()
         rejected = 0
         by_status = np.bincount(self._codes[self._codes >= 0], minlength=len(self._statuses)).tolist()
         for status, number in (
             *zip(self._statuses, by_status, strict=True),
-            *((status, 1) for status in self._elsewhere().values()),
+            *((status, 1) for status in self._unknown_nodes().values()),
         ):
             rejected += number
             if number:
@@ -112,56 +112,56 @@ class NodeToStatus:
         return counts
 
     def plugins(self) -> dict[str, int]:
-        """Plugin -> number of nodes it rejected. Asks nobody to explain, unless a node was rejected twice."""
+        """Return plugin -> number of nodes that it rejected. Computes statuses only if a node was rejected twice."""
         counts: Counter[str] = Counter()
-        if len(self._codes) or self._overridden or (self._set and self._unasked):
-            self._explain_all()
+        if len(self._codes) or self._overridden or (self._set and self._unexplained):
+            self._compute_codes()
             by_status = np.bincount(self._codes[self._codes >= 0], minlength=len(self._statuses)).tolist()
             for status, number in zip(self._statuses, by_status, strict=True):
                 if number:
                     counts[status.plugin] += number
-            counts.update(status.plugin for status in self._elsewhere().values())
+            counts.update(status.plugin for status in self._unknown_nodes().values())
             return dict(counts)
         counts.update(status.plugin for status in self._set.values())
-        for plugin, rows, _ in self._unasked:
+        for plugin, rows, _ in self._unexplained:
             counts[plugin] += len(rows)
         return dict(counts)
 
-    def _elsewhere(self) -> dict[str, Status]:
-        """Nodes that the snapshot does not have: extenders may name any."""
+    def _unknown_nodes(self) -> dict[str, Status]:
+        """Return nodes that are not in the snapshot: extenders may name any node."""
         if not self._set:
             return {}
         row_of = self._snapshot.row_of
         return {name: status for name, status in self._set.items() if name not in row_of}
 
-    def _note(self, row: int, status: Status) -> None:
+    def _append(self, row: int, status: Status) -> None:
         self._codes[row] = len(self._statuses)
         self._statuses.append(status)
 
-    def _explain_all(self) -> None:
+    def _compute_codes(self) -> None:
         if not len(self._codes) and len(self._snapshot):
             self._codes = np.full(len(self._snapshot), _NOT_REJECTED, np.intp)
-            fresh = True
+            is_first = True
         else:
-            fresh = False
-        for _, rows, explain in self._unasked:
-            reasons = explain.all(rows)
-            self._codes[rows] = reasons.codes + len(self._statuses)
-            self._statuses.extend(reasons.statuses)
-        for rows, reasons in self._overridden:
-            self._codes[rows] = reasons.codes + len(self._statuses)
-            self._statuses.extend(reasons.statuses)
-        if fresh or self._unasked or self._overridden:
+            is_first = False
+        for _, rows, explain in self._unexplained:
+            statuses = explain.statuses(rows)
+            self._codes[rows] = statuses.codes + len(self._statuses)
+            self._statuses.extend(statuses.statuses)
+        for rows, statuses in self._overridden:
+            self._codes[rows] = statuses.codes + len(self._statuses)
+            self._statuses.extend(statuses.statuses)
+        if is_first or self._unexplained or self._overridden:
             row_of = self._snapshot.row_of
             for name, status in self._set.items():
                 if name in row_of:
-                    self._note(row_of[name], status)
-        self._unasked.clear()
+                    self._append(row_of[name], status)
+        self._unexplained.clear()
         self._overridden.clear()
 
 
 class Diagnosis(msgspec.Struct):
-    """What is known of a failed attempt. The plugin sets decide which events wake the pod."""
+    """The result of a failed attempt. The plugin sets determine which events make the pod schedulable."""
 
     node_to_status: NodeToStatus
     unschedulable_plugins: set[str] = msgspec.field(default_factory=set)
@@ -179,7 +179,7 @@ class Diagnosis(msgspec.Struct):
 
 
 class FitError(Exception):
-    """No node can take the pod. The text is that of kube-scheduler's event."""
+    """No node fits the pod. The text is that of kube-scheduler's event."""
 
     def __init__(self, num_all_nodes: int, diagnosis: Diagnosis) -> None:
         super().__init__()
@@ -188,7 +188,7 @@ class FitError(Exception):
 
     def __str__(self) -> str:
         diagnosis = self.diagnosis
-        reasons = {} if diagnosis.pre_filter_message else diagnosis.node_to_status.reasons(self.num_all_nodes)
+        reasons = {} if diagnosis.pre_filter_message else diagnosis.node_to_status.count_reasons(self.num_all_nodes)
         return fit_error_message(
             self.num_all_nodes, reasons, diagnosis.pre_filter_message, diagnosis.post_filter_message
         )
@@ -204,8 +204,10 @@ class NoNodesAvailable(Exception):
 def fit_error_message(
     num_all_nodes: int, reasons: Mapping[str, int], pre_filter_message: str = "", post_filter_message: str = ""
 ) -> str:
-    """ "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable. preemption: ..."; a message of
-    PreFilter stands in place of the nodes' reasons."""
+    """Return "0/5 nodes are available: 2 Insufficient cpu, 3 node(s) were unschedulable. preemption: ...".
+
+    pre_filter_message: shown instead of the nodes' reasons.
+    """
     message = f"0/{num_all_nodes} nodes are available:"
     if pre_filter_message:
         message += f" {pre_filter_message}."
@@ -216,13 +218,13 @@ def fit_error_message(
 
 
 def event_note(message: str) -> bytes:
-    """The text as it stands in an event: UTF-8, at most 1024 bytes, cut without regard to characters."""
+    """Return the text as an event stores it: UTF-8, at most 1024 bytes, cut without regard to characters."""
     data = message.encode()
     return data if len(data) <= EVENT_NOTE_BYTES else data[: EVENT_NOTE_BYTES - 4] + b" ..."
 
 
 def num_feasible_nodes_to_find(num_all_nodes: int, percentage: int) -> int:
-    """At how many feasible nodes filtering stops; percentage 0: an adaptive share. Source: schedule_one.go."""
+    """Return the number of feasible nodes at which filtering stops. percentage 0: adaptive. Source: schedule_one.go."""
     if num_all_nodes < 100:
         return num_all_nodes
     if percentage == 0:
@@ -231,6 +233,6 @@ def num_feasible_nodes_to_find(num_all_nodes: int, percentage: int) -> int:
 
 
 def rows_of(snapshot: Snapshot, node_names: Iterable[str]) -> Rows:
-    """Rows of the nodes that exist, ascending."""
+    """Return the rows of the nodes that exist, ascending."""
     row_of = snapshot.row_of
     return np.array(sorted(row_of[name] for name in node_names if name in row_of), np.intp)

@@ -13,7 +13,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import FilterRowsPlugin, PreFilterExtensions, PreFilterPlugin
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
-from kubeloop.scheduler.framework.plugin_calls import filter_node, raised, status_of
+from kubeloop.scheduler.framework.plugin_calls import checked_status, filter_node, status_of_exception
 from kubeloop.scheduler.framework.timing import Timing
 from kubeloop.scheduler.queue.nominator import Nominator
 
@@ -32,12 +32,12 @@ class NodeFilters:
     ) -> None:
         self.timing = timing
         self.filter = filters
-        self.filters_by_rows = frozenset(each.name for each in filters if isinstance(each, FilterRowsPlugin))
-        self._extensions = [each for each in pre_filters if isinstance(each, PreFilterExtensions)]
+        self.filters_by_rows = frozenset(plugin.name for plugin in filters if isinstance(plugin, FilterRowsPlugin))
+        self._extensions = [plugin for plugin in pre_filters if isinstance(plugin, PreFilterExtensions)]
         self._nominator = nominator
 
     def run_filters_on_node(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """The first verdict against the node, by the plugins' per-node forms."""
+        """Run the per-node filters; return the first rejection or error."""
         for plugin in self.filter:
             if plugin.name not in state.skip_filter:
                 status = filter_node(plugin, state, pod, node)
@@ -46,38 +46,38 @@ class NodeFilters:
         return None
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """Per-node filters, with the pods nominated to the node counted as there, and without: both must pass."""
-        nominated = self.nominated(pod, node.name)
+        """Run the per-node filters with the pods nominated to the node, and without them; both must pass."""
+        nominated = self.nominated_pods(pod, node.name)
         if nominated:
-            with_them, their_state = node.clone(), state.clone()
-            for each in nominated:
-                with_them.add_pod(each)
-                status = self.run_add_pod(their_state, pod, each, with_them)
+            with_nominated, state_with_nominated = node.clone(), state.clone()
+            for other in nominated:
+                with_nominated.add_pod(other)
+                status = self.run_add_pod(state_with_nominated, pod, other, with_nominated)
                 if status is not None:
                     return status
-            status = self.run_filters_on_node(their_state, pod, with_them)
+            status = self.run_filters_on_node(state_with_nominated, pod, with_nominated)
             if status is not None:
                 return status
         return self.run_filters_on_node(state, pod, node)
 
-    def nominated(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
-        """Pods nominated to the node that count against `pod`."""
+    def nominated_pods(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+        """Return the pods nominated to the node that have at least the priority of `pod`."""
         return [
-            each
-            for each in self._nominator().pods_on(node_name)
-            if each.priority >= pod.priority and each.uid != pod.uid
+            other
+            for other in self._nominator().pods_on(node_name)
+            if other.priority >= pod.priority and other.uid != pod.uid
         ]
 
-    def extends(self, state: CycleState) -> bool:
-        """Does any PreFilter extension that applies want to hear of pods that come and go?"""
+    def has_pre_filter_extensions(self, state: CycleState) -> bool:
+        """Return True if any PreFilter extension applies to this pod."""
         return any(plugin.name not in state.skip_filter for plugin in self._extensions)
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        """Tell the PreFilter extensions that `added` is on `node` now; the first failure."""
+        """Call AddPod of the PreFilter extensions for `added` on `node`; return the first failure."""
         return self._extend("add_pod", state, pod, added, node)
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        """Tell the PreFilter extensions that `removed` is gone from `node`; the first failure."""
+        """Call RemovePod of the PreFilter extensions for `removed` on `node`; return the first failure."""
         return self._extend("remove_pod", state, pod, removed, node)
 
     def _extend(self, method: str, state: CycleState, pod: PodInfo, other: PodInfo, node: NodeInfo) -> Status | None:
@@ -89,9 +89,9 @@ class NodeFilters:
                 status: Status | None = self.timing.plugin(
                     point, plugin, getattr(plugin, method), state, pod, other, node
                 )
-                status_of(status)
+                checked_status(status)
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
                 call = point.removeprefix("PreFilterExtension")
                 text = f'running {call} on PreFilter plugin "{plugin.name}": {status.message}'

@@ -13,36 +13,36 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 log = logging.getLogger(__name__)
 
 
-def named(status: Status, plugin: str) -> Status:
-    """With the name of the plugin, unless it says one."""
+def with_plugin_name(status: Status, plugin: str) -> Status:
+    """Return the status with the plugin's name, unless it has one."""
     return status if status.plugin else Status(status.code, status.reasons, plugin, status.error)
 
 
-def raised(plugin: Plugin, error: Exception) -> Status:
-    """The status of a plugin that raised."""
+def status_of_exception(plugin: Plugin, error: Exception) -> Status:
+    """Log the exception of a plugin and return its status."""
     log.error("a scheduler plugin failed", exc_info=error, extra={"plugin": plugin.name})
     return Status(Code.ERROR, (str(error) or type(error).__name__,), plugin.name, error)
 
 
-def status_of(answer: object) -> Status | None:
-    """What a plugin answered, if that is a status. Raises TypeError."""
-    if answer is None or isinstance(answer, Status):
-        return answer
-    raise TypeError(f"answered {type(answer).__name__}, not a Status or None")
+def checked_status(result: object) -> Status | None:
+    """Return what a plugin returned, if that is a status or None. Raises TypeError."""
+    if result is None or isinstance(result, Status):
+        return result
+    raise TypeError(f"returned {type(result).__name__}, not a Status or None")
 
 
 def filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-    """A rejection, an error that names the plugin, or None."""
+    """Run one filter on one node. Returns a rejection, an error that names the plugin, or None if the node passes."""
     try:
         status: Status | None = plugin.filter(state, pod, node)
         if status is None:
             return None
-        status_of(status)
+        checked_status(status)
     except Exception as error:
-        status = raised(plugin, error)
+        status = status_of_exception(plugin, error)
     if status.code is Code.SUCCESS:
         return None
     if not status.is_rejection:
         text = f'running "{plugin.name}" filter plugin: {status.message}'
         return Status(Code.ERROR, (text,), plugin.name, status.error)
-    return named(status, plugin.name)
+    return with_plugin_name(status, plugin.name)

@@ -1,4 +1,4 @@
-"""Which plugins of a profile run at which extension point, in which order.
+"""The plugins of a profile at each extension point, in order.
 
 Source: expandMultiPointPlugins and NewFramework of pkg/scheduler/framework/runtime/framework.go, v1.36.
 """
@@ -48,39 +48,39 @@ _METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     point: tuple(tuple(name for name in dir(protocol) if not name.startswith("_")) for protocol in protocols)
     for point, protocols in _PROTOCOLS.items()
 }
-"""What a plugin must have for a point: all methods of one of these. isinstance() asks the same, but CPython 3.11 works
-it out anew for each of the 240 questions of a profile."""
+"""The methods of each extension point: a plugin needs all methods of one of these. isinstance() checks the same, but
+CPython 3.11 computes the protocol's members again in each of the 240 checks of a profile."""
 
 
-def named_in(profile: Profile) -> Iterable[PluginRef]:
-    """Every plugin the profile enables somewhere; some more than once."""
+def enabled_plugins(profile: Profile) -> Iterable[PluginRef]:
+    """Yield every plugin that the profile enables at some extension point; some more than once."""
     yield from profile.multi_point.enabled
-    for said in profile.points.values():
-        yield from said.enabled
+    for plugin_set in profile.points.values():
+        yield from plugin_set.enabled
 
 
-def refs_at(point: str, profile: Profile, plugins: Mapping[str, Plugin]) -> list[PluginRef]:
-    """The plugins of one extension point in order. Raises UserError for one that does not implement it.
+def plugins_at(point: str, profile: Profile, plugins: Mapping[str, Plugin]) -> list[PluginRef]:
+    """Return the plugins of one extension point in order. Raises UserError for one that does not implement it.
 
-    First those named at the point that are on everywhere, too (they override that), then the others that are on
-    everywhere, then those named at the point alone.
+    First the multiPoint plugins that are also enabled at the point (which overrides their entry), then the other
+    multiPoint plugins, then those enabled at the point only.
     """
-    said = profile.points.get(point, PluginSet())
-    for ref in said.enabled:
+    plugin_set = profile.points.get(point, PluginSet())
+    for ref in plugin_set.enabled:
         if not _implements(plugins[ref.name], point):
             raise UserError(
-                f"plugin {ref.name!r} does not extend {point} plugin", hint=f"take it out of plugins.{point}"
+                f"plugin {ref.name!r} does not extend {point} plugin", hint=f"remove it from plugins.{point}"
             )
     everywhere: dict[str, PluginRef] = {}
-    if "*" not in said.disabled:
+    if "*" not in plugin_set.disabled:
         for ref in profile.multi_point.enabled:
-            if ref.name not in said.disabled and _implements(plugins[ref.name], point):
+            if ref.name not in plugin_set.disabled and _implements(plugins[ref.name], point):
                 everywhere[ref.name] = ref
-    named = {ref.name for ref in said.enabled}
+    named_at_point = {ref.name for ref in plugin_set.enabled}
     return [
-        *(ref for ref in said.enabled if ref.name in everywhere),
-        *(ref for name, ref in everywhere.items() if name not in named),
-        *(ref for ref in said.enabled if ref.name not in everywhere),
+        *(ref for ref in plugin_set.enabled if ref.name in everywhere),
+        *(ref for name, ref in everywhere.items() if name not in named_at_point),
+        *(ref for ref in plugin_set.enabled if ref.name not in everywhere),
     ]
 
 
@@ -89,15 +89,15 @@ def _implements(plugin: Plugin, point: str) -> bool:
 
 
 def check_points(profile: Profile, points: Mapping[str, list[PluginRef]]) -> None:
-    """Raises UserError if nobody sorts the queue or binds, or if several sort."""
+    """Raise UserError if the profile has no bind plugin, or not exactly one queue sort plugin."""
     sorting = len(points["queueSort"])
     if sorting != 1:
         problem = "only one queue sort plugin can be enabled" if sorting else "no queue sort plugin is enabled"
         raise UserError(
-            f"profile {profile.scheduler_name!r}: {problem}", hint="PrioritySort is the one that is on by default"
+            f"profile {profile.scheduler_name!r}: {problem}", hint="the default queue sort plugin is PrioritySort"
         )
     if not points["bind"]:
         raise UserError(
             f"profile {profile.scheduler_name!r}: at least one bind plugin is needed",
-            hint="DefaultBinder is the one that is on by default",
+            hint="the default bind plugin is DefaultBinder",
         )

@@ -1,4 +1,4 @@
-"""Why a filter rejected a node: found out when somebody asks, as most verdicts are only counted."""
+"""Statuses of rejected nodes, computed on demand: most rejections are only counted."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.class_cache import ClassResults
-from kubeloop.scheduler.framework.plugin_calls import filter_node, named
+from kubeloop.scheduler.framework.plugin_calls import filter_node, with_plugin_name
 
 log = logging.getLogger(__name__)
 
-OfAll = Callable[[Rows], RowStatuses]
+ExplainAll = Callable[[Rows], RowStatuses]
 
 
 class RowRejections:
-    """Explains rows of the snapshot by the verdicts of one filter call: explain(i) is about the i-th of `rows`."""
+    """Statuses of the rows that one filter call rejected. explain(i) returns that of the i-th of `rows`."""
 
-    __slots__ = ("_explain", "_of_all", "_plugin", "_rows")
+    __slots__ = ("_explain", "_explain_all", "_plugin", "_rows")
 
-    def __init__(self, plugin: str, rows: Rows, explain: Callable[[int], Status], of_all: OfAll | None) -> None:
-        """of_all: the filter's own answer for many rows at once."""
+    def __init__(
+        self, plugin: str, rows: Rows, explain: Callable[[int], Status], explain_all: ExplainAll | None
+    ) -> None:
+        """explain_all: the filter's own explain_rows."""
         self._plugin = plugin
         self._rows = rows
         self._explain = explain
-        self._of_all = of_all
+        self._explain_all = explain_all
 
     def __call__(self, row: int) -> Status:
-        return self.at(int(np.searchsorted(self._rows, row)))
+        return self.status_at(int(np.searchsorted(self._rows, row)))
 
-    def at(self, index: int) -> Status:
+    def status_at(self, index: int) -> Status:
         try:
-            return named(self._explain(index), self._plugin)
-        except Exception as error:  # the verdict stands, only its reason is lost
-            log.exception("a filter cannot explain its verdict", extra={"plugin": self._plugin})
+            return with_plugin_name(self._explain(index), self._plugin)
+        except Exception as error:  # the rejection stands without its reason
+            log.exception("a filter failed to explain a rejection", extra={"plugin": self._plugin})
             return Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin}: {error}",), self._plugin, error)
 
-    def all(self, rows: Rows) -> RowStatuses:
-        return _at_once(self._plugin, self._of_all, rows) or _one_by_one(self, rows)
+    def statuses(self, rows: Rows) -> RowStatuses:
+        return _at_once(self._plugin, self._explain_all, rows) or _one_by_one(self, rows)
 
 
 class NodeRejections:
-    """Explains rows by a filter's per-node form, once per class and change of the node."""
+    """Statuses by a filter's per-node form, computed once per class and change of the node."""
 
-    __slots__ = ("_of_all", "_plugin", "_pod", "_results", "_snapshot", "_state")
+    __slots__ = ("_explain_all", "_plugin", "_pod", "_results", "_snapshot", "_state")
 
     def __init__(
         self,
@@ -66,16 +68,16 @@ class NodeRejections:
         self._pod = pod
         self._snapshot = snapshot
         self._results = results
-        self._of_all = of_all(plugin, state, pod, snapshot)
+        self._explain_all = explain_all(plugin, state, pod, snapshot)
 
     def __call__(self, row: int) -> Status:
-        known = self._results.statuses.get(row)
-        if known is None:
-            known = self._results.statuses[row] = self._explain(row)
-        return known
+        status = self._results.statuses.get(row)
+        if status is None:
+            status = self._results.statuses[row] = self._explain(row)
+        return status
 
-    def all(self, rows: Rows) -> RowStatuses:
-        return _at_once(self._plugin.name, self._of_all, rows) or _one_by_one(self, rows)
+    def statuses(self, rows: Rows) -> RowStatuses:
+        return _at_once(self._plugin.name, self._explain_all, rows) or _one_by_one(self, rows)
 
     def _explain(self, row: int) -> Status:
         node = self._snapshot.node_infos[row]
@@ -83,24 +85,26 @@ class NodeRejections:
         return status or Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin.name}",), self._plugin.name)
 
 
-def of_all(plugin: Plugin, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> OfAll | None:
-    """The plugin's explain_rows for this pod, if its own class has one: that of a class it inherits from may not know
-    what its filter rejects."""
+def explain_all(plugin: Plugin, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> ExplainAll | None:
+    """Return the plugin's explain_rows for this pod, if its own class has one.
+
+    An inherited explain_rows is not used: it may not match what the filter of the subclass rejects.
+    """
     if "explain_rows" not in vars(type(plugin)):
         return None
     explain_rows = cast("ExplainRowsPlugin", plugin).explain_rows
     return lambda rows: explain_rows(state, pod, snapshot, rows)
 
 
-def _at_once(plugin: str, of_all: OfAll | None, rows: Rows) -> RowStatuses | None:
-    if of_all is None:
+def _at_once(plugin: str, explain_all: ExplainAll | None, rows: Rows) -> RowStatuses | None:
+    if explain_all is None:
         return None
     try:
-        reasons = of_all(rows)
-    except Exception:  # the slow way may know more
-        log.exception("a filter cannot explain its verdicts", extra={"plugin": plugin})
+        statuses = explain_all(rows)
+    except Exception:  # the per-node form is slower, but may succeed
+        log.exception("a filter failed to explain its rejections", extra={"plugin": plugin})
         return None
-    return RowStatuses(reasons.codes, [named(status, plugin) for status in reasons.statuses])
+    return RowStatuses(statuses.codes, [with_plugin_name(status, plugin) for status in statuses.statuses])
 
 
 def _one_by_one(explain: Callable[[int], Status], rows: Rows) -> RowStatuses:

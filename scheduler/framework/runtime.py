@@ -1,7 +1,7 @@
-"""The framework's runtime: the plugins of one profile, run through all extension points.
+"""The framework runtime: runs the plugins of one profile at their extension points.
 
-A plugin that raises fails the attempt of that pod with its name in the event, never the scheduler. Filters run in the
-order of the profile: those with an array form on the rows that are left, the others node by node.
+A plugin that raises fails the attempt of that pod, with the plugin's name in the event, never the scheduler. Filters
+run in the order of the profile: those with an array form on the rows that are left, the others node by node.
 Axes: N nodes, K rows. Source: pkg/scheduler/framework/runtime of v1.36.
 """
 
@@ -49,11 +49,11 @@ from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import Diagnosis
 from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
-from kubeloop.scheduler.framework.plugin_calls import filter_node, named, raised, status_of
-from kubeloop.scheduler.framework.profile_plugins import check_points, named_in, refs_at
+from kubeloop.scheduler.framework.plugin_calls import checked_status, filter_node, status_of_exception, with_plugin_name
+from kubeloop.scheduler.framework.profile_plugins import check_points, enabled_plugins, plugins_at
 from kubeloop.scheduler.framework.registry import Registry, create_plugin
-from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, of_all
-from kubeloop.scheduler.framework.timing import Timing, awaited_observed, observed
+from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, explain_all
+from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.nominator import Nominator
 
@@ -66,7 +66,7 @@ Normalize = Callable[[CycleState, PodInfo, Snapshot, Rows, Scores], Scores]
 
 
 class SchedulingError(Exception):
-    """An attempt ended with an error, not with a verdict. The text is that of the event."""
+    """A scheduling attempt ended with an error, not with a rejection. The text is that of the event."""
 
     def __init__(self, message: str, plugin: str = "") -> None:
         super().__init__(message)
@@ -74,7 +74,7 @@ class SchedulingError(Exception):
 
 
 class ScoredRows(msgspec.Struct, frozen=True):
-    """rows int [K] of the snapshot; totals int64 [K]; by_plugin: weighted scores int64 [K] of each."""
+    """rows int [K] of the snapshot; totals int64 [K]; by_plugin: weighted scores int64 [K] of each plugin."""
 
     rows: Rows
     totals: Scores
@@ -84,7 +84,7 @@ class ScoredRows(msgspec.Struct, frozen=True):
 class Framework(NodeFilters, BindingPoints):
     """The plugins of one profile at their extension points.
 
-    plugins: all of them by name. weights: of those that score. pre_enqueue ... post_bind: in order of the profile.
+    plugins: by name. weights: of the score plugins. pre_enqueue ... post_bind: in the order of the profile.
     """
 
     def __init__(
@@ -97,15 +97,15 @@ class Framework(NodeFilters, BindingPoints):
         class_cache: bool = True,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
-        """Makes the plugins. Raises UserError for a profile that cannot work, in kube-scheduler's words."""
+        """Create the plugins. Raises UserError with kube-scheduler's message for an invalid profile."""
         self.profile_name = profile.scheduler_name
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
         self.timing = Timing(metrics, profile.scheduler_name, handle.clock.time_ns)
         self.plugins: dict[str, Plugin] = {}
-        for ref in named_in(profile):
+        for ref in enabled_plugins(profile):
             if ref.name not in self.plugins:
                 self.plugins[ref.name] = create_plugin(ref.name, profile.args.get(ref.name), handle, registry)
-        refs = {point: refs_at(point, profile, self.plugins) for point in EXTENSION_POINTS}
+        refs = {point: plugins_at(point, profile, self.plugins) for point in EXTENSION_POINTS}
         check_points(profile, refs)
         points = {point: [self.plugins[ref.name] for ref in chosen] for point, chosen in refs.items()}
         self.weights = {self.plugins[ref.name].name: ref.weight or 1 for ref in refs["score"]}
@@ -117,10 +117,10 @@ class Framework(NodeFilters, BindingPoints):
         self.score = points["score"]
         NodeFilters.__init__(self, self.timing, points["filter"], self.pre_filter, nominator)
         BindingPoints.__init__(self, self.timing, points)
-        self._filter_rows = [each.name in self.filters_by_rows for each in self.filter]
-        self._score_rows = [isinstance(each, ScoreRowsPlugin) for each in self.score]
-        self._normalizes = [isinstance(each, NormalizeScorePlugin) for each in self.score]
-        self._score_tables = ["score_table" in vars(type(each)) for each in self.score]  # not an inherited one
+        self._filter_rows = [plugin.name in self.filters_by_rows for plugin in self.filter]
+        self._score_rows = [isinstance(plugin, ScoreRowsPlugin) for plugin in self.score]
+        self._normalizes = [isinstance(plugin, NormalizeScorePlugin) for plugin in self.score]
+        self._score_tables = ["score_table" in vars(type(plugin)) for plugin in self.score]  # not an inherited one
         self._row_local = {
             plugin.name
             for plugin in self.plugins.values()
@@ -129,12 +129,12 @@ class Framework(NodeFilters, BindingPoints):
             and (isinstance(plugin, ScoreRowsPlugin) or plugin not in self.score)
         }
         local = [plugin for plugin in self.plugins.values() if plugin.name in self._row_local]
-        self._one_by_one = all(
-            (isinstance(each, FilterPlugin) or each not in self.filter)
-            and (isinstance(each, ScorePlugin) or each not in self.score)
-            for each in local
+        self._can_run_per_node = all(
+            (isinstance(plugin, FilterPlugin) or plugin not in self.filter)
+            and (isinstance(plugin, ScorePlugin) or plugin not in self.score)
+            for plugin in local
         )
-        self._filters_of: dict[frozenset[str], _Filters] = {}  # by the plugins that are skipped
+        self._filters_of: dict[frozenset[str], _Filters] = {}  # by the skipped plugins
         self._local_scores_of: dict[frozenset[str], _LocalScores] = {}
         self._check_all_filters = profile.check_all_filters
         self._class_cache = ClassCache() if class_cache and not profile.check_all_filters else None
@@ -146,7 +146,7 @@ class Framework(NodeFilters, BindingPoints):
         return self._queue_sort[0]
 
     def event_plugins(self) -> list[Plugin]:
-        """The plugins whose verdicts keep a pod waiting, so that their events wake it."""
+        """Return the plugins that can reject a pod: their events make it schedulable again."""
         rejecting = {id(p) for p in (*self.pre_enqueue, *self.pre_filter, *self.filter, *self.post_filter)}
         rejecting |= {id(p) for p in (*self._reserve, *self._permit)}
         return [plugin for plugin in self.plugins.values() if id(plugin) in rejecting]
@@ -157,7 +157,7 @@ class Framework(NodeFilters, BindingPoints):
     def run_pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[frozenset[str] | None, Status | None, list[str]]:
-        """(node names to which the pod is confined, or None; rejection; the plugins that confine it, sorted).
+        """Return (the only node names that can be feasible, or None; rejection; the plugins that limit them, sorted).
 
         Raises SchedulingError if a plugin fails.
         """
@@ -171,19 +171,19 @@ class Framework(NodeFilters, BindingPoints):
                     result, status = self.timing.plugin("PreFilter", plugin, plugin.pre_filter, state, pod, snapshot)
                 else:
                     result, status = plugin.pre_filter(state, pod, snapshot)
-                status_of(status)
+                checked_status(status)
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is not None and status.code is not Code.SUCCESS:
                 if status.code is Code.SKIP:
                     state.skip_filter.add(plugin.name)
                     continue
-                status = named(status, plugin.name)
+                status = with_plugin_name(status, plugin.name)
                 if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                     return None, status, []
                 if status.code is not Code.UNSCHEDULABLE:
                     raise SchedulingError(f'running PreFilter plugin "{plugin.name}": {status.message}', plugin.name)
-                rejection = status  # preemption may help, and needs the state of the plugins that follow
+                rejection = status  # the following plugins still run: preemption may help, and needs their state
                 continue
             if result is None or result.node_names is None:
                 continue
@@ -201,7 +201,7 @@ class Framework(NodeFilters, BindingPoints):
     def run_filters(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Rows:
-        """Which of `rows`, ascending, can take the pod; why the others cannot goes into `diagnosis`.
+        """Return those of `rows`, ascending, that fit the pod; statuses of the others go into `diagnosis`.
 
         On nodes to which pods of the same or higher priority are nominated, the pod must fit both with and without
         them. Raises SchedulingError if a plugin fails.
@@ -209,12 +209,12 @@ class Framework(NodeFilters, BindingPoints):
         if self._class_cache is not None and rows is snapshot.all_rows:
             left = self._run_filters_by_class(self._class_cache, state, pod, snapshot, diagnosis)
         else:
-            left = self._run_filters_afresh(state, pod, snapshot, rows, diagnosis)
+            left = self._run_filters_uncached(state, pod, snapshot, rows, diagnosis)
         if not self._nominator().nodes():
             return left
         return self._fit_with_nominated(state, pod, snapshot, rows, left, diagnosis)
 
-    def _run_filters_afresh(
+    def _run_filters_uncached(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Rows:
         if self._check_all_filters:
@@ -228,20 +228,20 @@ class Framework(NodeFilters, BindingPoints):
             if by_rows:
                 passed = self._filter_by_rows(plugin, state, pod, snapshot, left, diagnosis)
             else:
-                passed = self._filter_one_by_one(plugin, state, pod, snapshot, left, diagnosis)
+                passed = self._filter_per_node(plugin, state, pod, snapshot, left, diagnosis)
             left = left if passed.all() else left[passed]
         return left
 
     def _run_filters_by_class(
         self, cache: ClassCache, state: CycleState, pod: PodInfo, snapshot: Snapshot, diagnosis: Diagnosis
     ) -> Rows:
-        """As _run_filters_afresh on all rows, but what row-local filters said of unchanged rows is not asked again."""
+        """Run the filters on all rows; row-local filters run only for rows that changed since the class's last pod."""
         local, others = self._applying_filters(state)
         results = cache.results(pod, snapshot)
         try:
-            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot, one_by_one=self._one_by_one)
-        except Exception:  # which plugin it was, and on which node, shows when they are asked one by one
-            return self._run_filters_afresh(state, pod, snapshot, snapshot.all_rows, diagnosis)
+            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot, one_by_one=self._can_run_per_node)
+        except Exception:  # the uncached run attributes the error to its plugin and node
+            return self._run_filters_uncached(state, pod, snapshot, snapshot.all_rows, diagnosis)
         first = results.first_rejecting
         rejected = not bool((first == PASSED).all())
         for number, plugin in others:
@@ -249,7 +249,7 @@ class Framework(NodeFilters, BindingPoints):
             if len(candidates) == 0:
                 continue
             by_rows = self._filter_rows[number]
-            run = self._filter_by_rows if by_rows else self._filter_one_by_one
+            run = self._filter_by_rows if by_rows else self._filter_per_node
             passed = run(plugin, state, pod, snapshot, candidates, diagnosis)
             if not passed.all():
                 first = first.copy()
@@ -269,21 +269,21 @@ class Framework(NodeFilters, BindingPoints):
         return np.flatnonzero(first == PASSED)
 
     def _applying_filters(self, state: CycleState) -> _Filters:
-        """The filters that are not skipped, with their numbers: (row-local ones, others)."""
+        """Return the filters that are not skipped, with their numbers: (row-local filters, others)."""
         skipped = frozenset(state.skip_filter)
-        found = self._filters_of.get(skipped)
-        if found is None:
-            applying = [each for each in enumerate(self.filter) if each[1].name not in skipped]
-            found = self._filters_of[skipped] = (
-                [each for each in applying if each[1].name in self._row_local],
-                [each for each in applying if each[1].name not in self._row_local],
+        filters = self._filters_of.get(skipped)
+        if filters is None:
+            applying = [(number, plugin) for number, plugin in enumerate(self.filter) if plugin.name not in skipped]
+            filters = self._filters_of[skipped] = (
+                [(number, plugin) for number, plugin in applying if plugin.name in self._row_local],
+                [(number, plugin) for number, plugin in applying if plugin.name not in self._row_local],
             )
-        return found
+        return filters
 
     def _run_all_filters(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Rows:
-        """Node by node, and on each by every filter, so that all reasons are told."""
+        """Run every filter on every node, so that all reasons are reported (checkAllFilters)."""
         feasible = np.ones(len(rows), np.bool_)
         for index, row in enumerate(rows.tolist()):
             node = snapshot.node_infos[row]
@@ -298,7 +298,7 @@ class Framework(NodeFilters, BindingPoints):
                         diagnosis.note(status)
             if statuses:
                 feasible[index] = False
-                code = max(status.code for status in statuses)  # unresolvable by one is unresolvable
+                code = max(status.code for status in statuses)  # unresolvable for one filter is unresolvable
                 reasons = tuple(reason for status in statuses for reason in status.reasons)
                 diagnosis.node_to_status.set(node.name, Status(code, reasons, statuses[0].plugin))
         return rows[feasible]
@@ -307,25 +307,25 @@ class Framework(NodeFilters, BindingPoints):
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Mask:
         try:
-            verdicts: RowFilterResult = self.timing.plugin(
+            result: RowFilterResult = self.timing.plugin(
                 "Filter", plugin, plugin.filter_rows, state, pod, snapshot, rows
             )
-            _check_length(verdicts.passed, rows)
+            _check_length(result.passed, rows)
         except Exception as error:
-            status = raised(plugin, error)
+            status = status_of_exception(plugin, error)
             raise SchedulingError(f'running "{plugin.name}" filter plugin: {status.message}', plugin.name) from error
-        passed = verdicts.passed
+        passed = result.passed
         if not passed.all():
             rejected = np.flatnonzero(~passed)
-            explain = RowRejections(plugin.name, rows, verdicts.explain, of_all(plugin, state, pod, snapshot))
-            first = explain.at(int(rejected[0]))
+            explain = RowRejections(plugin.name, rows, result.explain, explain_all(plugin, state, pod, snapshot))
+            first = explain.status_at(int(rejected[0]))
             if not first.is_rejection:
                 raise SchedulingError(f'running "{plugin.name}" filter plugin: {first.message}', plugin.name)
             diagnosis.node_to_status.reject_rows(plugin.name, rows[rejected], explain)
             diagnosis.note(first)
         return passed
 
-    def _filter_one_by_one(
+    def _filter_per_node(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
     ) -> Mask:
         passed = np.ones(len(rows), np.bool_)
@@ -343,47 +343,49 @@ class Framework(NodeFilters, BindingPoints):
     def _fit_with_nominated(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, left: Rows, diagnosis: Diagnosis
     ) -> Rows:
-        """Those of `left` where the pod fits beside the nominated pods, too. All of `rows` that have any are judged:
-        the reasons told are those beside them."""
+        """Return those of `left` where the pod also fits with the nominated pods.
+
+        All of `rows` with nominated pods are filtered again: their statuses are those with the nominated pods.
+        """
         nominator, dry_runs, row_of = self._nominator(), NodeDryRuns(self, state, pod), snapshot.row_of
-        keep = np.zeros(len(snapshot), np.bool_)
-        keep[left] = True
-        one_by_one: Iterable[str] = nominator.nodes()
+        fits = np.zeros(len(snapshot), np.bool_)
+        fits[left] = True
+        node_names: Iterable[str] = nominator.nodes()
         if self._class_cache is not None and rows is snapshot.all_rows and dry_runs.only_sums:
             by_priority = self._class_cache.results(pod, snapshot).nominated_fits
-            beside = by_priority.setdefault(pod.priority, NominatedFitCache())
+            cache = by_priority.setdefault(pod.priority, NominatedFitCache())
             own_node = nominator.node_of(pod.uid)
-            rejected, reasons = beside.rejections(
+            rejected, statuses = cache.rejections(
                 snapshot, nominator, own_node, lambda node: self._filter_with_nominated(dry_runs, pod, node)
             )
             if len(rejected):
-                diagnosis.node_to_status.override_rows(rejected, reasons)
-                for code in np.flatnonzero(np.bincount(reasons.codes)).tolist():
-                    diagnosis.note(reasons.statuses[code])
-                keep[rejected] = False
-            one_by_one = [own_node] if own_node else []
-        among = None if rows is snapshot.all_rows else set(rows.tolist())
-        for row in sorted(row_of[name] for name in one_by_one if name in row_of):
+                diagnosis.node_to_status.override_rows(rejected, statuses)
+                for code in np.flatnonzero(np.bincount(statuses.codes)).tolist():
+                    diagnosis.note(statuses.statuses[code])
+                fits[rejected] = False
+            node_names = [own_node] if own_node else []
+        row_set = None if rows is snapshot.all_rows else set(rows.tolist())
+        for row in sorted(row_of[name] for name in node_names if name in row_of):
             node = snapshot.node_infos[row]
-            status = self._filter_with_nominated(dry_runs, pod, node) if among is None or row in among else None
+            status = self._filter_with_nominated(dry_runs, pod, node) if row_set is None or row in row_set else None
             if status is not None:
                 diagnosis.node_to_status.set(node.name, status)
                 diagnosis.note(status)
-                keep[row] = False
-        return np.flatnonzero(keep)
+                fits[row] = False
+        return np.flatnonzero(fits)
 
     def _filter_with_nominated(self, dry_runs: NodeDryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """The verdict beside the pods nominated to the node, if there are any. Raises SchedulingError."""
-        status = dry_runs(node).run_filters() if self.nominated(pod, node.name) else None
+        """Run the filters with the pods nominated to the node, if there are any. Raises SchedulingError."""
+        status = dry_runs(node).run_filters() if self.nominated_pods(pod, node.name) else None
         if status is not None and not status.is_rejection:
             raise SchedulingError(status.message, status.plugin)
         return status
 
-    @awaited_observed("PostFilter")
+    @observed_async("PostFilter")
     async def run_post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> tuple[PostFilterResult | None, Status]:
-        """What PostFilter plugins can do for a pod that fits nowhere, and what they say (reasons joined by ", ").
+        """Run the PostFilter plugins. Returns the result and a status whose reasons are those of all plugins.
 
         Source: RunPostFilterPlugins: success or UnschedulableAndUnresolvable ends it; an error does, too.
         """
@@ -391,25 +393,25 @@ class Framework(NodeFilters, BindingPoints):
         reasons: list[str] = []
         rejected_by = ""
         for plugin in self.post_filter:
-            answer: PostFilterResult | None = None
+            plugin_result: PostFilterResult | None = None
             try:
-                answer, status = await self.timing.awaited_plugin(
+                plugin_result, status = await self.timing.async_plugin(
                     "PostFilter", plugin, _post_filter(plugin), state, pod, snapshot, statuses
                 )
-                status_of(status)
+                checked_status(status)
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
                 status = Status(
                     Code.ERROR, (f'running PostFilter plugin "{plugin.name}": {status.message}',), plugin.name, error
                 )
             if status is None or status.code is Code.SUCCESS:
-                return answer, Status(Code.SUCCESS, plugin=plugin.name)
+                return plugin_result, Status(Code.SUCCESS, plugin=plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-                return answer, named(status, plugin.name)
+                return plugin_result, with_plugin_name(status, plugin.name)
             if not status.is_rejection:
                 return None, Status(Code.ERROR, status.reasons, plugin.name, status.error)
-            if answer is not None:
-                result = answer
+            if plugin_result is not None:
+                result = plugin_result
             reasons.extend(status.reasons)
             rejected_by = rejected_by or plugin.name
         return result, Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by)
@@ -429,9 +431,9 @@ class Framework(NodeFilters, BindingPoints):
                     status = self.timing.plugin("PreScore", plugin, plugin.pre_score, state, pod, snapshot, rows)
                 else:
                     status = plugin.pre_score(state, pod, snapshot, rows)
-                status_of(status)
+                checked_status(status)
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.code is not Code.SKIP:
@@ -440,7 +442,7 @@ class Framework(NodeFilters, BindingPoints):
 
     @observed("Score")
     def run_scores(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoredRows:
-        """Normalised and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
+        """Return normalized and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
         by_plugin: dict[str, Scores] = {}
         results = self._scored_by_class(state, pod, snapshot)
         all_rows = rows is snapshot.all_rows
@@ -465,12 +467,12 @@ class Framework(NodeFilters, BindingPoints):
                     continue
                 raw = results.raw[plugin.name]
                 if all_rows:
-                    kept = results.weighted.get(plugin.name)
-                    if kept is None:
+                    cached = results.weighted.get(plugin.name)
+                    if cached is None:
                         normalized = self._normalized(plugin, True, state, pod, snapshot, rows, raw)
-                        kept = results.weighted[plugin.name] = compact(normalized * self.weights[plugin.name])
-                    by_plugin[plugin.name] = kept
-                    totals += kept
+                        cached = results.weighted[plugin.name] = compact(normalized * self.weights[plugin.name])
+                    by_plugin[plugin.name] = cached
+                    totals += cached
                     continue
                 raw = raw[rows]
             else:
@@ -483,7 +485,7 @@ class Framework(NodeFilters, BindingPoints):
         return ScoredRows(rows, totals, by_plugin)
 
     def _scored_by_class(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> ClassResults | None:
-        """The scores of row-local plugins for the pod's class, brought up to date; None: score afresh."""
+        """Return the scores of row-local plugins for the pod's class, refreshed; None: they cannot be cached."""
         if self._class_cache is None:
             return None
         results = self._class_cache.results(pod, snapshot)
@@ -498,27 +500,27 @@ class Framework(NodeFilters, BindingPoints):
                 state,
                 pod,
                 snapshot,
-                one_by_one=self._one_by_one,
+                one_by_one=self._can_run_per_node,
             )
-        except Exception:  # which plugin it was shows when they are asked one by one, about the feasible nodes alone
+        except Exception:  # the uncached run, for feasible nodes only, attributes the error to its plugin
             return None
         return results
 
     def _applying_local_scores(self, state: CycleState) -> _LocalScores:
-        """The row-local score plugins that are not skipped: (those not to be normalised, the others, all names)."""
+        """Return the row-local score plugins that are not skipped: (without normalization, with it, all names)."""
         skipped = frozenset(state.skip_score)
-        found = self._local_scores_of.get(skipped)
-        if found is None:
+        local_scores = self._local_scores_of.get(skipped)
+        if local_scores is None:
             local = [
-                each
-                for each in zip(self.score, self._normalizes, strict=True)
-                if each[0].name in self._row_local and each[0].name not in skipped
+                (plugin, normalizes)
+                for plugin, normalizes in zip(self.score, self._normalizes, strict=True)
+                if plugin.name in self._row_local and plugin.name not in skipped
             ]
             plain = [plugin for plugin, normalizes in local if not normalizes]
             normalizing = [plugin for plugin, normalizes in local if normalizes]
             names = tuple(plugin.name for plugin in (*plain, *normalizing))
-            found = self._local_scores_of[skipped] = (plain, normalizing, names)
-        return found
+            local_scores = self._local_scores_of[skipped] = (plain, normalizing, names)
+        return local_scores
 
     def _score_table(
         self, plugin: Any, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
@@ -528,7 +530,7 @@ class Framework(NodeFilters, BindingPoints):
                 "Score", plugin, plugin.score_table, state, pod, snapshot, rows
             )
         except Exception as error:
-            status = raised(plugin, error)
+            status = status_of_exception(plugin, error)
             raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
         if table is not None:
             _check_range(plugin, table.scores)
@@ -546,12 +548,12 @@ class Framework(NodeFilters, BindingPoints):
                 return scores
             infos = snapshot.node_infos
 
-            def one_by_one(state: CycleState) -> Scores:
+            def score_nodes(state: CycleState) -> Scores:
                 return np.array([plugin.score(state, pod, infos[row]) for row in rows.tolist()], np.int64)
 
-            return self.timing.plugin("Score", plugin, one_by_one, state)
+            return self.timing.plugin("Score", plugin, score_nodes, state)
         except Exception as error:
-            status = raised(plugin, error)
+            status = status_of_exception(plugin, error)
             raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
 
     def _normalized(
@@ -572,7 +574,7 @@ class Framework(NodeFilters, BindingPoints):
                 scores = self.timing.plugin(point, plugin, normalize, state, pod, snapshot, rows, raw)
                 _check_length(scores, rows)
             except Exception as error:
-                status = raised(plugin, error)
+                status = status_of_exception(plugin, error)
                 text = f'running NormalizeScore for plugin "{plugin.name}": {status.message}'
                 raise SchedulingError(text, plugin.name) from error
         _check_range(plugin, scores)
@@ -580,37 +582,37 @@ class Framework(NodeFilters, BindingPoints):
 
 
 def _check_length(array: npt.NDArray[Any], rows: Rows) -> None:
-    """Raises TypeError for what numpy would stretch to fit."""
+    """Raise TypeError for an array of another length, which numpy might broadcast."""
     if array.shape != rows.shape:
-        raise TypeError(f"answered an array of shape {array.shape} for {len(rows)} nodes")
+        raise TypeError(f"returned an array of shape {array.shape} for {len(rows)} nodes")
 
 
-_FEW_SCORES = 8  # looked at faster one by one
+_FEW_SCORES = 8  # up to this many, a Python loop is faster than array operations
 
 
 def _post_filter(
     plugin: PostFilterPlugin,
 ) -> Callable[..., Awaitable[PostFilterReturn]]:
-    """The plugin's method, which need not wait, as one that does."""
+    """Return the plugin's post_filter as a coroutine function, whether or not it is one."""
 
-    async def answered(*args: Any) -> PostFilterReturn:
-        answer = plugin.post_filter(*args)
-        return await answer if isinstance(answer, Awaitable) else answer
+    async def post_filter(*args: Any) -> PostFilterReturn:
+        result = plugin.post_filter(*args)
+        return await result if isinstance(result, Awaitable) else result
 
-    return answered
+    return post_filter
 
 
 def _check_range(plugin: Plugin, scores: Scores) -> None:
-    """Raises SchedulingError if a score is out of bounds."""
+    """Raise SchedulingError if a score is out of range."""
     if len(scores) <= _FEW_SCORES:
-        fine = all(MIN_NODE_SCORE <= score <= MAX_NODE_SCORE for score in scores.tolist())
+        in_range = all(MIN_NODE_SCORE <= score <= MAX_NODE_SCORE for score in scores.tolist())
     elif scores.dtype == np.int64:
         scores = np.ascontiguousarray(scores)
-        highest = scores.view(np.uint64).max()  # there negative numbers are the greatest
-        fine = bool(highest <= MAX_NODE_SCORE)
+        highest = scores.view(np.uint64).max()  # as uint64, negative numbers are the greatest
+        in_range = bool(highest <= MAX_NODE_SCORE)
     else:
-        fine = bool(scores.min() >= MIN_NODE_SCORE and scores.max() <= MAX_NODE_SCORE)
-    if not fine:
+        in_range = bool(scores.min() >= MIN_NODE_SCORE and scores.max() <= MAX_NODE_SCORE)
+    if not in_range:
         wrong = int(scores[(scores < MIN_NODE_SCORE) | (scores > MAX_NODE_SCORE)][0])
         raise SchedulingError(
             f'plugin "{plugin.name}" returns an invalid score {wrong}, it should in the range of '

@@ -1,7 +1,7 @@
-"""How long extension points and plugins take, for the metrics.
+"""Durations of extension points and plugins, for the metrics.
 
-Every run of an extension point is reported; of the plugins' calls those of one cycle in ten, as `CycleState.measured`
-says. Source: metrics.FrameworkExtensionPointDuration and PluginExecutionDuration in pkg/scheduler of v1.36.
+Each run of an extension point is reported; plugin calls only in one cycle of ten (`CycleState.measured`).
+Source: metrics.FrameworkExtensionPointDuration and PluginExecutionDuration in pkg/scheduler of v1.36.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from kubeloop.scheduler.api.extension_points import Plugin, PreEnqueuePlugin
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 
-MEASURED = 10  # of so many cycles one is measured plugin by plugin
+MEASURED_CYCLES = 10  # one of this many cycles is measured plugin by plugin
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Timing:
-    """now_ns: the clock that durations are read from."""
+    """Durations of one profile. now_ns: the clock."""
 
     def __init__(self, metrics: SchedulerMetrics | None, profile_name: str, now_ns: Callable[[], int]) -> None:
         self.metrics = metrics
         self.now_ns = now_ns
         self._profile_name = profile_name
-        # (extension point, plugins that skipped the pod) -> attempts; which plugins were heard follows from that
+        # (extension point, plugins that skipped the pod) -> attempts; from this the evaluations per plugin follow
         self.runs: Counter[tuple[str, frozenset[str]]] = Counter()
 
     def ran(self, point: str, state: CycleState) -> None:
-        """An attempt got as far as `point`, one of those at which plugins may skip a pod."""
+        """Count an attempt that reached `point`, one of those at which plugins may skip a pod."""
         skipped = state.skip_filter if point in ("PreFilter", "Filter") else state.skip_score
         self.runs[point, frozenset(skipped)] += 1
 
@@ -52,18 +52,18 @@ class Timing:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """The answer of `call`, whose duration is reported in a measured cycle."""
+        """Call a plugin and return its result; the duration is reported in a measured cycle."""
         if not state.measured:
             return call(state, *args, **kwargs)
         start_ns, outcome = self.now_ns(), "Error"
         try:
-            answer = call(state, *args, **kwargs)
-            outcome = _outcome(answer)
-            return answer
+            result = call(state, *args, **kwargs)
+            outcome = _outcome(result)
+            return result
         finally:
             self._report(point, plugin, outcome, start_ns)
 
-    async def awaited_plugin(
+    async def async_plugin(
         self,
         point: str,
         plugin: Plugin,
@@ -73,14 +73,14 @@ class Timing:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> R:
-        """As plugin(), for those that wait."""
+        """Await a plugin's coroutine and return its result; otherwise like plugin()."""
         if not state.measured:
             return await call(state, *args, **kwargs)
         start_ns, outcome = self.now_ns(), "Error"
         try:
-            answer = await call(state, *args, **kwargs)
-            outcome = _outcome(answer)
-            return answer
+            result = await call(state, *args, **kwargs)
+            outcome = _outcome(result)
+            return result
         finally:
             self._report(point, plugin, outcome, start_ns)
 
@@ -90,7 +90,7 @@ class Timing:
 
 
 class TimedPreEnqueue:
-    """A PreEnqueue plugin, of whose calls one in ten is reported: they belong to no cycle."""
+    """A PreEnqueue plugin; one call in ten is reported, as the calls are not part of a cycle."""
 
     def __init__(self, plugin: PreEnqueuePlugin, timing: Timing) -> None:
         self.name = plugin.name
@@ -100,32 +100,32 @@ class TimedPreEnqueue:
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
         self._calls += 1
-        if self._calls % MEASURED != 1:
+        if self._calls % MEASURED_CYCLES != 1:
             return self._plugin.pre_enqueue(pod)
         state = CycleState(measured=True)
         return self._timing.plugin("PreEnqueue", self._plugin, lambda _: self._plugin.pre_enqueue(pod), state)
 
 
-def _outcome(answer: Any) -> str:
-    """By the status in what a plugin answered, on its own or in a tuple; anything else is a success."""
-    if isinstance(answer, tuple):
-        answer = next((each for each in answer if isinstance(each, Status)), None)
-    return answer.code.api_name if isinstance(answer, Status) else "Success"
+def _outcome(result: Any) -> str:
+    """Return the status in a plugin's result, alone or in a tuple, by name; "Success" for anything else."""
+    if isinstance(result, tuple):
+        result = next((part for part in result if isinstance(part, Status)), None)
+    return result.code.api_name if isinstance(result, Status) else "Success"
 
 
-class Timed(Protocol):
+class HasTiming(Protocol):
     @property
     def timing(self) -> Timing: ...
 
 
-T = TypeVar("T", bound=Timed)
+T = TypeVar("T", bound=HasTiming)
 
 
 _EVALUATED = ("PreFilter", "Filter", "PreScore", "Score")
 
 
 def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[Concatenate[T, P], R]]:
-    """Report each call of the method as a run of the extension point; what raises is an error."""
+    """Report each call of the method as a run of the extension point, with status Error if it raises."""
 
     evaluated = point in _EVALUATED
 
@@ -136,9 +136,9 @@ def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[
                 return run(self, *args, **kwargs)
             start_ns, outcome = self.timing.now_ns(), "Error"
             try:
-                answer = run(self, *args, **kwargs)
-                outcome = _outcome(answer)
-                return answer
+                result = run(self, *args, **kwargs)
+                outcome = _outcome(result)
+                return result
             finally:
                 self.timing.point(point, outcome, start_ns)
                 if evaluated and isinstance(args[0], CycleState):
@@ -149,10 +149,10 @@ def observed(point: str) -> Callable[[Callable[Concatenate[T, P], R]], Callable[
     return decorate
 
 
-def awaited_observed(
+def observed_async(
     point: str,
 ) -> Callable[[Callable[Concatenate[T, P], Awaitable[R]]], Callable[Concatenate[T, P], Awaitable[R]]]:
-    """As observed(), for methods that wait."""
+    """Report like observed(), for coroutine methods."""
 
     def decorate(run: Callable[Concatenate[T, P], Awaitable[R]]) -> Callable[Concatenate[T, P], Awaitable[R]]:
         @functools.wraps(run)
@@ -161,9 +161,9 @@ def awaited_observed(
                 return await run(self, *args, **kwargs)
             start_ns, outcome = self.timing.now_ns(), "Error"
             try:
-                answer = await run(self, *args, **kwargs)
-                outcome = _outcome(answer)
-                return answer
+                result = await run(self, *args, **kwargs)
+                outcome = _outcome(result)
+                return result
             finally:
                 self.timing.point(point, outcome, start_ns)
 

@@ -1,4 +1,4 @@
-"""A pod that has a node and waits for a permit to be bound to it. Source: waiting_pods_map.go of v1.36."""
+"""Pods that wait on permit: they have a node, and are bound once allowed. Source: waiting_pods_map.go of v1.36."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 
 
 class PodWaitingOnPermit:
-    """Bound once every plugin that asked to wait has allowed it; the first rejection or time-out ends it."""
+    """Allowed once every plugin that returned Wait has allowed it; the first rejection or timeout rejects it."""
 
     def __init__(self, pod: PodInfo, waits: Mapping[str, float]) -> None:
-        """waits: plugin -> how many seconds it waits at most. To be made inside a running event loop."""
+        """waits: plugin -> timeout in seconds. Requires a running event loop."""
         self.pod = pod
         self._pending = set(waits)
         loop = asyncio.get_running_loop()
-        self._decided: asyncio.Future[Status | None] = loop.create_future()
+        self._decision: asyncio.Future[Status | None] = loop.create_future()
         self._timers = [loop.call_later(seconds, self._time_out, plugin, seconds) for plugin, seconds in waits.items()]
 
     @property
@@ -40,9 +40,9 @@ class PodWaitingOnPermit:
         )
 
     async def decision(self) -> Status | None:
-        """None once allowed; else the rejection. Cancellation: the timers are stopped."""
+        """Wait until the pod is allowed (None) or rejected. Cancellation: the timers are stopped."""
         try:
-            return await self._decided
+            return await self._decision
         finally:
             for timer in self._timers:
                 timer.cancel()
@@ -51,5 +51,5 @@ class PodWaitingOnPermit:
         self.reject(plugin, f"timeout after {seconds:g}s")
 
     def _decide(self, status: Status | None) -> None:
-        if not self._decided.done():
-            self._decided.set_result(status)
+        if not self._decision.done():
+            self._decision.set_result(status)

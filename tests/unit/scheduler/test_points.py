@@ -9,7 +9,7 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.framework.profile_plugins import check_points, refs_at
+from kubeloop.scheduler.framework.profile_plugins import check_points, plugins_at
 
 
 class Filters:
@@ -32,7 +32,7 @@ def order(point: str, multi: str = "", enabled: str = "", disabled: str = "") ->
     said = PluginSet(tuple(PluginRef(name) for name in enabled.split()), tuple(disabled.split()))
     everywhere = PluginSet(tuple(PluginRef(name) for name in multi.split()))
     profile = Profile(multi_point=everywhere, points={point: said})
-    return [ref.name for ref in refs_at(point, profile, PLUGINS)]
+    return [ref.name for ref in plugins_at(point, profile, PLUGINS)]
 
 
 @pytest.mark.parametrize(
