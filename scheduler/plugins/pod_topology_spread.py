@@ -1,4 +1,4 @@
-"""PodTopologySpread: pods that belong together are spread over zones, hosts or other domains.
+"""PodTopologySpread: spreads matching pods over zones, hosts or other topology domains.
 
 A domain is a value of a constraint's topology key; it is a code of that label's column. Axes: N nodes, K rows, D
 domains (codes) of one topology key. Pods are counted per node (columns.pods), incrementally, and summed per domain in
@@ -53,167 +53,172 @@ from kubeloop.scheduler.plugins.topology_spread_constraints import (
     compile_constraints,
     with_selector,
 )
-from kubeloop.scheduler.plugins.topology_spread_score_table import Places, PlacesByClass
+from kubeloop.scheduler.plugins.topology_spread_score_table import ScoreTableCells, ScoreTableCellsByClass
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
 
 _HARD = "PreFilterPodTopologySpread"
 _SOFT = "PreScorePodTopologySpread"
-_MAX_PODS = np.iinfo(np.int32).max  # where there are no domains at all
-_MAX_CLASSES = 256  # pod classes whose domains are remembered; some int32 per node each
+_MAX_CLASSES = 256  # pod classes whose domains are cached, with a few int32 per node each
 
 
-class _Domains:
-    """Where the pods of one constraint count, for one class of incoming pods.
+class _TopologyDomains:
+    """Topology domains of one constraint, for one class of incoming pods.
 
-    codes [N]: domain of each node that takes part, D for the others. present bool [D]: domains with such a node.
-    everybody: all nodes with the label take part.
+    codes [N]: domain of each eligible node, D for the others. present: bool [D], domains with an eligible node.
+    all_eligible: all nodes are eligible, apart from those without the label.
     """
 
-    __slots__ = ("_domains_of_all", "codes", "column", "count", "everybody", "present")
+    __slots__ = ("_domain_count_of_all_rows", "all_eligible", "codes", "column", "count", "present")
 
-    def __init__(self, column: LabelColumn, taking_part: Mask | None) -> None:
-        """taking_part bool [N]; None: all nodes."""
-        self._domains_of_all: int | None = None
+    def __init__(self, column: LabelColumn, eligible: Mask | None) -> None:
+        """eligible: bool [N]; None means all nodes."""
+        self._domain_count_of_all_rows: int | None = None
         self.codes: npt.NDArray[np.signedinteger[Any]]
         self.column = column
         self.count = len(column.values)
-        self.everybody = taking_part is None or bool(taking_part.all())
-        if self.everybody and column.everywhere:
-            self.codes = column.wide_codes  # [N] shared, as most often
-        elif taking_part is None:
+        self.all_eligible = eligible is None or bool(eligible.all())
+        if self.all_eligible and column.everywhere:
+            self.codes = column.wide_codes  # [N] shared, the most common case
+        elif eligible is None:
             self.codes = np.where(column.codes != ABSENT, column.codes, self.count)
         else:
-            self.codes = np.where(taking_part & (column.codes != ABSENT), column.codes, self.count)
+            self.codes = np.where(eligible & (column.codes != ABSENT), column.codes, self.count)
         self.present = np.zeros(self.count + 1, np.bool_)
         self.present[self.codes] = True
         self.present = self.present[: self.count]  # [D]
 
-    def domains_among(self, rows: Rows, snapshot: Snapshot) -> int:
-        """How many domains `rows` are in; nodes without the label are one more, as in Kubernetes."""
+    def count_domains(self, rows: Rows, snapshot: Snapshot) -> int:
+        """Return the number of domains of `rows`; nodes without the label count as one more, as in Kubernetes."""
         all_rows = rows is snapshot.all_rows
-        if all_rows and self._domains_of_all is not None:
-            return self._domains_of_all
-        seen = np.zeros(self.count + 1, np.bool_)
-        seen[select_rows(self.column.codes, rows, snapshot)] = True
-        number = int(np.count_nonzero(seen))
+        if all_rows and self._domain_count_of_all_rows is not None:
+            return self._domain_count_of_all_rows
+        present = np.zeros(self.count + 1, np.bool_)
+        present[select_rows(self.column.codes, rows, snapshot)] = True
+        count = int(np.count_nonzero(present))
         if all_rows:
-            self._domains_of_all = number
-        return number
+            self._domain_count_of_all_rows = count
+        return count
 
-    def sums(self, pods: Int64) -> Int64:
-        """Pods per node [N] -> pods per domain [D]."""
+    def pods_per_domain(self, pods: Int64) -> Int64:
+        """Return the pods per domain [D] from the pods per node [N]."""
         # float64 weights are exact up to 2^53 pods
         return np.bincount(self.codes, weights=pods, minlength=self.count + 1)[: self.count].astype(np.int64)
 
 
-class _Hard:
+class _HardConstraint:
     """One DoNotSchedule constraint in one cycle: pods int64 [D] per domain."""
 
-    __slots__ = ("_least", "column", "constraint", "pods", "present", "self_match")
+    __slots__ = ("_min_match_num", "column", "pods", "present", "self_match", "spec")
 
     def __init__(
-        self, constraint: SpreadConstraint, column: LabelColumn, present: Mask, pods: Int64, self_match: bool
+        self, spec: SpreadConstraint, column: LabelColumn, present: Mask, pods: Int64, self_match: bool
     ) -> None:
-        self.constraint = constraint
+        self.spec = spec
         self.column = column
         self.present = present
         self.pods = pods
         self.self_match = self_match
-        self._least: int | None = None
+        self._min_match_num: int | None = None
 
-    def clone(self) -> _Hard:
-        return _Hard(self.constraint, self.column, self.present, self.pods.copy(), self.self_match)
+    def clone(self) -> _HardConstraint:
+        return _HardConstraint(self.spec, self.column, self.present, self.pods.copy(), self.self_match)
 
-    def add(self, code: int, number: int) -> None:
+    def add(self, code: int, delta: int) -> None:
         if not self.present[code]:
             self.present = self.present.copy()
             self.present[code] = True
-        self.pods[code] += number
-        self._least = None
+        self.pods[code] += delta
+        self._min_match_num = None
 
-    def most_pods(self) -> int:
-        """A domain may have no more pods than this before the incoming one comes."""
-        least = self._least
-        if least is None:
+    def max_match_num(self) -> int:
+        """Return the most matching pods that a domain may have before the incoming pod is added."""
+        min_match_num = self._min_match_num
+        if min_match_num is None:
             domains = self.pods[self.present]
-            least = (
-                0 if len(domains) < self.constraint.min_domains else int(domains.min(initial=np.iinfo(np.int32).max))
+            min_match_num = (
+                0 if len(domains) < self.spec.min_domains else int(domains.min(initial=np.iinfo(np.int32).max))
             )
-            self._least = least
-        return least + self.constraint.max_skew - self.self_match
+            self._min_match_num = min_match_num
+        return min_match_num + self.spec.max_skew - self.self_match
 
 
-class _HardState:
+class _PreFilterState:
     """All DoNotSchedule constraints of the incoming pod."""
 
     __slots__ = ("constraints", "required", "tolerations")
 
-    def __init__(self, constraints: tuple[_Hard, ...], required: RequiredNodeAffinity, tolerations: Any) -> None:
+    def __init__(
+        self, constraints: tuple[_HardConstraint, ...], required: RequiredNodeAffinity, tolerations: Any
+    ) -> None:
         self.constraints = constraints
         self.required = required
         self.tolerations = tolerations
 
-    def clone(self) -> _HardState:
-        return _HardState(tuple(each.clone() for each in self.constraints), self.required, self.tolerations)
+    def clone(self) -> _PreFilterState:
+        return _PreFilterState(
+            tuple(constraint.clone() for constraint in self.constraints), self.required, self.tolerations
+        )
 
-    def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, number: int) -> None:
-        """`other` came to `node` (number 1) or went (-1), as far as it counts."""
+    def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, delta: int) -> None:
+        """Account for `other` added to `node` (delta 1) or removed from it (-1), if the constraints count it."""
         if node.node is None or other.pod.metadata.namespace != pod.pod.metadata.namespace:
             return
         labels = node.node.metadata.labels
-        if not all(each.constraint.topology_key in labels for each in self.constraints):
+        if not all(constraint.spec.topology_key in labels for constraint in self.constraints):
             return
-        for each in self.constraints:
-            constraint = each.constraint
-            if constraint.selector.matches(other.pod.metadata.labels) and _takes_part(
-                constraint, node.node, self.required, self.tolerations
+        for constraint in self.constraints:
+            spec = constraint.spec
+            if spec.selector.matches(other.pod.metadata.labels) and _matches_node_inclusion_policies(
+                spec, node.node, self.required, self.tolerations
             ):
-                code = each.column.code_of.get(labels[constraint.topology_key])
+                code = constraint.column.code_of.get(labels[spec.topology_key])
                 if code is not None:
-                    each.add(code, number)
+                    constraint.add(code, delta)
 
 
-class _Soft:
-    """One ScheduleAnyway constraint in one cycle: pods per domain [D], or per node for the hostname; what a pod weighs.
+class _SoftConstraint:
+    """One ScheduleAnyway constraint in one cycle, with the weight of a pod.
 
-    per_domain is None where the topology key is the hostname.
+    per_domain: pods per domain [D]; None if the topology key is the hostname, where per_node [N] is used instead.
     """
 
-    __slots__ = ("column", "constraint", "per_domain", "per_node", "weight")
+    __slots__ = ("column", "per_domain", "per_node", "spec", "weight")
 
     def __init__(
         self,
-        constraint: SpreadConstraint,
+        spec: SpreadConstraint,
         column: LabelColumn,
         per_domain: Int64 | None,
         per_node: Int64,
         weight: float,
     ) -> None:
-        self.constraint = constraint
+        self.spec = spec
         self.column = column
         self.per_domain = per_domain
         self.per_node = per_node  # [N]
         self.weight = weight
 
 
-class _SoftState:
-    """All ScheduleAnyway constraints. ignored [N]: nodes without all topology keys, where that matters; None: none.
+class _PreScoreState:
+    """All ScheduleAnyway constraints of the incoming pod.
 
-    places: where nodes stand in a table of scores, for two constraints that allow it.
+    ignored: bool [N], nodes that lack a topology key and therefore score 0; None if there are none.
+    cells: the nodes' cells in the score table; None if the constraints do not allow a table.
     """
 
-    __slots__ = ("constraints", "ignored", "places")
+    __slots__ = ("cells", "constraints", "ignored")
 
-    def __init__(self, constraints: tuple[_Soft, ...], ignored: Mask | None, places: Places | None) -> None:
+    def __init__(
+        self, constraints: tuple[_SoftConstraint, ...], ignored: Mask | None, cells: ScoreTableCells | None
+    ) -> None:
         self.constraints = constraints
         self.ignored = ignored
-        self.places = places
+        self.cells = cells
 
 
 class PodTopologySpread:
@@ -226,18 +231,19 @@ class PodTopologySpread:
         self._defaults = SYSTEM_DEFAULTS if self._system_defaulted else args.default_constraints
         self._default_hard = compile_constraints(self._defaults, {}, DO_NOT_SCHEDULE)
         self._default_soft = compile_constraints(self._defaults, {}, SCHEDULE_ANYWAY)
-        self._crowded = unschedulable(self.name, "node(s) didn't match pod topology spread constraints")
-        self._unlabelled = unresolvable(
+        self._skew_rejection = unschedulable(self.name, "node(s) didn't match pod topology spread constraints")
+        self._missing_label_rejection = unresolvable(
             self.name, "node(s) didn't match pod topology spread constraints (missing required label)"
         )
-        self._domains: dict[tuple[int, str], tuple[tuple[int, int], tuple[_Domains, ...]]] = {}
-        self._whole_domains: dict[str, tuple[tuple[int, int], _Domains]] = {}  # by topology key: all nodes take part
-        self._places = PlacesByClass()
+        self._domains: dict[tuple[int, str], tuple[tuple[int, int], tuple[_TopologyDomains, ...]]] = {}
+        # by topology key, for constraints that all nodes are eligible for
+        self._domains_over_all_nodes: dict[str, tuple[tuple[int, int], _TopologyDomains]] = {}
+        self._score_table_cells = ScoreTableCellsByClass()
 
-    # --- which constraints -----------------------------------------------------------------------------------------
+    # --- constraints and domains -----------------------------------------------------------------------------------
 
     def _constraints(self, pod: Pod, action: str, class_number: int | None = None) -> tuple[SpreadConstraint, ...]:
-        """Raises SelectorError."""
+        """Return the pod's own constraints with this action, or else the default ones. Raises SelectorError."""
         own = pod.spec.topology_spread_constraints
         if own:
             return compile_constraints(own, pod.metadata.labels, action)
@@ -249,47 +255,49 @@ class PodTopologySpread:
 
     def _domains_of(
         self, pod: PodInfo, snapshot: Snapshot, action: str, constraints: Sequence[SpreadConstraint], all_keys: bool
-    ) -> tuple[_Domains, ...]:
-        """Kept per class of pods for as long as no node changes its labels or taints."""
+    ) -> tuple[_TopologyDomains, ...]:
+        """Return the domains of each constraint. Cached per class of pods until a node's labels or taints change."""
         key = (snapshot.classes.number(pod.pod), action)
         stamp = (snapshot.layout, snapshot.columns.node_generation)
-        kept = self._domains.get(key)
-        if kept is not None and kept[0] == stamp:
-            return kept[1]
-        columns = [snapshot.columns.labels(each.topology_key) for each in constraints]
+        cached = self._domains.get(key)
+        if cached is not None and cached[0] == stamp:
+            return cached[1]
+        columns = [snapshot.columns.labels(constraint.topology_key) for constraint in constraints]
         labelled: Mask | None = None  # [N]; None: all
         if all_keys:
             for column in columns:
                 if not column.everywhere:
-                    labelled = _both(labelled, column.codes != ABSENT)
+                    labelled = _intersection(labelled, column.codes != ABSENT)
         required = RequiredNodeAffinity(pod.pod.spec.node_selector, pod.pod.spec.affinity)
-        within: Mask | None = None
+        matches_affinity: Mask | None = None
         tolerated: Mask | None = None
-        found = []
+        domains = []
         for constraint, column in zip(constraints, columns, strict=True):
             mask = labelled
-            if constraint.honors_affinity and not required.empty:
-                if within is None:
-                    within = required_affinity_rows(snapshot, required, snapshot.all_rows)
-                mask = _both(mask, within)
-            if constraint.honors_taints:
+            if constraint.honors_node_affinity and not required.empty:
+                if matches_affinity is None:
+                    matches_affinity = required_affinity_rows(snapshot, required, snapshot.all_rows)
+                mask = _intersection(mask, matches_affinity)
+            if constraint.honors_node_taints:
                 if tolerated is None:
                     tolerated = _tolerated(pod, snapshot)
-                mask = _both(mask, tolerated)
-            found.append(self._over_all_nodes(column, stamp) if mask is None else _Domains(column, mask))
+                mask = _intersection(mask, tolerated)
+            domains.append(
+                self._domains_of_all_nodes(column, stamp) if mask is None else _TopologyDomains(column, mask)
+            )
         if len(self._domains) >= _MAX_CLASSES:
             self._domains.clear()
-        self._domains[key] = (stamp, tuple(found))
-        return tuple(found)
+        self._domains[key] = (stamp, tuple(domains))
+        return tuple(domains)
 
-    def _over_all_nodes(self, column: LabelColumn, stamp: tuple[int, int]) -> _Domains:
-        """The same for all classes of pods."""
-        kept = self._whole_domains.get(column.key)
-        if kept is None or kept[0] != stamp:
-            if len(self._whole_domains) >= _MAX_CLASSES:
-                self._whole_domains.clear()
-            kept = self._whole_domains[column.key] = (stamp, _Domains(column, None))
-        return kept[1]
+    def _domains_of_all_nodes(self, column: LabelColumn, stamp: tuple[int, int]) -> _TopologyDomains:
+        """Return the domains if all nodes are eligible, which are the same for all classes of pods."""
+        cached = self._domains_over_all_nodes.get(column.key)
+        if cached is None or cached[0] != stamp:
+            if len(self._domains_over_all_nodes) >= _MAX_CLASSES:
+                self._domains_over_all_nodes.clear()
+            cached = self._domains_over_all_nodes[column.key] = (stamp, _TopologyDomains(column, None))
+        return cached[1]
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -305,71 +313,73 @@ class PodTopologySpread:
         spec, labels = pod.pod.spec, pod.pod.metadata.labels
         domains = self._domains_of(pod, snapshot, DO_NOT_SCHEDULE, constraints, all_keys=True)
         hard = tuple(
-            _Hard(
+            _HardConstraint(
                 constraint,
-                each.column,
-                each.present,
-                each.sums(pods_per_node(snapshot, pod, constraint.selector)),
+                topology_domains.column,
+                topology_domains.present,
+                topology_domains.pods_per_domain(pods_per_node(snapshot, pod, constraint.selector)),
                 constraint.selector.matches(labels),
             )
-            for constraint, each in zip(constraints, domains, strict=True)
+            for constraint, topology_domains in zip(constraints, domains, strict=True)
         )
-        state.write(_HARD, _HardState(hard, RequiredNodeAffinity(spec.node_selector, spec.affinity), spec.tolerations))
+        state.write(
+            _HARD, _PreFilterState(hard, RequiredNodeAffinity(spec.node_selector, spec.affinity), spec.tolerations)
+        )
         return None, None
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        hard: _HardState = state.read(_HARD)
+        hard: _PreFilterState = state.read(_HARD)
         hard.update(pod, added, node, 1)
         return None
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        hard: _HardState = state.read(_HARD)
+        hard: _PreFilterState = state.read(_HARD)
         hard.update(pod, removed, node, -1)
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        hard: _HardState = state.read(_HARD)
+        hard: _PreFilterState = state.read(_HARD)
         labels = node.node.metadata.labels if node.node is not None else {}
-        for each in hard.constraints:
-            value = labels.get(each.constraint.topology_key)
+        for constraint in hard.constraints:
+            value = labels.get(constraint.spec.topology_key)
             if value is None:
-                return self._unlabelled
-            code = each.column.code_of.get(value)
-            if (0 if code is None else int(each.pods[code])) > each.most_pods():
-                return self._crowded
+                return self._missing_label_rejection
+            code = constraint.column.code_of.get(value)
+            if (0 if code is None else int(constraint.pods[code])) > constraint.max_match_num():
+                return self._skew_rejection
         return None
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        hard: _HardState = state.read(_HARD)
+        hard: _PreFilterState = state.read(_HARD)
         passed = np.ones(len(rows), np.bool_)
-        for each in hard.constraints:
-            # One verdict per domain, and a last one for nodes without the label: their code -1 indexes it.
-            open_ = np.append(each.pods <= each.most_pods(), False)  # [D + 1]
-            passed &= open_[select_rows(each.column.codes, rows, snapshot)]
+        for constraint in hard.constraints:
+            # One entry per domain, and a last one for nodes without the label: their code -1 indexes it.
+            within_skew = np.append(constraint.pods <= constraint.max_match_num(), False)  # [D + 1]
+            passed &= within_skew[select_rows(constraint.column.codes, rows, snapshot)]
 
         def explain(index: int) -> Status:
             row = rows[index]
-            for each in hard.constraints:
-                code = each.column.codes[row]
+            for constraint in hard.constraints:
+                code = constraint.column.codes[row]
                 if code == ABSENT:
-                    return self._unlabelled
-                if each.pods[code] > each.most_pods():
+                    return self._missing_label_rejection
+                if constraint.pods[code] > constraint.max_match_num():
                     break
-            return self._crowded
+            return self._skew_rejection
 
         return RowFilterResult(passed, explain)
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
-        hard: _HardState = state.read(_HARD)
+        hard: _PreFilterState = state.read(_HARD)
         undecided = np.ones(len(rows), np.bool_)
-        crowded = np.ones(len(rows), np.intp)  # 0: without a label
-        for each in hard.constraints:
-            codes = each.column.codes[rows]
+        reason_codes = np.ones(len(rows), np.intp)  # 0: a label is missing, 1: skew
+        for constraint in hard.constraints:
+            codes = constraint.column.codes[rows]
             labelled = codes != ABSENT
-            crowded[undecided & ~labelled] = 0
-            open_ = np.append(each.pods <= each.most_pods(), False)  # [D + 1]
-            undecided &= labelled & open_[codes]
-        return RowStatuses(crowded, (self._unlabelled, self._crowded))
+            reason_codes[undecided & ~labelled] = 0
+            within_skew = np.append(constraint.pods <= constraint.max_match_num(), False)  # [D + 1]
+            undecided &= labelled & within_skew[codes]
+        return RowStatuses(reason_codes, (self._missing_label_rejection, self._skew_rejection))
 
     # --- score -----------------------------------------------------------------------------------------------------
 
@@ -384,108 +394,116 @@ class PodTopologySpread:
         domains = self._domains_of(pod, snapshot, SCHEDULE_ANYWAY, constraints, all_keys)
         ignored: Mask | None = None
         candidates = rows
-        if all_keys and not all(each.column.everywhere for each in domains):
+        if all_keys and not all(topology_domains.column.everywhere for topology_domains in domains):
             labelled = np.ones(len(snapshot), np.bool_)  # [N]
-            for each in domains:
-                labelled &= each.column.codes != ABSENT
+            for topology_domains in domains:
+                labelled &= topology_domains.column.codes != ABSENT
             ignored = ~labelled
             candidates = rows[labelled[rows]]
         soft = []
-        per_node, counted = None, None
+        per_node, counted_selector = None, None
         tabulated = ignored is None and _can_be_tabulated(constraints, domains)
-        places: Places | None = None
-        for constraint, each in zip(constraints, domains, strict=True):
-            if per_node is None or constraint.selector != counted:  # most often all constraints have the same
-                counted = constraint.selector
-                per_node = pods_per_node(snapshot, pod, counted)
+        cells: ScoreTableCells | None = None
+        for constraint, topology_domains in zip(constraints, domains, strict=True):
+            if (
+                per_node is None or constraint.selector != counted_selector
+            ):  # usually all constraints share one selector
+                counted_selector = constraint.selector
+                per_node = pods_per_node(snapshot, pod, counted_selector)
             if constraint.topology_key == HOSTNAME:
-                size, per_domain = len(candidates), None
+                domain_count, per_domain = len(candidates), None
             else:
                 if tabulated:
-                    number = snapshot.classes.number(pod.pod)
-                    places = self._places.of(number, constraint.selector, snapshot, each.column, per_node)
-                per_domain = each.sums(per_node) if places is None else places.pods_per_domain()
-                size = each.domains_among(candidates, snapshot)
-            soft.append(_Soft(constraint, each.column, per_domain, per_node, math.log(size + 2)))
-        state.write(_SOFT, _SoftState(tuple(soft), ignored, places))
+                    class_number = snapshot.classes.number(pod.pod)
+                    cells = self._score_table_cells.of(
+                        class_number, constraint.selector, snapshot, topology_domains.column, per_node
+                    )
+                per_domain = topology_domains.pods_per_domain(per_node) if cells is None else cells.pods_per_domain()
+                domain_count = topology_domains.count_domains(candidates, snapshot)
+            soft.append(
+                _SoftConstraint(constraint, topology_domains.column, per_domain, per_node, math.log(domain_count + 2))
+            )
+        state.write(_SOFT, _PreScoreState(tuple(soft), ignored, cells))
         return None
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        soft: _SoftState = state.read(_SOFT)
+        soft: _PreScoreState = state.read(_SOFT)
         snapshot = self._handle.snapshot
         row = snapshot.row_of[node.name]
         if soft.ignored is not None and soft.ignored[row]:
             return 0
         score = 0.0
-        for each in soft.constraints:
-            code = int(each.column.codes[row])
+        for constraint in soft.constraints:
+            code = int(constraint.column.codes[row])
             if code == ABSENT:
                 continue
-            pods = int(each.per_node[row] if each.per_domain is None else each.per_domain[code])
-            score += float(pods) * each.weight + float(each.constraint.max_skew - 1)
-        return _rounded(score)
+            pods = int(constraint.per_node[row] if constraint.per_domain is None else constraint.per_domain[code])
+            score += float(pods) * constraint.weight + float(constraint.spec.max_skew - 1)
+        return _round(score)
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        soft: _SoftState = state.read(_SOFT)
+        soft: _PreScoreState = state.read(_SOFT)
         scores = np.zeros(len(rows))  # float64 [K]
-        for each in soft.constraints:
-            skew = float(each.constraint.max_skew - 1)
-            if each.per_domain is None:
-                of_constraint = select_rows(each.per_node, rows, snapshot) * each.weight + skew
-                if not each.column.everywhere:
-                    of_constraint[select_rows(each.column.codes, rows, snapshot) == ABSENT] = 0.0
-                scores += of_constraint
+        for constraint in soft.constraints:
+            skew = float(constraint.spec.max_skew - 1)
+            if constraint.per_domain is None:
+                constraint_scores = select_rows(constraint.per_node, rows, snapshot) * constraint.weight + skew
+                if not constraint.column.everywhere:
+                    constraint_scores[select_rows(constraint.column.codes, rows, snapshot) == ABSENT] = 0.0
+                scores += constraint_scores
             else:
                 # 0 for nodes without the label: their code -1 indexes the last element
-                of_domain = np.append(
-                    each.per_domain * each.weight + float(each.constraint.max_skew - 1), 0.0
+                domain_scores = np.append(
+                    constraint.per_domain * constraint.weight + float(constraint.spec.max_skew - 1), 0.0
                 )  # [D + 1]
-                scores += of_domain[select_rows(each.column.codes, rows, snapshot)]
-        rounded = _all_rounded(scores)
+                scores += domain_scores[select_rows(constraint.column.codes, rows, snapshot)]
+        rounded = _round_all(scores)
         if soft.ignored is not None:
             rounded[soft.ignored[rows]] = 0.0
         return rounded.astype(np.int64)
 
     def score_table(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoreTable | None:
-        soft: _SoftState = state.read(_SOFT)
-        places = soft.places
-        if places is None:
+        soft: _PreScoreState = state.read(_SOFT)
+        cells = soft.cells
+        if cells is None:
             return None
         hosts, domains = soft.constraints if soft.constraints[0].per_domain is None else reversed(soft.constraints)
         assert domains.per_domain is not None
-        # The last element is of nodes without the label. Two summands, so their order changes nothing.
-        of_domain = np.append(domains.per_domain * domains.weight + float(domains.constraint.max_skew - 1), 0.0)
-        of_host = np.arange(places.highest + 1) * hosts.weight + float(hosts.constraint.max_skew - 1)
-        raw = _all_rounded(of_host[:, None] + of_domain).astype(np.int64).ravel()  # [T]
-        of_rows, occurring = places.occurring(rows, snapshot)
-        among = raw[occurring]
-        scores = np.zeros_like(raw)  # also where no node stands, as its score might be out of bounds
-        scores[occurring] = _normalized(among, among)
-        return ScoreTable(scores, of_rows)
+        # The last element is for nodes without the label. The order of two summands does not affect the result.
+        domain_scores = np.append(domains.per_domain * domains.weight + float(domains.spec.max_skew - 1), 0.0)
+        host_scores = np.arange(cells.max_pods + 1) * hosts.weight + float(hosts.spec.max_skew - 1)
+        raw = _round_all(host_scores[:, None] + domain_scores).astype(np.int64).ravel()  # [T]
+        row_cells, occurring = cells.cells_of(rows, snapshot)
+        counted_scores = raw[occurring]
+        scores = np.zeros_like(raw)  # 0 for cells without a node, whose normalized score might be out of bounds
+        scores[occurring] = _normalized(counted_scores, counted_scores)
+        return ScoreTable(scores, row_cells)
 
     def normalize_scores(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
     ) -> Scores:
-        soft: _SoftState = state.read(_SOFT)
+        soft: _PreScoreState = state.read(_SOFT)
         counted = None if soft.ignored is None else ~soft.ignored[rows]  # [K]
-        among = scores if counted is None else scores[counted]
-        if len(among) == 0:
+        counted_scores = scores if counted is None else scores[counted]
+        if len(counted_scores) == 0:
             return np.zeros_like(scores)
-        normalized = _normalized(scores, among)
+        normalized = _normalized(scores, counted_scores)
         return normalized if counted is None else np.where(counted, normalized, 0)
 
     # --- hints -----------------------------------------------------------------------------------------------------
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        of_pods = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL | ActionType.UPDATE_POD_TOLERATION
-        of_nodes = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
+        pod_actions = (
+            ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_POD_LABEL | ActionType.UPDATE_POD_TOLERATION
+        )
+        node_actions = ActionType.ADD | ActionType.DELETE | ActionType.UPDATE_NODE_LABEL | ActionType.UPDATE_NODE_TAINT
         return (
-            on_event(POD, of_pods, self._after_pod_change),
-            on_event(NODE, of_nodes, self._after_node_change),
+            on_event(POD, pod_actions, self._after_pod_change),
+            on_event(NODE, node_actions, self._after_node_change),
         )
 
     def _after_pod_change(self, pod: Pod, old: Pod | None, new: Pod | None) -> Hint:
-        """Only pods of the same namespace that are on a node count in its domains, or leave them."""
+        """Return QUEUE if the change affects the pods that the constraints count: same namespace, and on a node."""
         for other in (old, new):
             if other is None or other.metadata.uid == pod.metadata.uid:
                 continue
@@ -496,24 +514,28 @@ class PodTopologySpread:
             if (
                 new.metadata.uid == pod.metadata.uid
                 and old.spec.tolerations != new.spec.tolerations
-                and any(each.honors_taints for each in constraints)
+                and any(constraint.honors_node_taints for constraint in constraints)
             ):
                 return Hint.QUEUE
             before, after = old.metadata.labels, new.metadata.labels
             if before == after:
                 return Hint.SKIP
-            changed = any(each.selector.matches(before) != each.selector.matches(after) for each in constraints)
+            changed = any(
+                constraint.selector.matches(before) != constraint.selector.matches(after) for constraint in constraints
+            )
             return Hint.QUEUE if changed else Hint.SKIP
         changed_pod = new if new is not None else old
         assert changed_pod is not None
-        counts = any(each.selector.matches(changed_pod.metadata.labels) for each in constraints)
+        counts = any(constraint.selector.matches(changed_pod.metadata.labels) for constraint in constraints)
         return Hint.QUEUE if counts else Hint.SKIP
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         constraints = self._constraints(pod, DO_NOT_SCHEDULE)
 
         def labelled(node: Node | None) -> bool:
-            return node is not None and all(each.topology_key in node.metadata.labels for each in constraints)
+            return node is not None and all(
+                constraint.topology_key in node.metadata.labels for constraint in constraints
+            )
 
         if new is None:
             return Hint.QUEUE if labelled(old) else Hint.SKIP
@@ -521,7 +543,7 @@ class PodTopologySpread:
             return Hint.QUEUE
         if old is not None and labelled(new):
             before, after = old.metadata.labels, new.metadata.labels
-            if any(before[each.topology_key] != after[each.topology_key] for each in constraints):
+            if any(before[constraint.topology_key] != after[constraint.topology_key] for constraint in constraints):
                 return Hint.QUEUE
             if old.spec.taints != new.spec.taints:
                 return Hint.QUEUE
@@ -529,9 +551,9 @@ class PodTopologySpread:
 
 
 def pods_per_node(snapshot: Snapshot, pod: PodInfo, selector: Selector) -> Int64:
-    """How many pods of `pod`'s namespace match, per node [N]; pods that are being deleted do not count.
+    """Return the number of matching pods in `pod`'s namespace per node [N], without pods that are being deleted.
 
-    An empty selector counts none here, though it selects everything elsewhere: so does kube-scheduler.
+    An empty selector matches no pod here, as in kube-scheduler, though it matches everything elsewhere.
     """
     if selector.empty:
         return np.zeros(len(snapshot), np.int64)
@@ -539,58 +561,62 @@ def pods_per_node(snapshot: Snapshot, pod: PodInfo, selector: Selector) -> Int64
     pods = snapshot.columns.pods
     return pods.weighted(
         ("spread", namespace, selector),
-        _counts(namespace, selector),
+        _match_counter(namespace, selector),
         lambda: pods.maybe_selected(namespace, selector),
     )
 
 
-def _counts(namespace: str, selector: Selector) -> Callable[[LabelClass], int]:
+def _match_counter(namespace: str, selector: Selector) -> Callable[[LabelClass], int]:
     matches = selector.matches
-    return lambda of: 1 if of.namespace == namespace and not of.terminating and matches(of.labels) else 0
+    return lambda pod_class: (
+        1 if pod_class.namespace == namespace and not pod_class.terminating and matches(pod_class.labels) else 0
+    )
 
 
 def _tolerated(pod: PodInfo, snapshot: Snapshot) -> Mask:
     taints = snapshot.columns.taints
     tolerations = pod.pod.spec.tolerations
-    verdicts = [find_untolerated_taint(each, tolerations) is None for each in taints.values]
-    return np.array(verdicts, np.bool_)[taints.codes]
+    tolerated = [find_untolerated_taint(taint_set, tolerations) is None for taint_set in taints.values]
+    return np.array(tolerated, np.bool_)[taints.codes]
 
 
-def _takes_part(constraint: SpreadConstraint, node: Node, required: RequiredNodeAffinity, tolerations: Any) -> bool:
-    if constraint.honors_affinity and not required.matches(node.metadata.name, node.metadata.labels):
+def _matches_node_inclusion_policies(
+    constraint: SpreadConstraint, node: Node, required: RequiredNodeAffinity, tolerations: Any
+) -> bool:
+    if constraint.honors_node_affinity and not required.matches(node.metadata.name, node.metadata.labels):
         return False
-    return not constraint.honors_taints or find_untolerated_taint(node.spec.taints, tolerations) is None
+    return not constraint.honors_node_taints or find_untolerated_taint(node.spec.taints, tolerations) is None
 
 
-def _all_rounded(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _round_all(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     rounded = np.floor(scores)
-    rounded += scores - rounded >= 0.5  # halves away from zero, and none is below it
+    rounded += scores - rounded >= 0.5  # halves away from zero; no score is negative
     return rounded
 
 
-def _normalized(scores: Scores, among: Scores) -> Scores:
-    """Scores [K] turned round: the fewer pods, the more; `among` are those that count, and not empty."""
-    least, most = int(among.min()), int(among.max())
-    if most == 0:
+def _normalized(scores: Scores, counted_scores: Scores) -> Scores:
+    """Return scores [K] inverted, so that fewer pods score higher; the range is that of `counted_scores`, not empty."""
+    lowest, highest = int(counted_scores.min()), int(counted_scores.max())
+    if highest == 0:
         return np.full_like(scores, MAX_NODE_SCORE)
-    return MAX_NODE_SCORE * (most + least - scores) // most
+    return MAX_NODE_SCORE * (highest + lowest - scores) // highest
 
 
-def _both(one: Mask | None, other: Mask) -> Mask:
+def _intersection(one: Mask | None, other: Mask) -> Mask:
     return other if one is None else one & other
 
 
-def _can_be_tabulated(constraints: Sequence[SpreadConstraint], domains: Sequence[_Domains]) -> bool:
-    """Is it one constraint on hosts and one on larger domains, which count the same pods on all nodes?"""
+def _can_be_tabulated(constraints: Sequence[SpreadConstraint], domains: Sequence[_TopologyDomains]) -> bool:
+    """Return True for one constraint on hosts and one on larger domains that count the same pods on all nodes."""
     if len(constraints) != 2 or constraints[0].selector != constraints[1].selector:
         return False
-    on_hosts = [each.topology_key == HOSTNAME for each in constraints]
+    on_hosts = [constraint.topology_key == HOSTNAME for constraint in constraints]
     if on_hosts[0] == on_hosts[1]:
         return False
     hosts, larger = domains if on_hosts[0] else (domains[1], domains[0])
-    return hosts.column.everywhere and larger.everybody
+    return hosts.column.everywhere and larger.all_eligible
 
 
-def _rounded(score: float) -> int:
+def _round(score: float) -> int:
     whole = math.floor(score)
     return whole + (score - whole >= 0.5)

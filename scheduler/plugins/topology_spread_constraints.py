@@ -1,4 +1,4 @@
-"""Topology spread constraints of a pod, compiled: its own, or the defaults with a selector from its owners.
+"""Topology spread constraints of a pod, compiled: its own, or the defaults with a selector derived from its owners.
 
 Source: plugins/podtopologyspread/common.go and plugins/helper/spread.go of v1.36.
 """
@@ -16,7 +16,7 @@ from kubeloop.scheduler.api.listers import Listers
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
-_MAX_SELECTORS = 1024  # kept, one per class of pods
+_MAX_SELECTORS = 1024  # cached, one per class of pods
 
 DO_NOT_SCHEDULE = "DoNotSchedule"
 SCHEDULE_ANYWAY = "ScheduleAnyway"
@@ -28,31 +28,32 @@ SYSTEM_DEFAULTS = (
 
 
 class SpreadConstraint(msgspec.Struct, frozen=True):
-    """max_skew in pods. min_domains: with fewer domains the emptiest counts as empty.
+    """A compiled constraint. max_skew: in pods. With fewer domains than min_domains, the global minimum counts as 0.
 
-    honors_affinity, honors_taints: nodes that the pod cannot be on because of them are no domains.
+    honors_node_affinity, honors_node_taints: nodes that the pod's node affinity or untolerated taints exclude do not
+    count as domains.
     """
 
     max_skew: int
     topology_key: str
     selector: Selector
     min_domains: int
-    honors_affinity: bool
-    honors_taints: bool
+    honors_node_affinity: bool
+    honors_node_taints: bool
 
 
 def compile_constraints(
     constraints: Iterable[TopologySpreadConstraint], pod_labels: Mapping[str, str], action: str
 ) -> tuple[SpreadConstraint, ...]:
-    """Those of `constraints` whose whenUnsatisfiable is `action`. Raises SelectorError."""
+    """Return those of `constraints` whose whenUnsatisfiable is `action`. Raises SelectorError."""
     return tuple(
         SpreadConstraint(
             max_skew=constraint.max_skew,
             topology_key=constraint.topology_key,
             selector=_selector(constraint, pod_labels),
             min_domains=1 if constraint.min_domains is None else constraint.min_domains,
-            honors_affinity=constraint.node_affinity_policy in (None, "Honor"),
-            honors_taints=constraint.node_taints_policy == "Honor",
+            honors_node_affinity=constraint.node_affinity_policy in (None, "Honor"),
+            honors_node_taints=constraint.node_taints_policy == "Honor",
         )
         for constraint in constraints
         if constraint.when_unsatisfiable == action
@@ -61,69 +62,73 @@ def compile_constraints(
 
 def _selector(constraint: TopologySpreadConstraint, pod_labels: Mapping[str, str]) -> Selector:
     selector = selector_from(constraint.label_selector)
-    same = {key: pod_labels[key] for key in constraint.match_label_keys if key in pod_labels}
-    if not same:
+    label_values = {key: pod_labels[key] for key in constraint.match_label_keys if key in pod_labels}
+    if not label_values:
         return selector
-    # A constraint without a selector, which selects nothing by itself, selects by these labels alone.
-    return Selector((*selector_from_map(same).requirements, *selector.requirements))
+    # Without a labelSelector, which selects nothing, only these labels select.
+    return Selector((*selector_from_map(label_values).requirements, *selector.requirements))
 
 
 _ONE_LABEL = "one_label"
 
 
-def _one_label(service: Service) -> tuple[str, ...]:
-    """One of the labels that a service selects by: only for pods with it the others need to be looked at."""
+def _index_by_one_label(service: Service) -> tuple[str, ...]:
+    """Return one label that the service selects by: only pods with this label need to be checked against it."""
     selector = service.spec.selector
-    return (_indexed(service.metadata.namespace, min(selector.items())),) if selector else ()
+    return (_index_key(service.metadata.namespace, min(selector.items())),) if selector else ()
 
 
-def _indexed(namespace: str, label: tuple[str, str]) -> str:
+def _index_key(namespace: str, label: tuple[str, str]) -> str:
     return f"{namespace}/{label[0]}={label[1]}"
 
 
 class DefaultSelectors:
-    """What selects the pods that belong together with a pod: by its services and its controller.
+    """Selectors for default constraints: the selectors of the pod's services and of its controller, combined.
 
-    Kept per class of pods for as long as no service changes and its controller keeps its selector.
+    Cached per class of pods until a service or the controller's selector changes.
     """
 
     def __init__(self, listers: Listers) -> None:
         self._listers = listers
-        listers.services.add_index(_ONE_LABEL, _one_label)
-        self._kept: dict[int, tuple[object, object, Selector]] = {}
+        listers.services.add_index(_ONE_LABEL, _index_by_one_label)
+        self._cached: dict[int, tuple[object, object, Selector]] = {}
 
     def of(self, pod: Pod, class_number: int | None) -> Selector:
-        """`class_number` None: do not remember."""
-        owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+        """Return the selector for `pod`; it is not cached if `class_number` is None."""
+        owner = next((reference for reference in pod.metadata.owner_references if reference.controller), None)
         stamp = self._listers.services.version
-        controlled = self._controlled(pod, owner)
-        kept = self._kept.get(class_number) if class_number is not None else None
-        if kept is not None and kept[0] == stamp and (kept[1] is controlled or kept[1] == controlled):
-            return kept[2]
-        selector = self._find(pod, controlled)
+        controller_selector = self._controller_selector(pod, owner)
+        cached = self._cached.get(class_number) if class_number is not None else None
+        if (
+            cached is not None
+            and cached[0] == stamp
+            and (cached[1] is controller_selector or cached[1] == controller_selector)
+        ):
+            return cached[2]
+        selector = self._combined_selector(pod, controller_selector)
         if class_number is not None:
-            if len(self._kept) >= _MAX_SELECTORS:
-                self._kept.clear()
-            self._kept[class_number] = (stamp, controlled, selector)
+            if len(self._cached) >= _MAX_SELECTORS:
+                self._cached.clear()
+            self._cached[class_number] = (stamp, controller_selector, selector)
         return selector
 
-    def _find(self, pod: Pod, controlled: LabelSelector | Mapping[str, str] | None) -> Selector:
+    def _combined_selector(self, pod: Pod, controller_selector: LabelSelector | Mapping[str, str] | None) -> Selector:
         labels = pod.metadata.labels
-        same: dict[str, str] = {}
+        label_values: dict[str, str] = {}
         for label in labels.items():
-            for service in self._listers.services.by_index(_ONE_LABEL, _indexed(pod.metadata.namespace, label)):
+            for service in self._listers.services.by_index(_ONE_LABEL, _index_key(pod.metadata.namespace, label)):
                 if service.spec.selector.items() <= labels.items():
-                    same.update(service.spec.selector)
-        if isinstance(controlled, LabelSelector):
+                    label_values.update(service.spec.selector)
+        if isinstance(controller_selector, LabelSelector):
             try:
-                added = selector_from(controlled).requirements
-            except ValueError:  # an owner with a malformed selector adds nothing, as in kube-scheduler
+                added = selector_from(controller_selector).requirements
+            except ValueError:  # a malformed selector of the owner adds nothing, as in kube-scheduler
                 added = ()
-            return Selector((*selector_from_map(same).requirements, *added))
-        return selector_from_map(same | dict(controlled or {}))
+            return Selector((*selector_from_map(label_values).requirements, *added))
+        return selector_from_map(label_values | dict(controller_selector or {}))
 
-    def _controlled(self, pod: Pod, owner: OwnerReference | None) -> LabelSelector | Mapping[str, str] | None:
-        """The selector of the pod's controller, if that is one that spreads its pods."""
+    def _controller_selector(self, pod: Pod, owner: OwnerReference | None) -> LabelSelector | Mapping[str, str] | None:
+        """Return the selector of the pod's ReplicaSet, StatefulSet or ReplicationController; None for other owners."""
         if owner is None:
             return None
         listers = self._listers
@@ -142,14 +147,19 @@ class DefaultSelectors:
 
 
 def default_selector(pod: Pod, listers: Listers) -> Selector:
-    """As DefaultSelectors says, for one question."""
+    """Return the selector that DefaultSelectors derives, without a cache."""
     return DefaultSelectors(listers).of(pod, None)
 
 
 def with_selector(constraints: Sequence[SpreadConstraint], selector: Selector) -> tuple[SpreadConstraint, ...]:
     return tuple(
         SpreadConstraint(
-            each.max_skew, each.topology_key, selector, each.min_domains, each.honors_affinity, each.honors_taints
+            constraint.max_skew,
+            constraint.topology_key,
+            selector,
+            constraint.min_domains,
+            constraint.honors_node_affinity,
+            constraint.honors_node_taints,
         )
-        for each in constraints
+        for constraint in constraints
     )

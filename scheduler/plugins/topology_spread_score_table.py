@@ -1,9 +1,9 @@
-"""Spread scores from a table, for constraints on hosts and on one kind of larger domain: the default ones.
+"""Table of topology spread scores, for one constraint on hosts and one on a larger domain, as the default constraints.
 
-As nodes have few pods of a class and there are few domains, few different scores occur. Each is computed once, in an
-array [pods on the node, domain], and every node knows its place in it. Between two pods of a class few nodes change
-theirs. Axes: N nodes, K rows, D domains, T places of the table: the pods on a node times D + 1 (the last domain stands
-for nodes without the label).
+Nodes have few pods of a class and there are few domains, so that few different scores occur. Each is computed once, in
+an array [pods on the node, domain]; each node has the index of its cell. Few nodes change their cell between two pods
+of a class. Axes: N nodes, K rows, D domains, T cells of the table. The cell of a node is pods * (D + 1) + domain, where
+the last domain stands for nodes without the label.
 """
 
 from __future__ import annotations
@@ -22,97 +22,99 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
-PlaceNumbers = npt.NDArray[np.int16]
+CellIndexes = npt.NDArray[np.int16]
 
-MAX_PLACES = 2048
-_KEPT_BYTES, _KEPT_CLASSES = 32 << 20, 4096  # of places: those of 3,000 classes at 5,000 nodes
-_FEW_ROWS = 32  # looked at faster one by one
+MAX_CELLS = 2048
+_CACHE_BYTES, _CACHED_CLASSES = 32 << 20, 4096  # of cell indexes: 3,000 classes with 5,000 nodes
+_FEW_ROWS = 32  # at most this many rows are updated one by one, which is faster
 
 
-class Places:
-    """Where each node stands in the table of one class of pods.
+class ScoreTableCells:
+    """The table cell of each node, for one class of pods.
 
-    of_node int16 [N], as there are many classes; nodes int64 [T]: how many stand there; width: D + 1; highest: the
-    most pods on one node that the table has room for.
+    cells_of_nodes: int16 [N], small because there are many classes. nodes_per_cell: int64 [T]. width: D + 1. max_pods:
+    the most pods on one node that the table has cells for.
     """
 
-    __slots__ = ("generation", "highest", "nodes", "of_node", "stamp", "width")
+    __slots__ = ("cells_of_nodes", "generation", "max_pods", "nodes_per_cell", "stamp", "width")
 
-    def __init__(self, stamp: Hashable, column: LabelColumn, pods: Int64, most: int, generation: int) -> None:
+    def __init__(self, stamp: Hashable, column: LabelColumn, pods: Int64, max_pods: int, generation: int) -> None:
         self.stamp = stamp
         self.generation = generation
         self.width = len(column.values) + 1
-        self.highest = most
+        self.max_pods = max_pods
         codes = column.wide_codes
-        places = pods * self.width
-        places += codes if column.everywhere else np.where(codes == ABSENT, self.width - 1, codes)
-        self.of_node: PlaceNumbers = places.astype(np.int16)
-        self.nodes: Int64 = np.bincount(places, minlength=(most + 1) * self.width)
+        cells = pods * self.width
+        cells += codes if column.everywhere else np.where(codes == ABSENT, self.width - 1, codes)
+        self.cells_of_nodes: CellIndexes = cells.astype(np.int16)
+        self.nodes_per_cell: Int64 = np.bincount(cells, minlength=(max_pods + 1) * self.width)
 
-    def follow(self, snapshot: Snapshot, column: LabelColumn, pods: Int64) -> bool:
-        """Take over what changed since the last time. False: the table is too small now."""
+    def update(self, snapshot: Snapshot, column: LabelColumn, pods: Int64) -> bool:
+        """Update the rows that changed since the last call. Returns False if the table has become too small."""
         rows = snapshot.changed_since(self.generation)
         self.generation = snapshot.generation
         if len(rows) > _FEW_ROWS:
-            now = pods[rows]
-            if int(now.max()) > self.highest:
+            new_pods = pods[rows]
+            if int(new_pods.max()) > self.max_pods:
                 return False
             codes = column.wide_codes[rows]
-            places = now * self.width + np.where(codes == ABSENT, self.width - 1, codes)
-            before = self.of_node[rows]
-            moved = np.flatnonzero(places != before)
-            self.of_node[rows] = places
-            np.subtract.at(self.nodes, before[moved], 1)
-            np.add.at(self.nodes, places[moved], 1)
+            cells = new_pods * self.width + np.where(codes == ABSENT, self.width - 1, codes)
+            before = self.cells_of_nodes[rows]
+            moved = np.flatnonzero(cells != before)
+            self.cells_of_nodes[rows] = cells
+            np.subtract.at(self.nodes_per_cell, before[moved], 1)
+            np.add.at(self.nodes_per_cell, cells[moved], 1)
             return True
         for row in rows.tolist():
-            number = int(pods[row])
-            if number > self.highest:
+            row_pods = int(pods[row])
+            if row_pods > self.max_pods:
                 return False
             code = int(column.wide_codes[row])
-            place = number * self.width + (self.width - 1 if code == ABSENT else code)
-            old = int(self.of_node[row])
-            if place != old:
-                self.of_node[row] = place
-                self.nodes[old] -= 1
-                self.nodes[place] += 1
+            cell = row_pods * self.width + (self.width - 1 if code == ABSENT else code)
+            previous = int(self.cells_of_nodes[row])
+            if cell != previous:
+                self.cells_of_nodes[row] = cell
+                self.nodes_per_cell[previous] -= 1
+                self.nodes_per_cell[cell] += 1
         return True
 
     def pods_per_domain(self) -> Int64:
-        """[D]"""
-        pods: Int64 = np.arange(self.highest + 1) @ self.nodes.reshape(-1, self.width)
+        """Return the pods per domain: int64 [D]."""
+        pods: Int64 = np.arange(self.max_pods + 1) @ self.nodes_per_cell.reshape(-1, self.width)
         return pods[:-1]
 
-    def occurring(self, rows: Rows, snapshot: Snapshot) -> tuple[PlaceNumbers, Mask]:
-        """(places of `rows` [K], which places of the table those are [T])"""
+    def cells_of(self, rows: Rows, snapshot: Snapshot) -> tuple[CellIndexes, Mask]:
+        """Return the cells of `rows` [K] and a mask of the cells that occur among them [T]."""
         if rows is snapshot.all_rows:
-            return self.of_node, self.nodes > 0
-        places = self.of_node[rows]
-        return places, np.bincount(places, minlength=len(self.nodes)) > 0
+            return self.cells_of_nodes, self.nodes_per_cell > 0
+        cells = self.cells_of_nodes[rows]
+        return cells, np.bincount(cells, minlength=len(self.nodes_per_cell)) > 0
 
 
-class PlacesByClass:
-    """The places for the classes seen last."""
+class ScoreTableCellsByClass:
+    """The table cells of recently seen pod classes."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, Places] = OrderedDict()
+        self._cached: OrderedDict[int, ScoreTableCells] = OrderedDict()
 
-    def of(self, number: int, what: Hashable, snapshot: Snapshot, column: LabelColumn, pods: Int64) -> Places | None:
-        """Those of class `number`, whose pods on each node are `pods` [N]; None: the table would be too large.
+    def of(
+        self, class_number: int, selector: Hashable, snapshot: Snapshot, column: LabelColumn, pods: Int64
+    ) -> ScoreTableCells | None:
+        """Return the cells of class `class_number` with `pods` [N] on the nodes; None if the table would be too large.
 
-        `what` tells apart what may be counted as the pods of a class: it changes with services and controllers.
+        A cached entry is reused only for the same `selector`, which changes with services and controllers.
         """
-        stamp = (what, column.key, snapshot.layout, snapshot.columns.node_generation)
-        kept = self._kept.get(number)
-        if kept is not None and kept.stamp == stamp and kept.follow(snapshot, column, pods):
-            self._kept.move_to_end(number)
-            return kept
-        most = int(pods.max(initial=0)) + 1  # the next pod finds room
-        if (most + 1) * (len(column.values) + 1) > MAX_PLACES:
-            self._kept.pop(number, None)
+        stamp = (selector, column.key, snapshot.layout, snapshot.columns.node_generation)
+        cached = self._cached.get(class_number)
+        if cached is not None and cached.stamp == stamp and cached.update(snapshot, column, pods):
+            self._cached.move_to_end(class_number)
+            return cached
+        max_pods = int(pods.max(initial=0)) + 1  # with room for the next pod
+        if (max_pods + 1) * (len(column.values) + 1) > MAX_CELLS:
+            self._cached.pop(class_number, None)
             return None
-        while len(self._kept) >= min(_KEPT_CLASSES, max(16, _KEPT_BYTES // (2 * len(pods) + 1))):
-            self._kept.popitem(last=False)
-        made = self._kept[number] = Places(stamp, column, pods, most, snapshot.generation)
-        self._kept.move_to_end(number)
-        return made
+        while len(self._cached) >= min(_CACHED_CLASSES, max(16, _CACHE_BYTES // (2 * len(pods) + 1))):
+            self._cached.popitem(last=False)
+        created = self._cached[class_number] = ScoreTableCells(stamp, column, pods, max_pods, snapshot.generation)
+        self._cached.move_to_end(class_number)
+        return created

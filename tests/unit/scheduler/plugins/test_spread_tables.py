@@ -111,7 +111,7 @@ def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_c
 def test_domains_too_many_for_a_table_are_scored_without_one(
     cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topology_spread_score_table, "MAX_PLACES", 8)
+    monkeypatch.setattr(topology_spread_score_table, "MAX_CELLS", 8)
     rng = random.Random(1)
     here = cluster([node(f"n{number}", labels={ZONE: f"z{number}"}) for number in range(6)])
     plugin, state = here.framework.plugins["PodTopologySpread"], CycleState()
