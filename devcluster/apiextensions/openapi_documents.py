@@ -67,8 +67,8 @@ class Documents:
     # --- discovery ----------------------------------------------------------------------------------------------------
 
     def discovery(self, path: str, accept: str) -> tuple[JSON, str] | None:
-        """As discovery.discovery()."""
-        known = shared_discovery.discovery(path, accept)
+        """Return the document of get_discovery_document(), with custom resources."""
+        known = shared_discovery.get_discovery_document(path, accept)
         root = path.strip("/")
         if not self._versions() or not (root == "apis" or root.startswith("apis/")):
             return known
@@ -85,7 +85,7 @@ class Documents:
         versions = self._groups().get(group)
         if versions is None or (version and version not in versions):
             return None
-        form = shared_discovery.asked_form(path, accept)
+        form = shared_discovery.discovery_content_type(path, accept)
         if version:
             return self._resource_list(group, version), form
         return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, form
@@ -118,8 +118,8 @@ class Documents:
     # --- OpenAPI ------------------------------------------------------------------------------------------------------
 
     def openapi(self, path: str, accept: str) -> tuple[bytes, str] | None:
-        """As openapi.openapi()."""
-        known = shared_openapi.openapi(path, accept)
+        """Return the document of get_openapi_document(), with custom resources."""
+        known = shared_openapi.get_openapi_document(path, accept)
         if not self._versions():
             return known
         if path == "/openapi/v2" and known is not None:
@@ -128,7 +128,7 @@ class Documents:
             return self._once("v2 protobuf", lambda: encode(self._v2())), known[1]
         if path == "/openapi/v3" and known is not None:
             return self._once("v3", lambda: self._index(known[0])), known[1]
-        if known is None and shared_openapi.takes_json(accept):
+        if known is None and shared_openapi.accepts_json(accept):
             root, _, rest = path.removeprefix("/openapi/v3/").partition("/")
             group, _, version = rest.partition("/")
             if root == "apis" and group in self._groups() and version in self._groups()[group]:
@@ -137,7 +137,7 @@ class Documents:
 
     def digest(self, name: str) -> str:
         """The hash of an OpenAPI v3 document that there is, by its name in the index."""
-        known = shared_openapi.digest(name)
+        known = shared_openapi.document_hash(name)
         if known is not None:
             return known
         _, group, version = name.split("/")
@@ -158,7 +158,7 @@ class Documents:
             for each in self._groups()[group][version]:
                 _define(schemas, each, v3=True)
                 paths.add(each.served)
-            return shared_openapi.v3_document(paths, schemas, custom=True)
+            return shared_openapi.v3_document(paths, schemas, for_crds=True)
 
         document: bytes = self._once(("v3", group, version), make)
         return document
@@ -212,7 +212,7 @@ def _define(schemas: Schemas, version: Version, *, v3: bool) -> None:
     if selectable:
         value["x-kubernetes-selectable-fields"] = selectable
     schemas.define(resource.group, resource.version, resource.kind, value)
-    reference = schemas.reference(schemas.type_of(resource.group, resource.version, resource.kind))
+    reference = schemas.reference(schemas.type_name(resource.group, resource.version, resource.kind))
     listed: JSON = {
         "description": f"{version.list_kind} is a list of {resource.kind}",
         "type": "object",

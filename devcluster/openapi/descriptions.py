@@ -1,8 +1,8 @@
-"""What the fields of the API mean, in Kubernetes' words: read from the installed client library, held by nobody here.
+"""Descriptions of API fields, from the installed client library.
 
-kubernetes-asyncio, on which kubeloop depends, is generated from Kubernetes' OpenAPI document and carries the
-description of each plain field as a docstring. The texts are looked up in its files when somebody asks for OpenAPI; the
-library itself is not imported (that takes a second). It has none for whole types and for fields that are objects.
+kubernetes-asyncio, a dependency of kubeloop, is generated from Kubernetes' OpenAPI document and has the description of
+each scalar field as a docstring. The descriptions are extracted from its source files on the first OpenAPI request; the
+library is not imported (which takes a second). It has no descriptions of types and of fields that are objects.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from pathlib import Path
 _GETTER = re.compile(r'"""Gets the (\w+) of this \w+\.  # noqa: E501\n\n(.+?)  # noqa: E501\n', re.S)
 _JSON_NAME = re.compile(r"^        '(\w+)': '([^']+)',?$", re.M)
 _ATTRIBUTE_MAP = re.compile(r"attribute_map = \{(.*?)\n    \}", re.S)
-_WORDS = (re.compile(r"(.)([A-Z][a-z]+)"), re.compile(r"([a-z0-9])([A-Z])"))
+_WORD_BOUNDARIES = (re.compile(r"(.)([A-Z][a-z]+)"), re.compile(r"([a-z0-9])([A-Z])"))
 
 
 @cache
-def _models() -> Path | None:
-    found = find_spec("kubernetes_asyncio")  # of the top level, which imports nothing
-    if found is None or found.origin is None:
+def _models_folder() -> Path | None:
+    spec = find_spec("kubernetes_asyncio")  # of the top-level package, which is not imported by this
+    if spec is None or spec.origin is None:
         return None
-    return Path(found.origin).parent / "client" / "models"
+    return Path(spec.origin).parent / "client" / "models"
 
 
-def _snake(name: str) -> str:
-    for pattern in _WORDS:
+def _snake_case(name: str) -> str:
+    for pattern in _WORD_BOUNDARIES:
         name = pattern.sub(r"\1_\2", name)
     return name.lower()
 
 
-def _source(type_name: str) -> str:
-    """The text of the module with the model of "core/v1.PodSpec"; "" if there is none."""
-    folder = _models()
+def _model_source(type_name: str) -> str:
+    """Return the source of the model module of a type such as "core/v1.PodSpec", or ""."""
+    folder = _models_folder()
     package, _, name = type_name.rpartition(".")
     group, _, version = package.rpartition("/")
     if folder is None or not version:
         return ""
-    for module in (f"{version}_{_snake(name)}", f"{group.partition('.')[0]}_{version}_{_snake(name)}"):
+    for module in (f"{version}_{_snake_case(name)}", f"{group.partition('.')[0]}_{version}_{_snake_case(name)}"):
         try:
             return (folder / f"{module}.py").read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -49,20 +49,20 @@ def _source(type_name: str) -> str:
 
 
 def field_descriptions(type_name: str) -> dict[str, str]:
-    """Descriptions of a type's fields by JSON name, of those that have one. `type_name` is one of kube.schema's."""
-    source = _source(type_name)
+    """Return the available descriptions of a type's fields by JSON name. `type_name` is a name of kube.schema."""
+    source = _model_source(type_name)
     mapped = _ATTRIBUTE_MAP.search(source)
     if mapped is None:
         return {}
     names = dict(_JSON_NAME.findall(mapped[1]))
     return {
-        names[attribute]: _text(literal)
+        names[attribute]: _docstring_text(literal)
         for attribute, literal in _GETTER.findall(source)
         if attribute in names and literal.strip() and not literal.lstrip().startswith(":return:")
     }
 
 
-def _text(literal: str) -> str:
-    """What stands between the quotes of a docstring, as Python reads it."""
+def _docstring_text(literal: str) -> str:
+    """Return the text of a docstring literal."""
     text: str = ast.literal_eval(f'"""{literal.strip()} """')
     return text.rstrip()

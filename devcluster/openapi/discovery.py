@@ -1,6 +1,7 @@
-"""What the server says it serves: group and version lists, resource lists, aggregated discovery and /version.
+"""Discovery documents: group and version lists, resource lists, aggregated discovery and /version.
 
-Everything comes from the registry and never changes, so each document is built once; callers must not change it.
+They follow from the registry of served resources and never change: each document is built once; callers must not
+change it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE
 from kubeloop.devcluster.api.served_resources import VERSIONS, Served, api_groups, group_versions, of_version
 from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
-from kubeloop.devcluster.serializer.negotiation import Clause, as_it_is, chosen, passes
+from kubeloop.devcluster.serializer.negotiation import Clause, matches_accept, negotiate_media_type, without_conversion
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
@@ -24,16 +25,16 @@ _AGGREGATED = ";g={};v={};as={}".format(*_AGGREGATED_FORM)
 
 
 def group_version_name(group: str, version: str) -> str:
-    """As in manifests: "apps/v1", or "v1" for the core group."""
+    """Return the apiVersion: "apps/v1", or "v1" for the core group."""
     return f"{group}/{version}" if group else version
 
 
 # --- one document per group version -----------------------------------------------------------------------------------
 
 
-def api_resource(each: Served, verbs: Sequence[str], storage_hash: str) -> JSON:
-    """The entry of a resource; storage_hash: "" where nothing is stored."""
-    resource = each.resource
+def api_resource(served: Served, verbs: Sequence[str], storage_hash: str) -> JSON:
+    """Return the APIResource of a resource; storage_hash: "" if nothing is stored."""
+    resource = served.resource
     result: JSON = {
         "name": resource.plural,
         "singularName": resource.singular,
@@ -46,24 +47,24 @@ def api_resource(each: Served, verbs: Sequence[str], storage_hash: str) -> JSON:
 
 
 def _names(resource: Resource[Any]) -> JSON:
-    """By what else a resource goes, where there is anything."""
+    """Return short names and categories, if any."""
     named = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     return {name: value for name, value in named.items() if value}
 
 
 def storage_version_hash(resource: Resource[Any]) -> str:
-    """Of the version in which objects are kept. Source: apiserver endpoints/discovery/storageversionhash.go."""
+    """Return the hash of the storage version. Source: apiserver endpoints/discovery/storageversionhash.go."""
     text = f"{resource.group}/{resource.version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
-def api_subresource(each: Served, subresource: str) -> JSON:
-    """The entry of a subresource."""
-    group, version, kind = subresource_kind(each, subresource)
+def api_subresource(served: Served, subresource: str) -> JSON:
+    """Return the APIResource of a subresource."""
+    group, version, kind = subresource_kind(served, subresource)
     result: JSON = {
-        "name": f"{each.resource.plural}/{subresource}",
+        "name": f"{served.resource.plural}/{subresource}",
         "singularName": "",
-        "namespaced": each.resource.namespaced,
+        "namespaced": served.resource.namespaced,
     }
     if group:
         result |= {"group": group, "version": version}
@@ -72,30 +73,30 @@ def api_subresource(each: Served, subresource: str) -> JSON:
 
 def _resource_list(group: str, version: str) -> JSON:
     entries: list[JSON] = []
-    for each in of_version(group, version):
-        storage_hash = storage_version_hash(each.stored_as or each.resource) if each.stored else ""
-        entries.append(api_resource(each, each.verbs, storage_hash))
-        entries.extend(api_subresource(each, name) for name in sorted(each.resource.subresources))
+    for served in of_version(group, version):
+        storage_hash = storage_version_hash(served.stored_as or served.resource) if served.stored else ""
+        entries.append(api_resource(served, served.verbs, storage_hash))
+        entries.extend(api_subresource(served, name) for name in sorted(served.resource.subresources))
     document: JSON = {"kind": "APIResourceList"}
-    if group:  # the core group's list goes without, for the sake of the oldest clients
+    if group:  # the core group's list has no apiVersion, for compatibility with the oldest clients
         document["apiVersion"] = "v1"
     return document | {"groupVersion": group_version_name(group, version), "resources": entries}
 
 
 def api_group(name: str, versions: Iterable[str]) -> JSON:
-    """The entry of a group; its preferred version comes first."""
+    """Return the APIGroup entry of a group; its preferred version comes first."""
     entries = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
     return {"name": name, "versions": entries, "preferredVersion": entries[0]}
 
 
-# --- aggregated: everything at once -----------------------------------------------------------------------------------
+# --- aggregated discovery ---------------------------------------------------------------------------------------------
 
 
 def aggregated_resource(
-    each: Served, verbs: Sequence[str], subresources: Iterable[str], group: str = "", version: str = ""
+    served: Served, verbs: Sequence[str], subresources: Iterable[str], group: str = "", version: str = ""
 ) -> JSON:
-    """The entry of a resource. group, version: of its kind, which those of Kubernetes' own resources do not say."""
-    resource = each.resource
+    """Return the APIResourceDiscovery entry. group, version: of its kind; "" for Kubernetes' own resources."""
+    resource = served.resource
     result: JSON = {
         "resource": resource.plural,
         "responseKind": {"group": group, "version": version, "kind": resource.kind},
@@ -106,14 +107,14 @@ def aggregated_resource(
     }
     entries = []
     for name in subresources:
-        own_group, own_version, kind = subresource_kind(each, name)
-        told = {"group": own_group or group, "version": own_version or version, "kind": kind}
-        entries.append({"subresource": name, "responseKind": told, "verbs": list(subresource_verbs(name))})
+        own_group, own_version, kind = subresource_kind(served, name)
+        response_kind = {"group": own_group or group, "version": own_version or version, "kind": kind}
+        entries.append({"subresource": name, "responseKind": response_kind, "verbs": list(subresource_verbs(name))})
     return result | ({"subresources": entries} if entries else {})
 
 
 def aggregated_version(version: str, resources: list[JSON]) -> JSON:
-    """What one group serves in one version."""
+    """Return the APIVersionDiscovery entry of one version of a group."""
     return {"version": version, "resources": resources, "freshness": "Current"}
 
 
@@ -129,8 +130,8 @@ def _aggregated(groups: list[str]) -> JSON:
                     aggregated_version(
                         version,
                         [
-                            aggregated_resource(each, each.verbs, sorted(each.resource.subresources))
-                            for each in of_version(group, version)
+                            aggregated_resource(served, served.verbs, sorted(served.resource.subresources))
+                            for served in of_version(group, version)
                         ],
                     )
                     for version in VERSIONS[group]
@@ -141,33 +142,33 @@ def _aggregated(groups: list[str]) -> JSON:
     }
 
 
-def _wants_aggregated(media_type: str, clause: Clause) -> bool:
+def _is_aggregated_form(media_type: str, clause: Clause) -> bool:
     del media_type
     return clause.conversion == _AGGREGATED_FORM
 
 
-def asked_form(path: str, accept: str) -> str:
-    """The content type of what an Accept header wants most at a discovery path. Raises StatusError 406.
+def discovery_content_type(path: str, accept: str) -> str:
+    """Return the content type that an Accept header selects at a discovery path. Raises StatusError 406.
 
-    /apis and what is right below it are answered by the aggregator; the others are behind go-restful. At /api and /apis
-    the aggregated form goes before all others. Source: apiserver endpoints/discovery, kube-aggregator pkg/apiserver.
+    /apis and the paths directly below it are served by the aggregator, the others by go-restful. At /api and /apis
+    aggregated discovery has precedence. Source: apiserver endpoints/discovery, kube-aggregator pkg/apiserver.
     """
     root = path.strip("/")
     if root == "version":
-        if not passes(accept, (JSON_TYPE,)):
+        if not matches_accept(accept, (JSON_TYPE,)):
             raise errors.only_acceptable(JSON_TYPE)
         return JSON_TYPE
-    if (root.count("/") > 1 or not root.startswith("apis")) and not passes(accept):
+    if (root.count("/") > 1 or not root.startswith("apis")) and not matches_accept(accept):
         raise errors.not_acceptable(streams=False)
     if (
         path.lstrip("/") in ("api", "api/", "apis")
         and accept
-        and (found := chosen(accept, _wants_aggregated)) is not None
+        and (negotiated := negotiate_media_type(accept, _is_aggregated_form)) is not None
     ):
-        return found[0] + _AGGREGATED
-    if (found := chosen(accept, as_it_is)) is None:
+        return negotiated[0] + _AGGREGATED
+    if (negotiated := negotiate_media_type(accept, without_conversion)) is None:
         raise errors.form_not_acceptable()
-    return found[0]
+    return negotiated[0]
 
 
 def is_aggregated(content_type: str) -> bool:
@@ -191,12 +192,12 @@ VERSION: JSON = {
     "compiler": "",
     "platform": "linux/amd64",
 }
-"""The Kubernetes version whose behaviour this server has; `gitVersion` tells it from a real one."""
+"""The Kubernetes version that this server implements; `gitVersion` distinguishes it from a real kube-apiserver."""
 
 
 @cache
 def _documents() -> dict[str, JSON]:
-    """Every document by its path without the outer slashes."""
+    """Return every document by its path without leading and trailing slash."""
     documents: dict[str, JSON] = {
         "version": VERSION,
         "api": {"kind": "APIVersions", "versions": list(VERSIONS[""]), "serverAddressByClientCIDRs": []},
@@ -218,14 +219,14 @@ def _aggregated_document(root: str) -> JSON:
     return _aggregated([""] if root == "api" else api_groups())
 
 
-def discovery(path: str, accept: str) -> tuple[JSON, str] | None:
-    """The document at a discovery path and its content type; None if the path is none of them.
+def get_discovery_document(path: str, accept: str) -> tuple[JSON, str] | None:
+    """Return the document at a discovery path and its content type, or None for any other path.
 
-    Aggregated discovery is answered at /api and /apis to those whose Accept header names it. Raises StatusError 406.
+    At /api and /apis it is the aggregated document if the Accept header selects that. Raises StatusError 406.
     """
     root = path.strip("/")
     document = _documents().get(root)
     if document is None:
         return None
-    form = asked_form(path, accept)
+    form = discovery_content_type(path, accept)
     return (_aggregated_document(root) if is_aggregated(form) else document), form

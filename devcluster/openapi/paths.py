@@ -1,7 +1,7 @@
-"""The paths of the API with their operations, as OpenAPI 2 and 3 have them.
+"""Paths of the API with their operations, in the forms of OpenAPI 2 and 3.
 
-Follows from the registry (which verbs a resource has) and from the types of options (`meta/v1.ListOptions`,
-`core/v1.PodExecOptions`): their fields are the parameters. Sources: apiserver pkg/endpoints/installer.go, kube-openapi
+They follow from the registry (verbs of each resource) and from the option types (`meta/v1.ListOptions`,
+`core/v1.PodExecOptions`), whose fields are the parameters. Sources: apiserver pkg/endpoints/installer.go, kube-openapi
 pkg/builder and pkg/builder3.
 """
 
@@ -25,132 +25,150 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
-_TEXT: JSON = {"type": "string"}
+_STRING_SCHEMA: JSON = {"type": "string"}
 _PATCH_TYPES = (
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 )
-_CUSTOM_TYPES = (JSON_TYPE, "application/yaml")
+_CUSTOM_MEDIA_TYPES = (JSON_TYPE, "application/yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
     """How a verb is published.
 
-    word: what operation ids begin with. action: x-kubernetes-action. text: the description, about "{one}" or "{many}".
-    options: the types whose fields are parameters, but those of `without`. more: responses besides 200 and 401.
+    prefix: first part of operation ids. action: x-kubernetes-action. description: with "{one}" or "{many}". options:
+    types whose fields are parameters, except excluded_parameters. extra_responses: responses besides 200 and 401.
     """
 
     method: str
-    word: str
+    prefix: str
     action: str
-    text: str
+    description: str
     options: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
+    excluded_parameters: tuple[str, ...] = ()
     body: Literal["", "object", "patch", "options"] = ""
-    more: Mapping[str, str] = field(default_factory=dict)
+    extra_responses: Mapping[str, str] = field(default_factory=dict)
 
 
-_LISTED = ("meta/v1.ListOptions",)
+_LIST_OPTIONS = ("meta/v1.ListOptions",)
 _CREATED = {"201": "Created"}
 _ACCEPTED = {"202": "Accepted"}
 _VERBS = {
     "get": _Verb("get", "read", "get", "Reads {one}."),
-    "list": _Verb("get", "list", "list", "Lists {many}, or watches them.", _LISTED),
-    "watch": _Verb("get", "watch", "watch", "Watches {one}. Deprecated: watch a list.", _LISTED),
-    "watchlist": _Verb("get", "watch", "watchlist", "Watches {many}. Deprecated: list with watch=true.", _LISTED),
+    "list": _Verb("get", "list", "list", "Lists {many}, or watches them.", _LIST_OPTIONS),
+    "watch": _Verb("get", "watch", "watch", "Watches {one}. Deprecated: watch a list.", _LIST_OPTIONS),
+    "watchlist": _Verb("get", "watch", "watchlist", "Watches {many}. Deprecated: list with watch=true.", _LIST_OPTIONS),
     "create": _Verb(
-        "post", "create", "post", "Creates {one}.", ("meta/v1.CreateOptions",), body="object", more=_CREATED | _ACCEPTED
+        "post",
+        "create",
+        "post",
+        "Creates {one}.",
+        ("meta/v1.CreateOptions",),
+        body="object",
+        extra_responses=_CREATED | _ACCEPTED,
     ),
     "update": _Verb(
-        "put", "replace", "put", "Replaces {one}.", ("meta/v1.UpdateOptions",), body="object", more=_CREATED
+        "put", "replace", "put", "Replaces {one}.", ("meta/v1.UpdateOptions",), body="object", extra_responses=_CREATED
     ),
     "patch": _Verb(
-        "patch", "patch", "patch", "Changes {one} in part.", ("meta/v1.PatchOptions",), body="patch", more=_CREATED
+        "patch",
+        "patch",
+        "patch",
+        "Changes {one} in part.",
+        ("meta/v1.PatchOptions",),
+        body="patch",
+        extra_responses=_CREATED,
     ),
     "delete": _Verb(
-        "delete", "delete", "delete", "Deletes {one}.", ("meta/v1.DeleteOptions",), body="options", more=_ACCEPTED
+        "delete",
+        "delete",
+        "delete",
+        "Deletes {one}.",
+        ("meta/v1.DeleteOptions",),
+        body="options",
+        extra_responses=_ACCEPTED,
     ),
     "deletecollection": _Verb(
         "delete",
         "delete",
         "deletecollection",
         "Deletes {many}.",
-        ("meta/v1.DeleteOptions", *_LISTED),
-        without=("watch", "allowWatchBookmarks"),
+        ("meta/v1.DeleteOptions", *_LIST_OPTIONS),
+        excluded_parameters=("watch", "allowWatchBookmarks"),
         body="options",
     ),
 }
 _CUSTOM_VERBS = _VERBS | {
     "get": replace(_VERBS["get"], options=("meta/v1.GetOptions",)),
-    "patch": replace(_VERBS["patch"], more={}),
-    "deletecollection": replace(_VERBS["deletecollection"], options=_LISTED, without=(), body=""),
+    "patch": replace(_VERBS["patch"], extra_responses={}),
+    "deletecollection": replace(_VERBS["deletecollection"], options=_LIST_OPTIONS, excluded_parameters=(), body=""),
 }
-"""Those of custom resources. Source: apiextensions-apiserver pkg/controller/openapi/builder."""
+"""Verbs of custom resources. Source: apiextensions-apiserver pkg/controller/openapi/builder."""
 
-_CONNECTED = {
+_CONNECT_METHODS = {
     **dict.fromkeys(("attach", "exec", "portforward"), ("get", "post")),
     "proxy": ("delete", "get", "head", "options", "patch", "post", "put"),
 }
-"""The methods of the subresources that are connections."""
+"""Methods of connect subresources."""
 
 _NO_PARAMETERS = ("kind", "apiVersion")
 _PARAMETER_TYPES = {"string": "string", "bool": "boolean", "int32": "integer", "int64": "integer"}
-_NEVER_SHARED = ("name", "dryRun", "fieldValidation")
-"""Parameters that stand in full where they are used: kubectl up to 1.27 looks for them there."""
+_INLINED_PARAMETERS = ("name", "dryRun", "fieldValidation")
+"""Parameters that are not shared by reference: kubectl up to 1.27 only finds them inline."""
 
-_PARAMETER_TEXTS = {
-    "allowWatchBookmarks": "Whether a watch is sent bookmarks.",
-    "command": "A word of the command line; to be repeated.",
-    "container": "The container; may be left out if there is but one.",
-    "continue": "The token of the page before.",
-    "dryRun": "All: everything is checked and nothing is kept.",
-    "fieldManager": "Who writes: the owner of the fields.",
-    "fieldSelector": "Fields that objects must have, as metadata.name=web.",
-    "fieldValidation": "What becomes of unknown fields: Ignore, Warn or Strict.",
-    "follow": "Whether to go on as the log grows.",
-    "force": "Whether an applied configuration takes fields from their owners.",
-    "gracePeriodSeconds": "For how long the object may go on.",
-    "insecureSkipTLSVerifyBackend": "Whether the kubelet's certificate goes unchecked.",
-    "labelSelector": "Labels that objects must have, as app=web.",
-    "limit": "How many objects a page has at most.",
-    "limitBytes": "How many bytes to read at most.",
-    "name": "The object's name.",
-    "namespace": "The object's namespace.",
-    "orphanDependents": "Deprecated: say propagationPolicy.",
-    "path": "The path behind the proxy.",
-    "ports": "A port to forward; to be repeated.",
+_PARAMETER_DESCRIPTIONS = {
+    "allowWatchBookmarks": "Whether a watch sends bookmarks.",
+    "command": "An argument of the command line; may be repeated.",
+    "container": "The container; may be omitted if the pod has only one.",
+    "continue": "The continue token of the previous page.",
+    "dryRun": "All: all checks run, and nothing is stored.",
+    "fieldManager": "The manager that owns the written fields.",
+    "fieldSelector": "Selector of object fields, such as metadata.name=web.",
+    "fieldValidation": "Handling of unknown and duplicate fields: Ignore, Warn or Strict.",
+    "follow": "Whether to stream the log as it grows.",
+    "force": "Whether server-side apply takes over fields of other managers.",
+    "gracePeriodSeconds": "Seconds until the object is deleted.",
+    "insecureSkipTLSVerifyBackend": "Whether to skip verification of the kubelet's certificate.",
+    "labelSelector": "Selector of labels, such as app=web.",
+    "limit": "Maximum number of objects per page.",
+    "limitBytes": "Maximum number of bytes to return.",
+    "name": "Name of the object.",
+    "namespace": "Namespace of the object.",
+    "orphanDependents": "Deprecated: use propagationPolicy.",
+    "path": "Path of the proxied request.",
+    "ports": "A port to forward; may be repeated.",
     "pretty": "Whether JSON is indented.",
-    "previous": "Whether to read the log of the container before its restart.",
-    "propagationPolicy": "What becomes of dependents: Orphan, Background or Foreground.",
-    "resourceVersion": "As of which version, see resourceVersionMatch.",
-    "resourceVersionMatch": "How resourceVersion is meant: Exact or NotOlderThan.",
-    "sendInitialEvents": "Whether a watch begins with what is there.",
-    "sinceSeconds": "How far back to read.",
-    "tailLines": "How many lines to read from the end.",
-    "timeoutSeconds": "When a list fails and a watch ends.",
-    "timestamps": "Whether lines begin with their time.",
+    "previous": "Whether to return the log of the previous container instance.",
+    "propagationPolicy": "Handling of dependents: Orphan, Background or Foreground.",
+    "resourceVersion": "The resource version to read, see resourceVersionMatch.",
+    "resourceVersionMatch": "How resourceVersion is applied: Exact or NotOlderThan.",
+    "sendInitialEvents": "Whether a watch starts with events of existing objects.",
+    "sinceSeconds": "Maximum age of returned lines in seconds.",
+    "tailLines": "Number of lines to return from the end of the log.",
+    "timeoutSeconds": "Seconds after which a list fails or a watch ends.",
+    "timestamps": "Whether each line starts with its timestamp.",
     "watch": "Whether to stream changes instead of listing.",
 }
-_IN_PATH = re.compile(r"\{(\w+)\}")
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 def group_name(group: str) -> str:
-    """A group as operations are named by it: "Apps", "RbacAuthorization", "Core"."""
+    """Return a group in the form of operation ids: "Apps", "RbacAuthorization", "Core"."""
     return "".join(title(part) for part in group.removesuffix(".k8s.io").split(".")) or "Core"
 
 
-def tag_of(group: str, version: str = "") -> str:
-    """A group, or a version of one, as operations are sorted by it: "apps", "rbacAuthorization_v1"."""
+def operation_tag(group: str, version: str = "") -> str:
+    """Return the tag of a group's operations: "apps", "rbacAuthorization_v1"."""
     name = group_name(group)
     return f"{name[0].lower()}{name[1:]}" + (f"_{version}" if version else "")
 
 
 @dataclass(frozen=True, slots=True)
 class _Parameter:
-    """One parameter of an operation; `value` is what the document has."""
+    """One parameter of an operation; `value` is its JSON in the document."""
 
     name: str
     place: str
@@ -158,9 +176,9 @@ class _Parameter:
 
 
 class Paths:
-    """Paths, and what they share. Grows as resources are added.
+    """Paths of a document; grows as resources are added.
 
-    parameters: those of OpenAPI 2 that paths refer to.
+    parameters: shared parameters of OpenAPI 2, which paths refer to.
     """
 
     def __init__(self, schemas: Schemas, *, v3: bool) -> None:
@@ -169,9 +187,9 @@ class Paths:
         self.parameters: dict[str, JSON] = {}
         self.paths: dict[str, JSON] = {}
 
-    def add(self, each: Served) -> None:
+    def add(self, served: Served) -> None:
         """Add all paths of a resource."""
-        resource = each.resource
+        resource = served.resource
         root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
         everywhere = resource.plural
         collection = f"namespaces/{{namespace}}/{everywhere}" if resource.namespaced else everywhere
@@ -180,82 +198,82 @@ class Paths:
             (collection, ("list", "create", "deletecollection")),
             (one, ("get", "update", "patch", "delete")),
         ):
-            if allowed := [verb for verb in verbs if verb in each.verbs]:
-                self._item(f"{root}/{path}", each, allowed)
-        if resource.namespaced and "list" in each.verbs:
-            self._item(f"{root}/{everywhere}", each, ("list",), scope="ForAllNamespaces")
-        if "watch" in each.verbs and each.custom is None:
-            self._item(f"{root}/watch/{collection}", each, ("watchlist",))
-            self._item(f"{root}/watch/{one}", each, ("watch",))
+            if allowed := [verb for verb in verbs if verb in served.verbs]:
+                self._item(f"{root}/{path}", served, allowed)
+        if resource.namespaced and "list" in served.verbs:
+            self._item(f"{root}/{everywhere}", served, ("list",), scope="ForAllNamespaces")
+        if "watch" in served.verbs and served.custom is None:
+            self._item(f"{root}/watch/{collection}", served, ("watchlist",))
+            self._item(f"{root}/watch/{one}", served, ("watch",))
             if resource.namespaced:
-                self._item(f"{root}/watch/{everywhere}", each, ("watchlist",), scope="ForAllNamespaces")
+                self._item(f"{root}/watch/{everywhere}", served, ("watchlist",), scope="ForAllNamespaces")
         for subresource in resource.subresources:
             path = f"{root}/{one}/{subresource}"
-            if subresource in _CONNECTED:
-                self._connection(path, each, subresource)
+            if subresource in _CONNECT_METHODS:
+                self._connection(path, served, subresource)
                 if subresource == "proxy":
-                    self._connection(f"{path}/{{path}}", each, subresource)
+                    self._connection(f"{path}/{{path}}", served, subresource)
             else:
-                self._item(path, each, subresource_verbs(subresource), subresource)
+                self._item(path, served, subresource_verbs(subresource), subresource)
 
     def add_document(
-        self, path: str, identifier: str, tag: str, answer: JSON, media_types: Sequence[str] = errors.BODY_TYPES
+        self, path: str, identifier: str, tag: str, response: JSON, media_types: Sequence[str] = errors.BODY_TYPES
     ) -> None:
-        """Add a path that is read only, as those of discovery are."""
+        """Add a read-only path, such as one of discovery."""
         operation: JSON = {"tags": [tag], "operationId": identifier}
-        self._finish(operation, answer, media_types, consumed=media_types if "$ref" in answer else ())
+        self._add_responses(operation, response, media_types, consumes=media_types if "$ref" in response else ())
         self.paths[path] = {"get": operation}
 
     # --- items --------------------------------------------------------------------------------------------------------
 
-    def _item(self, path: str, each: Served, verbs: Sequence[str], subresource: str = "", *, scope: str = "") -> None:
+    def _item(self, path: str, served: Served, verbs: Sequence[str], subresource: str = "", *, scope: str = "") -> None:
         operations: dict[str, JSON] = {}
         parameters: dict[str, list[_Parameter]] = {}
-        known = _VERBS if each.custom is None else _CUSTOM_VERBS
+        verbs_ = _VERBS if served.custom is None else _CUSTOM_VERBS
         for verb in verbs:
-            method = known[verb].method
-            operations[method], parameters[method] = self._operation(each, verb, known[verb], subresource, scope)
+            method = verbs_[verb].method
+            operations[method], parameters[method] = self._operation(served, verb, verbs_[verb], subresource, scope)
             parameters[method].append(self._parameter("pretty", "query"))
         self._add(path, operations, parameters)
 
-    def _connection(self, path: str, each: Served, subresource: str) -> None:
-        """Connections say nothing of what goes through them; their options are those of a type of their own."""
-        resource = each.resource
-        _, _, kind = subresource_kind(each, subresource)
+    def _connection(self, path: str, served: Served, subresource: str) -> None:
+        """Add a connect subresource: content types are unknown, parameters come from its own options type."""
+        resource = served.resource
+        _, _, kind = subresource_kind(served, subresource)
         with_path = "WithPath" if path.endswith("{path}") else ""
         operations: dict[str, JSON] = {}
         parameters: dict[str, list[_Parameter]] = {}
-        for method in _CONNECTED[subresource]:
-            words = f"connect{group_name(resource.group)}{title(resource.version)}{title(method)}"
+        for method in _CONNECT_METHODS[subresource]:
+            prefix = f"connect{group_name(resource.group)}{title(resource.version)}{title(method)}"
             operation: JSON = {
                 "description": f"Sends {method.upper()} on to the {subresource} of a {resource.kind}.",
-                "tags": [tag_of(resource.group, resource.version)],
-                "operationId": f"{words}{_scoped(each)}{resource.kind}{title(subresource)}{with_path}",
+                "tags": [operation_tag(resource.group, resource.version)],
+                "operationId": f"{prefix}{_namespaced_infix(served)}{resource.kind}{title(subresource)}{with_path}",
                 "x-kubernetes-action": "connect",
                 "x-kubernetes-group-version-kind": {"group": resource.group, "kind": kind, "version": resource.version},
             }
-            self._finish(operation, _TEXT, ("*/*",))
-            operations[method], parameters[method] = operation, [*self._options(f"core/v1.{kind}")]
+            self._add_responses(operation, _STRING_SCHEMA, ("*/*",))
+            operations[method], parameters[method] = operation, [*self._query_parameters(f"core/v1.{kind}")]
         self._add(path, operations, parameters)
 
     def _add(self, path: str, operations: dict[str, JSON], parameters: dict[str, list[_Parameter]]) -> None:
-        """Add an item; what all its operations have in common, but their bodies, is told once."""
+        """Add a path item; parameters common to all operations, except bodies, are declared once."""
         first, *others = parameters.values()
-        common = [each for each in first if each.place != "body" and all(each in other for other in others)]
+        common = [served for served in first if served.place != "body" and all(served in other for other in others)]
         for method, operation in operations.items():
-            if own := [each for each in parameters[method] if each not in common]:
-                operation["parameters"] = _in_order(own)
-        common += [self._parameter(name, "path") for name in _IN_PATH.findall(path)]
-        self.paths[path] = operations | ({"parameters": _in_order(common)} if common else {})
+            if own := [served for served in parameters[method] if served not in common]:
+                operation["parameters"] = _sorted_values(own)
+        common += [self._parameter(name, "path") for name in _PATH_PARAMETER.findall(path)]
+        self.paths[path] = operations | ({"parameters": _sorted_values(common)} if common else {})
 
     # --- parameters ---------------------------------------------------------------------------------------------------
 
-    def _options(self, type_name: str) -> Iterator[_Parameter]:
-        """The fields of a type of options that a query can carry."""
+    def _query_parameters(self, type_name: str) -> Iterator[_Parameter]:
+        """Yield the fields of an options type that a query can carry."""
         struct = schema.type_named(type_name)
         assert struct is not None, type_name
-        for name, each in struct.json.items():
-            of = each.type.element or each.type
+        for name, served in struct.json.items():
+            of = served.type.element or served.type
             if name not in _NO_PARAMETERS and of.kind in _PARAMETER_TYPES:
                 yield self._parameter(name, "query", _PARAMETER_TYPES[of.kind])
 
@@ -264,17 +282,17 @@ class Paths:
         if key not in self._parameters:
             form = {"type": type_, "uniqueItems": True}
             value: JSON = {"name": name, "in": place, **({"schema": form} if self._v3 else form)}
-            if name in _PARAMETER_TEXTS:
-                value["description"] = _PARAMETER_TEXTS[name]
+            if name in _PARAMETER_DESCRIPTIONS:
+                value["description"] = _PARAMETER_DESCRIPTIONS[name]
             if place == "path":
                 value["required"] = True
-            if not self._v3 and name not in _NEVER_SHARED:
-                value = self._shared(value)
+            if not self._v3 and name not in _INLINED_PARAMETERS:
+                value = self._shared_reference(value)
             self._parameters[key] = _Parameter(name, place, value)
         return self._parameters[key]
 
-    def _shared(self, parameter: JSON) -> JSON:
-        """A reference to a parameter, which is kept for the end of the document."""
+    def _shared_reference(self, parameter: JSON) -> JSON:
+        """Return a reference to a parameter, which is added to the document's shared parameters."""
         digest = sha256(msgspec.json.encode(parameter)).digest()[:6]
         name = f"{parameter['name']}-{urlsafe_b64encode(digest).decode()}"
         self.parameters[name] = parameter
@@ -283,45 +301,51 @@ class Paths:
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def _operation(
-        self, each: Served, verb: str, published: _Verb, subresource: str, scope: str
+        self, served: Served, verb: str, spec: _Verb, subresource: str, scope: str
     ) -> tuple[JSON, list[_Parameter]]:
-        resource, custom = each.resource, each.custom is not None
-        group, version, kind = subresource_kind(each, subresource) if subresource else ("", "", "")
+        resource, custom = served.resource, served.custom is not None
+        group, version, kind = subresource_kind(served, subresource) if subresource else ("", "", "")
         group, version, kind = group or resource.group, version or resource.version, kind or resource.kind
-        words = f"{published.word}{group_name(resource.group)}{title(resource.version)}"
-        words += "Collection" if verb == "deletecollection" else ""
-        words += ("" if scope else _scoped(each)) + resource.kind + title(subresource)
-        words += "List" if verb == "watchlist" else ""
+        operation_id = f"{spec.prefix}{group_name(resource.group)}{title(resource.version)}"
+        operation_id += "Collection" if verb == "deletecollection" else ""
+        operation_id += ("" if scope else _namespaced_infix(served)) + resource.kind + title(subresource)
+        operation_id += "List" if verb == "watchlist" else ""
         one = f"the {subresource} of a {resource.kind}" if subresource else f"a {resource.kind}"
-        acted = (resource.group, resource.kind, resource.version) if custom else (group, kind, version)
+        kind_parts = (resource.group, resource.kind, resource.version) if custom else (group, kind, version)
         operation: JSON = {
-            "description": published.text.format(one=one, many=f"objects of kind {resource.kind}"),
-            "tags": [tag_of(resource.group, resource.version)],
-            "operationId": words + scope,
-            "x-kubernetes-action": published.action,
-            "x-kubernetes-group-version-kind": dict(zip(("group", "kind", "version"), acted, strict=True)),
+            "description": spec.description.format(one=one, many=f"objects of kind {resource.kind}"),
+            "tags": [operation_tag(resource.group, resource.version)],
+            "operationId": operation_id + scope,
+            "x-kubernetes-action": spec.action,
+            "x-kubernetes-group-version-kind": dict(zip(("group", "kind", "version"), kind_parts, strict=True)),
         }
         parameters = [
             parameter
-            for options in published.options
-            for parameter in self._options(options)
-            if parameter.name not in published.without
+            for options in spec.options
+            for parameter in self._query_parameters(options)
+            if parameter.name not in spec.excluded_parameters
         ]
-        produced: tuple[str, ...] = _CUSTOM_TYPES if custom else errors.BODY_TYPES
+        produces: tuple[str, ...] = _CUSTOM_MEDIA_TYPES if custom else errors.BODY_TYPES
         if subresource == "log":
-            parameters += self._options("core/v1.PodLogOptions")
-            self._finish(operation, _TEXT, ("text/plain", *produced))
+            parameters += self._query_parameters("core/v1.PodLogOptions")
+            self._add_responses(operation, _STRING_SCHEMA, ("text/plain", *produces))
             return operation, parameters
-        type_name = self._schemas.type_of(group, version, kind)
-        list_type = self._schemas.type_of(group, version, f"{kind}List" if subresource else each.list_kind)
-        consumed: Sequence[str] = _CUSTOM_TYPES if custom else ("*/*",)
-        if published.body == "patch":
-            consumed = _PATCH_TYPES if each.custom is None else each.custom.patch_types
-        if published.body:
-            self._body(operation, parameters, published.body, type_name, consumed)
-        if "meta/v1.ListOptions" in published.options and published.method == "get" and not custom:
-            produced += tuple(f"{media};stream=watch" for media in produced if media != "application/yaml")
-        self._finish(operation, self._answer(each, verb, type_name, list_type), produced, published.more, consumed)
+        type_name = self._schemas.type_name(group, version, kind)
+        list_type = self._schemas.type_name(group, version, f"{kind}List" if subresource else served.list_kind)
+        consumes: Sequence[str] = _CUSTOM_MEDIA_TYPES if custom else ("*/*",)
+        if spec.body == "patch":
+            consumes = _PATCH_TYPES if served.custom is None else served.custom.patch_types
+        if spec.body:
+            self._body(operation, parameters, spec.body, type_name, consumes)
+        if "meta/v1.ListOptions" in spec.options and spec.method == "get" and not custom:
+            produces += tuple(f"{media};stream=watch" for media in produces if media != "application/yaml")
+        self._add_responses(
+            operation,
+            self._response_schema(served, verb, type_name, list_type),
+            produces,
+            spec.extra_responses,
+            consumes,
+        )
         return operation, parameters
 
     def _body(
@@ -339,20 +363,20 @@ class Paths:
             operation["requestBody"] = {"content": {media: {"schema": body} for media in media_types}, **required}
         else:
             value: JSON = {"name": "body", "in": "body", "schema": body, **required}
-            parameters.append(_Parameter("body", "body", value if kind == "object" else self._shared(value)))
+            parameters.append(_Parameter("body", "body", value if kind == "object" else self._shared_reference(value)))
 
-    def _answer(self, each: Served, verb: str, type_name: str, list_type: str) -> JSON:
-        """The schema of a verb's answer.
+    def _response_schema(self, served: Served, verb: str, type_name: str, list_type: str) -> JSON:
+        """Return the schema of a verb's response.
 
-        What was deleted is told of by a Status, or answered whole where it is not gone yet. Kubernetes publishes the
-        first only. Where an object is no Status (its status is no text), OpenAPI 3 names both here.
+        A DELETE returns a Status, or the object if it still exists; Kubernetes only publishes the former. For objects
+        that are not a Status (whose `status` is not a string), OpenAPI 3 declares both here.
         """
         match verb:
             case "list":
                 return self._schemas.reference(list_type)
             case "watch" | "watchlist":
                 return self._schemas.reference("meta/v1.WatchEvent")
-            case "delete" if not each.deleted_whole or each.resource is NAMESPACES:
+            case "delete" if not served.deleted_whole or served.resource is NAMESPACES:
                 status = self._schemas.reference("meta/v1.Status")
                 if self._v3 and self._schemas.has_status(type_name):
                     return {"anyOf": [status, self._schemas.reference(type_name)]}
@@ -361,30 +385,30 @@ class Paths:
                 return self._schemas.reference("meta/v1.Status")
         return self._schemas.reference(type_name)
 
-    def _finish(
+    def _add_responses(
         self,
         operation: JSON,
-        answer: JSON,
-        produced: Sequence[str],
-        more: Mapping[str, str] | None = None,
-        consumed: Sequence[str] = ("*/*",),
+        response: JSON,
+        produces: Sequence[str],
+        extra_responses: Mapping[str, str] | None = None,
+        consumes: Sequence[str] = ("*/*",),
     ) -> None:
-        """Add the answers to an operation; `more` are the codes that answer the same as 200."""
+        """Add responses to an operation; extra_responses: codes with the same content as 200."""
         if self._v3:
-            whole: JSON = {"content": {each: {"schema": answer} for each in sorted(produced)}}
+            content: JSON = {"content": {served: {"schema": response} for served in sorted(produces)}}
         else:
-            whole = {"schema": answer}
-            operation |= {"schemes": ["https"], "produces": list(produced)}
-            if consumed:
-                operation["consumes"] = list(consumed)
-        told = {"200": "OK", **(more or {})}
-        responses: JSON = {code: {"description": text, **whole} for code, text in told.items()}
+            content = {"schema": response}
+            operation |= {"schemes": ["https"], "produces": list(produces)}
+            if consumes:
+                operation["consumes"] = list(consumes)
+        descriptions = {"200": "OK", **(extra_responses or {})}
+        responses: JSON = {code: {"description": description, **content} for code, description in descriptions.items()}
         operation["responses"] = responses | {"401": {"description": "Unauthorized"}}
 
 
-def _scoped(each: Served) -> str:
-    return "Namespaced" if each.resource.namespaced else ""
+def _namespaced_infix(served: Served) -> str:
+    return "Namespaced" if served.resource.namespaced else ""
 
 
-def _in_order(parameters: Sequence[_Parameter]) -> list[JSON]:
-    return [each.value for each in sorted(parameters, key=lambda each: (each.name, each.place))]
+def _sorted_values(parameters: Sequence[_Parameter]) -> list[JSON]:
+    return [served.value for served in sorted(parameters, key=lambda served: (served.name, served.place))]

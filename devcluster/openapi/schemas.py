@@ -1,8 +1,7 @@
-"""The types of the API as schemas of OpenAPI 2 and 3.
+"""Types of the API as OpenAPI 2 and 3 schemas.
 
-Generated from kube.schema: fields, required ones, defaults, merge keys, list types and kinds. Descriptions, for
-`kubectl explain`, are those that the installed client library has (see descriptions). Source of the forms:
-k8s.io/kube-openapi.
+Generated from kube.schema: fields, required ones, defaults, merge keys, list types and kinds. Descriptions for
+`kubectl explain` come from the installed client library (see descriptions). Source of the forms: k8s.io/kube-openapi.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PACKAGES = {
     "version": "io.k8s.apimachinery.pkg.version",
 }
 _PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
-_PLAIN: dict[str, JSON] = {
+_SCALARS: dict[str, JSON] = {
     "string": {"type": "string"},
     "bool": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
@@ -47,7 +46,7 @@ _SCALARS_V2: dict[str, JSON] = {
     "any": {},
 }
 _SCALARS_V3 = _SCALARS_V2 | {
-    "time": {**_SCALARS_V2["time"], "nullable": True},  # a time that is not set is null where it is not left out
+    "time": {**_SCALARS_V2["time"], "nullable": True},  # an unset time is null unless the field is omitted
     "microTime": {**_SCALARS_V2["microTime"], "nullable": True},
     "quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
     "intOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
@@ -55,7 +54,7 @@ _SCALARS_V3 = _SCALARS_V2 | {
 
 
 def _schema_name(type_name: str) -> str:
-    """ "io.k8s.api.core.v1.PodSpec" of "core/v1.PodSpec"."""
+    """Return the schema name of a type: "io.k8s.api.core.v1.PodSpec" for "core/v1.PodSpec"."""
     package, _, name = type_name.rpartition(".")
     prefix = _PACKAGES.get(package) or "io.k8s.api." + package.replace("/", ".")
     return f"{prefix}.{name}"
@@ -66,17 +65,17 @@ def _kinds_of_type() -> dict[str, list[JSON]]:
     result: dict[str, list[JSON]] = {}
     for (group, version, kind), name in schema.kinds().items():
         result.setdefault(name, []).append({"group": group, "kind": kind, "version": version})
-    known = sorted({*group_versions(), *_NOT_SERVED})
-    for name in _EVERYWHERE:
+    versions = sorted({*group_versions(), *_NOT_SERVED})
+    for name in _KINDS_OF_EVERY_VERSION:
         kind = name.rpartition(".")[2]
-        result[name] = [{"group": group, "kind": kind, "version": version} for group, version in known]
+        result[name] = [{"group": group, "kind": kind, "version": version} for group, version in versions]
     for kind in ("Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList"):
         result[f"meta/v1.{kind}"] = [{"group": "", "kind": kind, "version": "v1"}]
     return result
 
 
-_EVERYWHERE = ("meta/v1.DeleteOptions", "meta/v1.WatchEvent")
-"""Kinds of every group version."""
+_KINDS_OF_EVERY_VERSION = ("meta/v1.DeleteOptions", "meta/v1.WatchEvent")
+"""Types that are kinds of every group version."""
 
 _OTHER_VERSIONS = """
 admission.k8s.io/v1 admission.k8s.io/v1beta1 admissionregistration.k8s.io/v1alpha1 admissionregistration.k8s.io/v1beta1
@@ -90,9 +89,9 @@ rbac.authorization.k8s.io/v1beta1 resource.k8s.io/v1alpha3 resource.k8s.io/v1bet
 scheduling.k8s.io/v1alpha2 scheduling.k8s.io/v1beta1 storage.k8s.io/v1alpha1 storage.k8s.io/v1beta1
 storagemigration.k8s.io/v1beta1
 """
-_NOT_SERVED = [tuple(each.split("/")) for each in _OTHER_VERSIONS.split()]
-"""The group versions that kube-apiserver knows and does not serve by default: clients may name them all the same."""
-_NOT_KNOWN_BESIDE_CUSTOM = ("admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io")
+_NOT_SERVED = [tuple(version.split("/")) for version in _OTHER_VERSIONS.split()]
+"""Group versions that kube-apiserver knows but does not serve by default; clients may use them for these kinds."""
+_UNKNOWN_TO_APIEXTENSIONS = ("admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io")
 
 
 def title(text: str) -> str:
@@ -116,9 +115,9 @@ _UNIONS = {
 
 
 class Schemas:
-    """The types that a document refers to, in the form of OpenAPI 2 or 3; grows as references are made.
+    """Schemas of the types that a document refers to; grows with each reference.
 
-    of: the group and version that a document of OpenAPI 3 is about; None for custom resources'.
+    of: group and version of an OpenAPI 3 document; None for custom resources.
     """
 
     def __init__(self, *, v3: bool, of: tuple[str, str] | None = ("", "v1")) -> None:
@@ -127,27 +126,27 @@ class Schemas:
         self._scalars = _SCALARS_V3 if v3 else _SCALARS_V2
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
         self.schemas: dict[str, JSON] = {}
-        self._custom: dict[tuple[str, str, str], str] = {}
+        self._custom_types: dict[tuple[str, str, str], str] = {}
 
     def _kinds(self, type_name: str) -> list[JSON]:
-        """Those that a type is, in every version or in the document's."""
+        """Return the kinds of a type: of every version, or of the document's own version."""
         kinds = _kinds_of_type().get(type_name, [])
-        if type_name not in _EVERYWHERE or not self.v3:
+        if type_name not in _KINDS_OF_EVERY_VERSION or not self.v3:
             return kinds
         if self._of is None:
-            return [each for each in kinds if each["group"] not in _NOT_KNOWN_BESIDE_CUSTOM]
-        return [each for each in kinds if (each["group"], each["version"]) in (("", "v1"), self._of)]
+            return [kind for kind in kinds if kind["group"] not in _UNKNOWN_TO_APIEXTENSIONS]
+        return [kind for kind in kinds if (kind["group"], kind["version"]) in (("", "v1"), self._of)]
 
     def define(self, group: str, version: str, kind: str, value: JSON) -> None:
-        """A type that is none of Kubernetes' own, by its schema."""
+        """Add the type of a custom resource."""
         name = ".".join((*reversed(group.split(".")), version, kind))
-        self._custom[group, version, kind] = name
+        self._custom_types[group, version, kind] = name
         self.schemas[name] = value
 
-    def type_of(self, group: str, version: str, kind: str) -> str:
-        """The name of a kind's type, for reference(); "" if it has none."""
-        if (custom := self._custom.get((group, version, kind))) is not None:
-            return custom
+    def type_name(self, group: str, version: str, kind: str) -> str:
+        """Return the name of a kind's type for reference(), or ""."""
+        if (type_name := self._custom_types.get((group, version, kind))) is not None:
+            return type_name
         struct = schema.type_for(group, version, kind)
         return struct.name if struct is not None else ""
 
@@ -159,7 +158,7 @@ class Schemas:
             struct = schema.type_named(type_name)
             if struct is None:
                 raise KeyError(type_name)
-            self.schemas[name] = {}  # before its fields: types may contain themselves
+            self.schemas[name] = {}  # before its fields are added: types may be recursive
             self.schemas[name] = self._struct(struct)
         return {"$ref": self._prefix + name}
 
@@ -168,7 +167,7 @@ class Schemas:
         return {"$ref": self._prefix + _PATCH}
 
     def has_status(self, type_name: str) -> bool:
-        """Has a type a field of that name?"""
+        """Return True if the type has a `status` field."""
         self.reference(type_name)
         value = self.schemas.get(type_name) or self.schemas[_schema_name(type_name)]
         return "status" in value.get("properties", ())
@@ -179,7 +178,10 @@ class Schemas:
         return {"$ref": self._prefix + name}
 
     def _value(self, ref: TypeRef, *, nested: bool = False) -> JSON:
-        """`nested`: in a list or map. A property may have more to say than $ref, hence allOf in OpenAPI 3."""
+        """Return the schema of a value. A property may have keywords besides $ref, hence allOf in OpenAPI 3.
+
+        nested: the value is an element of a list or map.
+        """
         if ref.kind == "struct" or ref.kind in self._scalars:
             reference = self.reference(ref.named) if ref.kind == "struct" else self._scalar(ref)
             return {"allOf": [reference]} if self.v3 and not nested else dict(reference)
@@ -187,17 +189,17 @@ class Schemas:
             return {"type": "array", "items": self._value(ref.element, nested=True)}
         if ref.kind == "map" and ref.element is not None:
             return {"type": "object", "additionalProperties": self._value(ref.element, nested=True)}
-        value = dict(_PLAIN[ref.kind])
+        value = dict(_SCALARS[ref.kind])
         if ref.enum:
             value["enum"] = sorted(ref.enum)
         return value
 
     def _property(self, field: Field) -> JSON:
         value = self._value(field.type)
-        if self.v3 and not (field.omit_empty or field.omit_zero) and _may_be_null(field.type):
+        if self.v3 and not (field.omit_empty or field.omit_zero) and _is_nullable(field.type):
             value["nullable"] = True
         kind = field.type.kind
-        if self.v3:  # OpenAPI 2 is published without defaults, as kubectl of old would insist on them
+        if self.v3:  # OpenAPI 2 is published without defaults: old kubectl versions would enforce them
             if field.default is not None:
                 value["default"] = field.default
             elif not field.type.pointer and kind == "struct":
@@ -236,6 +238,6 @@ class Schemas:
         return result
 
 
-def _may_be_null(ref: TypeRef) -> bool:
-    """Has its Go type a nil? Where such a field is not left out when empty, it is null in JSON."""
+def _is_nullable(ref: TypeRef) -> bool:
+    """Return True if the Go type can be nil: an empty field that is not omitted is then null in JSON."""
     return ref.pointer or ref.kind in ("list", "map", "bytes")

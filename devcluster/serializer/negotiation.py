@@ -1,8 +1,8 @@
-"""What an Accept header wants, as kube-apiserver reads it.
+"""Accept header negotiation, as in kube-apiserver.
 
-Two readers stand behind one another there: go-restful compares the media types with what a path makes, qualities and
-parameters aside; what passes is negotiated clause by clause in the order of goautoneg, which puts better qualities and
-plain types first. Sources: go-restful route.go, goautoneg, apiserver endpoints/handlers/negotiation.
+Two steps apply in sequence: go-restful compares the media types with those that a path produces, ignoring qualities and
+parameters. Then each clause is negotiated in the order of goautoneg: higher qualities and concrete types first.
+Sources: go-restful route.go, goautoneg, apiserver endpoints/handlers/negotiation.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from kubeloop.devcluster.api.errors import BODY_TYPES
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One form that a client takes: a media type, or "application/*", "*/*", and its parameters but the quality."""
+    """One clause of the header: a media type, or "application/*", "*/*", and its parameters except the quality."""
 
     media_type: str
     quality: float
     parameters: Mapping[str, str]
 
-    def takes(self, made: str) -> bool:
+    def matches(self, media_type: str) -> bool:
         kind, _, subtype = self.media_type.partition("/")
-        wanted, _, form = made.partition("/")
-        return (kind == wanted and subtype in (form, "*")) or self.media_type == "*/*"
+        type_, _, subtype_ = media_type.partition("/")
+        return (kind == type_ and subtype in (subtype_, "*")) or self.media_type == "*/*"
 
     @property
     def conversion(self) -> tuple[str, str, str] | None:
-        """Group, version and kind of what the answer is to be turned into; None for the answer as it is."""
+        """Group, version and kind of a requested conversion (Table, PartialObjectMetadata), or None."""
         named = self.parameters
         if not named.keys() & {"as", "g", "v"}:
             return None
@@ -38,7 +38,7 @@ class Clause:
 
 @lru_cache(maxsize=256)
 def clauses(accept: str) -> tuple[Clause, ...]:
-    """The clauses of a header, best first; what is no media type is left out."""
+    """Return the clauses of a header in order of preference, without invalid media types."""
     result: list[Clause] = []
     for text in accept.split(","):
         kind, *rest = text.split(";")
@@ -50,9 +50,9 @@ def clauses(accept: str) -> tuple[Clause, ...]:
         pairs = (part.split("=") for part in rest)
         parameters = {pair[0].strip(" "): pair[1].strip(" ") for pair in pairs if len(pair) == 2 and pair[1]}
         result.append(Clause(f"{kind}{slash}{subtype}", _quality(parameters.pop("q", "1")), parameters))
-        # by insertion, as there: the order is none that a sort could be given (a type may go before a better "*/*")
+        # insertion as in goautoneg: the relation is not transitive (a type may precede a better "*/*"), so no sort()
         place = len(result) - 1
-        while place and _before(result[place], result[place - 1]):
+        while place and _precedes(result[place], result[place - 1]):
             result[place - 1], result[place] = result[place], result[place - 1]
             place -= 1
     return tuple(result)
@@ -65,7 +65,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-def _before(one: Clause, other: Clause) -> bool:
+def _precedes(one: Clause, other: Clause) -> bool:
     if one.quality > other.quality:
         return True
     if other.media_type.startswith("*/") and not one.media_type.startswith("*/"):
@@ -73,32 +73,32 @@ def _before(one: Clause, other: Clause) -> bool:
     return other.media_type.endswith("/*") and not one.media_type.endswith("/*")
 
 
-def passes(accept: str, made: Sequence[str] = BODY_TYPES) -> bool:
-    """Does the first reader let a request through to a path that makes these media types?"""
+def matches_accept(accept: str, media_types: Sequence[str] = BODY_TYPES) -> bool:
+    """Return True if go-restful accepts the request for a path that produces these media types."""
     return not accept or any(
-        text.partition(";")[0].strip(" ") in ("*/*", *made) for text in accept.removesuffix(",").split(",")
+        text.partition(";")[0].strip(" ") in ("*/*", *media_types) for text in accept.removesuffix(",").split(",")
     )
 
 
-def chosen(
-    accept: str, allowed: Callable[[str, Clause], bool], made: Sequence[str] = BODY_TYPES
+def negotiate_media_type(
+    accept: str, allowed: Callable[[str, Clause], bool], media_types: Sequence[str] = BODY_TYPES
 ) -> tuple[str, Clause] | None:
-    """The media type of the answer and the clause that wants it, the first of those that are allowed."""
+    """Return the first allowed media type of the response and its clause, or None (406 Not Acceptable)."""
     if not accept:
-        return made[0], Clause(made[0], 1.0, {})
+        return media_types[0], Clause(media_types[0], 1.0, {})
     for clause in clauses(accept):
         stream = clause.parameters.get("stream", "")
-        for media_type in made:
-            streamed = not stream or (stream == "watch" and media_type in _STREAMED)
-            if clause.takes(media_type) and streamed and allowed(media_type, clause):
+        for media_type in media_types:
+            streamed = not stream or (stream == "watch" and media_type in _WATCH_MEDIA_TYPES)
+            if clause.matches(media_type) and streamed and allowed(media_type, clause):
                 return media_type, clause
     return None
 
 
-_STREAMED = ("application/json", "application/vnd.kubernetes.protobuf")
+_WATCH_MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf")
 
 
-def as_it_is(media_type: str, clause: Clause) -> bool:
-    """Allows what is not to be turned into something else."""
+def without_conversion(media_type: str, clause: Clause) -> bool:
+    """Allow clauses that request no conversion of the object."""
     del media_type
     return clause.conversion is None

@@ -18,7 +18,7 @@ from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import keep_text
 from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
-from kubeloop.devcluster.serializer.negotiation import Clause, as_it_is, chosen, passes
+from kubeloop.devcluster.serializer.negotiation import Clause, matches_accept, negotiate_media_type, without_conversion
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -351,9 +351,9 @@ def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") ->
     """The form of an answer that an Accept header wants most, of those there are. Raises StatusError 406."""
     if not accept:
         return PLAIN
-    if not passes(accept):
+    if not matches_accept(accept):
         raise errors.not_acceptable(streams=of != "object")
-    found = chosen(accept, _allowed)
+    found = negotiate_media_type(accept, _allowed)
     if found is None:
         raise errors.form_not_acceptable()
     media_type, clause = found
@@ -374,7 +374,7 @@ def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") ->
 @lru_cache(maxsize=256)
 def plain_view(accept: str) -> View | None:
     """The form of a Status that is a failure; None if it is in none that is asked for."""
-    found = chosen(accept, as_it_is)
+    found = negotiate_media_type(accept, without_conversion)
     return None if found is None else View(yaml=found[0] == _YAML, protobuf=found[0] == PROTOBUF_TYPE)
 
 

@@ -15,7 +15,7 @@ from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Re
 from kubeloop.devcluster.api.served_resources import VERSIONS
 from kubeloop.devcluster.authentication.token_requests import ISSUER
 from kubeloop.devcluster.authentication.token_signing import TokenKey
-from kubeloop.devcluster.serializer.negotiation import passes
+from kubeloop.devcluster.serializer.negotiation import matches_accept
 from kubeloop.kube.json_object import JSON
 
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
@@ -127,7 +127,7 @@ def openid(request: Request, keys: TokenKey) -> Response | None:
     if request.method != "GET":
         raise errors.method_not_allowed()
     made = JSON_TYPE if path == _CONFIGURATION else KEY_SET_TYPE
-    if not passes(request.headers.get("accept", ""), (made,)):
+    if not matches_accept(request.headers.get("accept", ""), (made,)):
         raise errors.only_acceptable(made)
     response = json_response(200, _OPENID_CONFIGURATION if path == _CONFIGURATION else {"keys": [keys.web_key()]})
     response.content_type, response.caching = made, "public, max-age=3600"

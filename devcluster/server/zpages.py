@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
-from kubeloop.devcluster.serializer.negotiation import Clause, chosen
+from kubeloop.devcluster.serializer.negotiation import Clause, negotiate_media_type
 from kubeloop.devcluster.serializer.responses import failed
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
@@ -70,7 +70,7 @@ def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
             return clause.conversion is None
         return clause.conversion in [("config.k8s.io", version, kind) for version in ("v1beta1", "v1alpha1")]
 
-    found = chosen(accept, allowed, _MADE) if accept else (_TEXT, None)
+    found = negotiate_media_type(accept, allowed, _MADE) if accept else (_TEXT, None)
     if found is None:
         told = f"only the following media types are accepted: {', '.join(_MADE)}"
         return failed(request, StatusError(406, "NotAcceptable", told))

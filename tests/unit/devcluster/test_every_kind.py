@@ -10,8 +10,8 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, Served, of_version
 from kubeloop.devcluster.api.subresources import subresource_verbs
-from kubeloop.devcluster.openapi.discovery import discovery
-from kubeloop.devcluster.openapi.documents import openapi
+from kubeloop.devcluster.openapi.discovery import get_discovery_document
+from kubeloop.devcluster.openapi.documents import get_openapi_document
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -319,7 +319,7 @@ async def test_a_scale_reads_and_writes_the_replicas(each: Served, api: InProces
 async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(each: Served, api: InProcessApi):
     resource = each.resource
     root = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
-    document = discovery(root, "")
+    document = get_discovery_document(root, "")
     assert document is not None
     told = {entry["name"]: set(entry["verbs"]) for entry in document[0]["resources"]}
     assert set(told) == {
@@ -327,7 +327,7 @@ async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(ea
         for one in of_version(resource.group, resource.version)
         for name in (one.resource.plural, *(f"{one.resource.plural}/{sub}" for sub in one.resource.subresources))
     }
-    found = openapi(f"/openapi/v3/{root}", "application/json")
+    found = get_openapi_document(f"/openapi/v3/{root}", "application/json")
     assert found is not None
     paths = msgspec.json.decode(found[0])["paths"]
     methods = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}

@@ -1,4 +1,4 @@
-"""OpenAPI documents: what kubectl looks up before it applies, explains and patches."""
+"""OpenAPI documents, as kubectl uses them to apply, explain and patch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kubeloop.devcluster.api.served_resources import BY_PATH
-from kubeloop.devcluster.openapi.documents import openapi
+from kubeloop.devcluster.openapi.documents import get_openapi_document
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
 
 JSON_TYPE = "application/json"
@@ -17,10 +17,10 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
 def document(path: str, accept: str = JSON_TYPE) -> dict[str, Any]:
-    found = openapi(path, accept)
-    assert found is not None
-    read: dict[str, Any] = msgspec.json.decode(found[0])
-    return read
+    response = get_openapi_document(path, accept)
+    assert response is not None
+    decoded: dict[str, Any] = msgspec.json.decode(response[0])
+    return decoded
 
 
 APPS = document("/openapi/v3/apis/apps/v1")
@@ -31,36 +31,36 @@ def references(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         if isinstance(value.get("$ref"), str):  # JSON schemas have a field of that name
             yield value["$ref"]
-        for each in value.values():
-            yield from references(each)
+        for member in value.values():
+            yield from references(member)
     elif isinstance(value, list):
-        for each in value:
-            yield from references(each)
+        for item in value:
+            yield from references(item)
 
 
-def test_the_index_links_the_document_of_every_group_version():
+def test_v3_index_links_every_document():
     paths = document("/openapi/v3")["paths"]
     versions = {f"apis/{group}/{version}" if group else f"api/{version}" for group, version, _ in BY_PATH}
-    above = {f"apis/{group}" for group, _, _ in BY_PATH if group} | {
+    root_paths = {f"apis/{group}" for group, _, _ in BY_PATH if group} | {
         "api", "apis", "version", ".well-known/openid-configuration", "openid/v1/jwks"
     }  # fmt: skip
-    assert set(paths) == versions | above
+    assert set(paths) == versions | root_paths
     for path, entry in paths.items():
         url, _, query = entry["serverRelativeURL"].partition("?")
         assert url == f"/openapi/v3/{path}"
         assert query.startswith("hash=")
-        assert openapi(url, JSON_TYPE) is not None
+        assert get_openapi_document(url, JSON_TYPE) is not None
 
 
-def test_patch_operations_name_their_kind_and_take_field_validation():
+def test_patch_operation_has_kind_and_field_validation():
     patch = APPS["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"]
     assert patch["x-kubernetes-group-version-kind"] == {"group": "apps", "kind": "Deployment", "version": "v1"}
     assert patch["x-kubernetes-action"] == "patch"
-    assert "fieldValidation" in [each["name"] for each in patch["parameters"]]
+    assert "fieldValidation" in [parameter["name"] for parameter in patch["parameters"]]
     assert "application/apply-patch+yaml" in patch["requestBody"]["content"]
 
 
-def test_every_served_resource_has_its_paths():
+def test_every_served_resource_has_paths():
     for (group, version, plural), served in BY_PATH.items():
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
         paths = document("/openapi/v3" + root)["paths"]
@@ -71,53 +71,53 @@ def test_every_served_resource_has_its_paths():
             assert {"get", "put", "patch", "delete"} <= set(item)
 
 
-def test_what_all_operations_of_a_path_take_is_told_once():
+def test_common_parameters_are_declared_once_per_path():
     item = document("/openapi/v3/api/v1")["paths"]["/api/v1/namespaces/{namespace}/bindings"]
-    assert [each["name"] for each in item["parameters"]] == [
+    assert [parameter["name"] for parameter in item["parameters"]] == [
         "dryRun", "fieldManager", "fieldValidation", "namespace", "pretty"
     ]  # fmt: skip
     assert "parameters" not in item["post"]
 
 
-def test_connections_take_the_options_of_their_kinds_by_every_method():
+def test_connect_subresources_have_options_and_methods():
     paths = document("/openapi/v3/api/v1")["paths"]
     item = paths["/api/v1/namespaces/{namespace}/pods/{name}/exec"]
-    assert [each["name"] for each in item["parameters"]] == [
+    assert [parameter["name"] for parameter in item["parameters"]] == [
         "command", "container", "name", "namespace", "stderr", "stdin", "stdout", "tty"
     ]  # fmt: skip
     assert {method for method in item if method != "parameters"} == {"get", "post"}
-    through = paths["/api/v1/nodes/{name}/proxy/{path}"]
-    assert {method for method in through if method != "parameters"} == {
+    proxy = paths["/api/v1/nodes/{name}/proxy/{path}"]
+    assert {method for method in proxy if method != "parameters"} == {
         "delete", "get", "head", "options", "patch", "post", "put"
     }  # fmt: skip
-    assert through["head"]["operationId"] == "connectCoreV1HeadNodeProxyWithPath"
-    assert [(each["name"], each["in"]) for each in through["parameters"]] == [
+    assert proxy["head"]["operationId"] == "connectCoreV1HeadNodeProxyWithPath"
+    assert [(parameter["name"], parameter["in"]) for parameter in proxy["parameters"]] == [
         ("name", "path"), ("path", "path"), ("path", "query")
     ]  # fmt: skip
 
 
-def test_the_watches_of_old_are_listed_beside_the_lists():
+def test_deprecated_watch_paths():
     paths = APPS["paths"]
-    named = {
+    operations = {
         "/apis/apps/v1/watch/deployments": ("watchAppsV1DeploymentListForAllNamespaces", "watchlist"),
         "/apis/apps/v1/watch/namespaces/{namespace}/deployments": ("watchAppsV1NamespacedDeploymentList", "watchlist"),
         "/apis/apps/v1/watch/namespaces/{namespace}/deployments/{name}": ("watchAppsV1NamespacedDeployment", "watch"),
     }
-    for path, told in named.items():
-        assert (paths[path]["get"]["operationId"], paths[path]["get"]["x-kubernetes-action"]) == told
+    for path, operation in operations.items():
+        assert (paths[path]["get"]["operationId"], paths[path]["get"]["x-kubernetes-action"]) == operation
 
 
-def test_the_scale_subresource_is_of_kind_scale():
+def test_scale_subresource_has_kind_scale():
     scale = APPS["paths"]["/apis/apps/v1/namespaces/{namespace}/replicasets/{name}/scale"]
     assert scale["get"]["x-kubernetes-group-version-kind"] == {"group": "autoscaling", "kind": "Scale", "version": "v1"}
 
 
-def test_a_kind_carries_its_group_version_kind():
+def test_kind_schema_has_group_version_kind():
     kinds = SCHEMAS["io.k8s.api.apps.v1.Deployment"]["x-kubernetes-group-version-kind"]
     assert kinds == [{"group": "apps", "kind": "Deployment", "version": "v1"}]
 
 
-def test_lists_say_how_patches_merge_them():
+def test_list_fields_have_patch_strategy_and_keys():
     containers = SCHEMAS["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"]
     assert {name: value for name, value in containers.items() if name not in ("description", "nullable")} == {
         "type": "array",
@@ -130,7 +130,7 @@ def test_lists_say_how_patches_merge_them():
     assert SCHEMAS["io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"]["x-kubernetes-map-type"] == "atomic"
 
 
-def test_fields_have_the_types_that_explain_prints():
+def test_fields_have_types_and_required():
     spec = SCHEMAS["io.k8s.api.apps.v1.DeploymentSpec"]
     replicas = spec["properties"]["replicas"]
     assert (replicas["type"], replicas["format"]) == ("integer", "int32")
@@ -142,62 +142,63 @@ def test_fields_have_the_types_that_explain_prints():
 
 
 @pytest.mark.parametrize("path", sorted(document("/openapi/v3")["paths"]))
-def test_every_reference_leads_somewhere(path: str):
-    whole = document(f"/openapi/v3/{path}")
-    known = {f"#/components/schemas/{name}" for name in whole.get("components", {}).get("schemas", ())}
-    assert set(references(whole)) <= known
+def test_every_reference_resolves(path: str):
+    openapi = document(f"/openapi/v3/{path}")
+    existing = {f"#/components/schemas/{name}" for name in openapi.get("components", {}).get("schemas", ())}
+    assert set(references(openapi)) <= existing
 
 
-def test_the_second_version_has_all_groups_in_one_document():
-    whole = document("/openapi/v2")
-    assert whole["swagger"] == "2.0"
-    assert "/api/v1/namespaces/{namespace}/pods" in whole["paths"]
-    assert "/apis/apps/v1/namespaces/{namespace}/deployments" in whole["paths"]
-    strategy = whole["definitions"]["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["strategy"]
+def test_v2_document_has_all_groups():
+    openapi = document("/openapi/v2")
+    assert openapi["swagger"] == "2.0"
+    assert "/api/v1/namespaces/{namespace}/pods" in openapi["paths"]
+    assert "/apis/apps/v1/namespaces/{namespace}/deployments" in openapi["paths"]
+    strategy = openapi["definitions"]["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["strategy"]
     assert strategy["$ref"] == "#/definitions/io.k8s.api.apps.v1.DeploymentStrategy"
-    known = {f"#/{place}/{name}" for place in ("definitions", "parameters") for name in whole[place]}
-    assert set(references(whole)) <= known
+    existing = {f"#/{section}/{name}" for section in ("definitions", "parameters") for name in openapi[section]}
+    assert set(references(openapi)) <= existing
 
 
-def test_go_clients_get_the_second_version_as_protobuf():
-    found = openapi("/openapi/v2", PROTOBUF)
-    assert found is not None
-    assert found[1] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-    fields = {number: value for number, _wire, value in wire_values(found[0])}
+def test_v2_document_as_protobuf():
+    response = get_openapi_document("/openapi/v2", PROTOBUF)
+    assert response is not None
+    assert response[1] == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    fields = {number: value for number, _wire, value in wire_values(response[0])}
     assert fields[1] == b"2.0"
-    for number, place in ((9, "definitions"), (10, "parameters"), (13, "securityDefinitions")):
-        named = [next(wire_values(entry))[2] for _number, _wire, entry in wire_values(fields[number])]
-        assert [name.decode() for name in named] == list(document("/openapi/v2")[place])
+    for number, section in ((9, "definitions"), (10, "parameters"), (13, "securityDefinitions")):
+        names = [next(wire_values(entry))[2] for _number, _wire, entry in wire_values(fields[number])]
+        assert [name.decode() for name in names] == list(document("/openapi/v2")[section])
 
 
-def test_a_body_is_described_in_protobuf_as_in_json():
-    """A schema where a reference to one belongs, or the reverse, is read as garbage."""
-    whole = document("/openapi/v2")
-    name = next(name for name, each in whole["parameters"].items() if "Patch" in str(each))
-    found = openapi("/openapi/v2", PROTOBUF)
-    assert found is not None
-    of_document = {number: value for number, _wire, value in wire_values(found[0])}
-    entries = [{number: value for number, _, value in wire_values(each)} for _, _, each in wire_values(of_document[10])]
-    parameter = next(each[2] for each in entries if each[1].decode() == name)
+def test_v2_protobuf_encodes_body_parameters():
+    openapi = document("/openapi/v2")
+    name = next(name for name, parameter in openapi["parameters"].items() if "Patch" in str(parameter))
+    response = get_openapi_document("/openapi/v2", PROTOBUF)
+    assert response is not None
+    document_fields = {number: value for number, _wire, value in wire_values(response[0])}
+    entries = [
+        {number: value for number, _, value in wire_values(entry)} for _, _, entry in wire_values(document_fields[10])
+    ]
+    parameter = next(entry[2] for entry in entries if entry[1].decode() == name)
     ((_, _, body),) = wire_values(parameter)
     fields = {number: value for number, _wire, value in wire_values(body)}
     assert (fields[2], fields[3], fields[4]) == (b"body", b"body", 1)
-    assert list(wire_values(fields[5])) == [(1, 2, whole["parameters"][name]["schema"]["$ref"].encode())]
+    assert list(wire_values(fields[5])) == [(1, 2, openapi["parameters"][name]["schema"]["$ref"].encode())]
 
 
 @pytest.mark.parametrize(
     ("path", "accept"),
     [
-        pytest.param("/openapi/v3/apis/nosuch/v1", JSON_TYPE, id="a group that is not served"),
-        pytest.param("/openapi/v3/apis/apps/v1", "text/html", id="a form that is not made"),
+        pytest.param("/openapi/v3/apis/nosuch/v1", JSON_TYPE, id="unserved group"),
+        pytest.param("/openapi/v3/apis/apps/v1", "text/html", id="unsupported media type"),
         pytest.param("/openapi/v3/apis/apps/v1", PROTOBUF, id="protobuf of version 3"),
     ],
 )
-def test_there_is_no_document_for_other_paths_and_forms(path: str, accept: str):
-    assert openapi(path, accept) is None
+def test_no_document_for_other_paths_and_forms(path: str, accept: str):
+    assert get_openapi_document(path, accept) is None
 
 
-def test_plain_fields_are_described_in_the_words_of_the_installed_client_library():
+def test_scalar_fields_have_descriptions_of_the_client_library():
     replicas = SCHEMAS["io.k8s.api.apps.v1.DeploymentSpec"]["properties"]["replicas"]
     assert replicas["description"].startswith("Number of desired pods.")
     policy = SCHEMAS["io.k8s.api.core.v1.PodSpec"]["properties"]["dnsPolicy"]["description"]
@@ -205,7 +206,7 @@ def test_plain_fields_are_described_in_the_words_of_the_installed_client_library
     described = [
         name
         for schema in SCHEMAS.values()
-        for name, each in schema.get("properties", {}).items()
-        if "description" in each
+        for name, value in schema.get("properties", {}).items()
+        if "description" in value
     ]
     assert len(described) > 500

@@ -1,10 +1,10 @@
-"""Accept headers: which of the forms that there are a client wants most."""
+"""Accept header negotiation."""
 
 from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.serializer.negotiation import as_it_is, chosen, clauses, passes
+from kubeloop.devcluster.serializer.negotiation import clauses, matches_accept, negotiate_media_type, without_conversion
 
 YAML, PROTOBUF = "application/yaml", "application/vnd.kubernetes.protobuf"
 
@@ -20,11 +20,11 @@ YAML, PROTOBUF = "application/yaml", "application/vnd.kubernetes.protobuf"
         ("garbage,a/b/c,,", []),
     ],
 )
-def test_clauses_are_in_the_order_of_goautoneg(accept: str, order: list[str]):
-    assert [each.media_type for each in clauses(accept)] == order
+def test_clauses_are_in_goautoneg_order(accept: str, order: list[str]):
+    assert [clause.media_type for clause in clauses(accept)] == order
 
 
-def test_parameters_are_kept_but_the_quality():
+def test_clause_parameters_exclude_the_quality():
     (clause,) = clauses("application/json; as=Table ;q=0.5;v=v1;g=meta.k8s.io;bare;a=b=c")
     assert clause.parameters == {"as": "Table", "v": "v1", "g": "meta.k8s.io"}
     assert (clause.quality, clause.conversion) == (0.5, ("meta.k8s.io", "v1", "Table"))
@@ -42,14 +42,14 @@ def test_parameters_are_kept_but_the_quality():
         ("text/html", None),
     ],
 )
-def test_what_there_is_is_chosen_as_it_is_or_not_at_all(accept: str, media_type: str | None):
-    found = chosen(accept, as_it_is)
-    assert (found[0] if found else None) == media_type
+def test_negotiate_media_type_without_conversion(accept: str, media_type: str | None):
+    negotiated = negotiate_media_type(accept, without_conversion)
+    assert (negotiated[0] if negotiated else None) == media_type
 
 
 @pytest.mark.parametrize(
-    ("accept", "answer"),
+    ("accept", "accepted"),
     [("", True), ("*/*;q=0", True), ("application/yaml;as=x", True), ("application/*", False), (",", False)],
 )
-def test_the_router_compares_media_types_alone(accept: str, answer: bool):
-    assert passes(accept) is answer
+def test_matches_accept_compares_media_types_only(accept: str, accepted: bool):
+    assert matches_accept(accept) is accepted

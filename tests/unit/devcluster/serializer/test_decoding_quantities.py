@@ -1,4 +1,4 @@
-"""Quantities of resource lists are kept to the thousandth, rounded up, however large they are."""
+"""Quantities of resource lists are rounded up to thousandths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kubeloop.devcluster.serializer.decoding import _whole_milli
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("quantity", "rounded"),
     [
         ("7Ei", "7Ei"),
         ("100Ei", "100Ei"),
@@ -19,5 +19,5 @@ from kubeloop.devcluster.serializer.decoding import _whole_milli
         ("-1500u", "-2m"),
     ],
 )
-def test_a_quantity_is_rounded_up_to_thousandths(given: str, kept: str) -> None:
-    assert _whole_milli(given) == kept
+def test_resource_quantity_is_rounded_up_to_thousandths(quantity: str, rounded: str) -> None:
+    assert _whole_milli(quantity) == rounded
