@@ -30,7 +30,7 @@ from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, AffinityClass, affinity_class
 from kubeloop.scheduler.config.plugin_args import InterPodAffinityArgs
-from kubeloop.scheduler.plugins.affinity_terms import (
+from kubeloop.scheduler.plugins.inter_pod_affinity_terms import (
     ExistingTerms,
     IncomingTerm,
     TopologyPairSums,

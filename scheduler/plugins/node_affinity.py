@@ -28,7 +28,12 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NodeAffinityArgs
-from kubeloop.scheduler.plugins.node_masks import FEW_ROWS, node_selector_mask, required_affinity_rows, term_mask
+from kubeloop.scheduler.plugins.node_selector_masks import (
+    FEW_ROWS,
+    node_selector_mask,
+    required_affinity_rows,
+    term_mask,
+)
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo

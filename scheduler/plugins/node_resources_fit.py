@@ -30,7 +30,7 @@ from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
 from kubeloop.scheduler.cache.pod_requests import has_resize_status, pod_requests
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
-from kubeloop.scheduler.plugins.resource_scores import (
+from kubeloop.scheduler.plugins.node_resources_scoring import (
     LeastAllocated,
     MostAllocated,
     RequestedToCapacityRatio,

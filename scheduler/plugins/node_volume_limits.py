@@ -31,7 +31,7 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.csi_translation import (
+from kubeloop.scheduler.plugins.csi_migration import (
     InTreePlugin,
     TranslationError,
     in_tree_plugin,

@@ -42,7 +42,7 @@ from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.columns import ABSENT, LabelColumn
 from kubeloop.scheduler.cache.pod_classes import LabelClass
 from kubeloop.scheduler.config.plugin_args import PodTopologySpreadArgs
-from kubeloop.scheduler.plugins.node_masks import required_affinity_rows
+from kubeloop.scheduler.plugins.node_selector_masks import required_affinity_rows
 from kubeloop.scheduler.plugins.topology_spread_constraints import (
     DO_NOT_SCHEDULE,
     HOSTNAME,

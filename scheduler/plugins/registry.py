@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kubeloop.scheduler.framework.registry import Registry
-from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
@@ -23,6 +22,7 @@ from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
 from kubeloop.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
 from kubeloop.scheduler.plugins.node_name import NodeName
 from kubeloop.scheduler.plugins.node_ports import NodePorts
+from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits

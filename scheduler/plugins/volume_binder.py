@@ -28,7 +28,7 @@ from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.api.listers import Lister, Listers
 from kubeloop.scheduler.cache.pod_requests import nano
-from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, is_migrated, translated
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, is_migrated, translated
 from kubeloop.scheduler.plugins.volume_claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,

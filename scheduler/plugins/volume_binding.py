@@ -40,8 +40,8 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.pod_requests import nano
 from kubeloop.scheduler.config.plugin_args import VolumeBindingArgs
-from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, migrated_plugins
-from kubeloop.scheduler.plugins.node_masks import node_selector_mask
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, migrated_plugins
+from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
 from kubeloop.scheduler.plugins.volume_binder import (
     NODE_CONFLICT,
     NodeVolumes,

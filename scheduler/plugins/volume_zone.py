@@ -22,7 +22,7 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.columns import ABSENT
 from kubeloop.scheduler.config.plugin_args import NoArgs
-from kubeloop.scheduler.plugins.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
+from kubeloop.scheduler.plugins.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE
 from kubeloop.scheduler.plugins.volume_claims import (
     WAIT_FOR_FIRST_CONSUMER,
     ClaimError,

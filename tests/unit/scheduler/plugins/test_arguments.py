@@ -13,9 +13,9 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
-from kubeloop.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
+from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 

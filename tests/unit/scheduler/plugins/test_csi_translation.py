@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Volume, convert
 from kubeloop.kube.objects.storage_types import PersistentVolume
-from kubeloop.scheduler.plugins.csi_translation import TranslationError, in_tree_plugin, inline_handle, translated
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, inline_handle, translated
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"

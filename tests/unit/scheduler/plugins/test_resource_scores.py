@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.scheduler.plugins.resource_scores import _percent
+from kubeloop.scheduler.plugins.node_resources_scoring import _percent
 
 _WHOLES = st.integers(1, 1 << 10) | st.integers(1, 1 << 40) | st.integers((1 << 46) - 100, (1 << 46) + 100)
 

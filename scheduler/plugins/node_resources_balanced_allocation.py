@@ -15,7 +15,7 @@ from kubeloop.scheduler.api.results import FEW_ROWS, score_rows_per_node, skip
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.config.plugin_args import NodeResourcesBalancedAllocationArgs
-from kubeloop.scheduler.plugins.resource_scores import (
+from kubeloop.scheduler.plugins.node_resources_scoring import (
     Int64,
     ResourceAllocations,
     balance,
