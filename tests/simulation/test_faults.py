@@ -1,4 +1,4 @@
-"""A rollout over an API server that misbehaves in every way it can, in virtual time: it ends with the pods wanted."""
+"""Rollouts with an API server that injects faults, in virtual time: they end with exactly the desired Pods."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.manifests import deployment
 
-BAD = Faults(error=0.02, throttle=0.01, conflict=0.02, silence=0.002, lost_answer=0.01, drop_watch=0.05)
-WORSE = Faults(error=0.1, throttle=0.1, conflict=0.1, silence=0.05, lost_answer=0.1, drop_watch=0.2)
-ANNOTATION = "tracing.k8s.io/traceparent"
+FAULTS = Faults(error=0.02, throttle=0.01, conflict=0.02, silence=0.002, lost_answer=0.01, drop_watch=0.05)
+HEAVY_FAULTS = Faults(error=0.1, throttle=0.1, conflict=0.1, silence=0.05, lost_answer=0.1, drop_watch=0.2)
+TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 
 
 class Bindings:
-    """Where the API server has every pod, from its first write on. Asserts that no pod ever changes its node."""
+    """Node of every pod on the API server, from its first write on. Asserts that no pod changes its node."""
 
     def __init__(self) -> None:
         self.node_of: dict[str, str] = {}
 
-    def note(self, change: Change) -> None:
+    def record(self, change: Change) -> None:
         pod = change.now.object
         uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
         before = self.node_of.get(uid, "")
@@ -37,7 +37,7 @@ class Bindings:
         self.node_of[uid] = node
 
 
-async def insist(call: Callable[[], Awaitable[object]]) -> None:
+async def retry_until_success(call: Callable[[], Awaitable[object]]) -> None:
     while True:
         try:
             await call()
@@ -47,21 +47,21 @@ async def insist(call: Callable[[], Awaitable[object]]) -> None:
 
 
 async def roll_out(api: MemoryCluster, replicas: int, image: str, limit_seconds: float) -> None:
-    """Apply, and wait until exactly the pods wanted are there and run: on the server, not in a cache."""
-    await insist(lambda: api.apply(deployment(replicas=replicas, image=image, cpu="10m")))
+    """Apply the Deployment, and wait until exactly its pods exist and are available, as stored on the server."""
+    await retry_until_success(lambda: api.apply(deployment(replicas=replicas, image=image, cpu="10m")))
 
-    def done() -> bool:
+    def is_rolled_out() -> bool:
         pods = api.api.store.list(PODS)
         (web,) = api.api.store.list(DEPLOYMENTS)
         status = web.get("status", {})
-        wanted = [pod for pod in pods if pod["spec"]["containers"][0]["image"] == image]
+        updated = [pod for pod in pods if pod["spec"]["containers"][0]["image"] == image]
         return (
-            len(pods) == len(wanted) == status.get("availableReplicas") == status.get("updatedReplicas") == replicas
+            len(pods) == len(updated) == status.get("availableReplicas") == status.get("updatedReplicas") == replicas
             and status["observedGeneration"] == web["metadata"]["generation"]
         )
 
     try:
-        await api.until(done, timeout=limit_seconds)
+        await api.until(is_rolled_out, timeout=limit_seconds)
     except TimeoutError:
         states = Counter(
             (pod["spec"]["containers"][0]["image"], pod["status"]["phase"], bool(pod["spec"].get("nodeName")))
@@ -69,9 +69,9 @@ async def roll_out(api: MemoryCluster, replicas: int, image: str, limit_seconds:
         )
         (web,) = api.api.store.list(DEPLOYMENTS)
         pytest.fail(f"{image} not rolled out within {limit_seconds:g} s: {states}, {web.get('status')}")
-    # and it stays so: nobody acts on what a cache had not seen yet
+    # The state is stable: no component acts on a stale cache.
     await asyncio.sleep(30.0)
-    assert done()
+    assert is_rolled_out()
 
 
 def simulate(faults: Faults, seed: int, replicas: int, limit_seconds: float) -> None:
@@ -80,26 +80,26 @@ def simulate(faults: Faults, seed: int, replicas: int, limit_seconds: float) -> 
             nodes=10, clock=VirtualClock(), seed=seed, faults=asdict(replace(faults, seed=seed))
         ) as api:
             bindings = Bindings()
-            api.api.store.subscribe(PODS, bindings.note)
+            api.api.store.subscribe(PODS, bindings.record)
             await roll_out(api, replicas, "app:1", limit_seconds)
             await roll_out(api, replicas, "app:2", limit_seconds)
             for pod in api.api.store.list(PODS):
                 assert bindings.node_of[pod["metadata"]["uid"]]
-                assert pod["metadata"]["annotations"][ANNOTATION]
+                assert pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION]
 
     virtual_time.run(main())
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rollout_with_api_faults_finishes_within_a_minute(seed: int):
-    simulate(BAD, seed, replicas=60, limit_seconds=60.0)
+    simulate(FAULTS, seed, replicas=60, limit_seconds=60.0)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_large_rollout_with_api_faults_finishes_within_a_minute(seed: int):
-    simulate(BAD, seed, replicas=500, limit_seconds=60.0)
+    simulate(FAULTS, seed, replicas=500, limit_seconds=60.0)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_rollout_finishes_when_a_third_of_requests_fails(seed: int):
-    simulate(WORSE, seed, replicas=20, limit_seconds=3600.0)
+    simulate(HEAVY_FAULTS, seed, replicas=20, limit_seconds=3600.0)

@@ -1,4 +1,4 @@
-"""Quotas over churn, and over an API server that misbehaves, in virtual time: in the end they say what is so."""
+"""Resource quotas under churn, with and without injected faults, in virtual time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
 from kubeloop.testing.virtual_time import VirtualClock
 from support.manifests import deployment
 
-BAD = {"error": 0.02, "throttle": 0.01, "conflict": 0.05, "silence": 0.002, "lost_answer": 0.01, "drop_watch": 0.05}
+FAULTS = {"error": 0.02, "throttle": 0.01, "conflict": 0.05, "silence": 0.002, "lost_answer": 0.01, "drop_watch": 0.05}
 QUOTA = {
     "apiVersion": "v1",
     "kind": "ResourceQuota",
@@ -26,23 +26,23 @@ QUOTA = {
 
 
 async def churn(api: MemoryCluster, rng: random.Random, rounds: int) -> int:
-    """Scale and delete at random; returns how many replicas are wanted in the end."""
-    wanted = 5
+    """Scale and delete Pods at random; returns the last spec.replicas."""
+    replicas = 5
     for _ in range(rounds):
         await asyncio.sleep(rng.random() * 3)
         if rng.random() < 0.5:
-            wanted = rng.randrange(20)
-            body = {"spec": {"replicas": wanted}}
+            replicas = rng.randrange(20)
+            body = {"spec": {"replicas": replicas}}
             await api.client.patch(DEPLOYMENTS, "web", body, PatchType.MERGE, "default", subresource="scale")
             continue
         for pod in api.api.store.list(PODS):
             if rng.random() < 0.5:
                 with suppress(NotFound):
                     await api.client.delete(PODS, pod["metadata"]["name"], "default")
-    return wanted
+    return replicas
 
 
-@pytest.mark.parametrize("faults", [pytest.param({}, id="good server"), pytest.param(BAD, id="bad server")])
+@pytest.mark.parametrize("faults", [pytest.param({}, id="no faults"), pytest.param(FAULTS, id="faults")])
 @pytest.mark.parametrize("seed", range(4))
 def test_quota_usage_is_exact_after_churn(faults: dict[str, float], seed: int):
     async def main() -> None:
@@ -50,21 +50,21 @@ def test_quota_usage_is_exact_after_churn(faults: dict[str, float], seed: int):
         async with memory_cluster(nodes=3, clock=VirtualClock(), seed=seed, faults=settings) as api:
             await api.apply(QUOTA)
             await api.apply(deployment(replicas=5, cpu="50m"))
-            wanted = await churn(api, random.Random(seed), rounds=20)
-            # What a quota refused is tried again after 1000 s at most.
+            replicas = await churn(api, random.Random(seed), rounds=20)
+            # Creates that the quota rejected are retried after at most 1000 s.
             await asyncio.sleep(1500)
             pods = api.api.store.list(PODS)
             (quota,) = api.api.store.list(RESOURCE_QUOTAS)
             cpu = f"{50 * len(pods)}m" if pods else "0"
             assert quota["status"]["used"] == {"pods": str(len(pods)), "requests.cpu": cpu}
-            assert len(pods) == min(wanted, 12)
+            assert len(pods) == min(replicas, 12)
 
     virtual_time.run(main())
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_quota_usage_is_too_low_for_at_most_two_seconds(seed: int):
-    """Admission counts up while the controller counts what its caches show: neither may undo the other for long."""
+    """Admission and controller both write the usage; neither may overwrite the other for long."""
 
     async def main() -> None:
         async with memory_cluster(nodes=3, clock=VirtualClock(), seed=seed) as api:

@@ -1,4 +1,4 @@
-"""Random rollouts on simulated nodes, in virtual time: what always holds, whatever the delays."""
+"""Random rollouts on simulated nodes, in virtual time: invariants that hold whatever the delays."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ HOUR = 3600.0
 
 
 def limits(spec: Json) -> tuple[int, int]:
-    """maxSurge and maxUnavailable in Pods, worked out here in another way than in the controller."""
+    """Return maxSurge and maxUnavailable in Pods, computed independently of the controller."""
     replicas = spec["replicas"]
-    rolling = spec["strategy"].get("rollingUpdate")
-    if rolling is None:
+    rolling_update = spec["strategy"].get("rollingUpdate")
+    if rolling_update is None:
         return 0, replicas
-    surge, unavailable = rolling["maxSurge"], rolling["maxUnavailable"]
+    surge, unavailable = rolling_update["maxSurge"], rolling_update["maxUnavailable"]
     if isinstance(surge, str):
         surge = math.ceil(replicas * int(surge[:-1]) / 100)
     if isinstance(unavailable, str):
@@ -49,36 +49,37 @@ def limits(spec: Json) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A ReplicaSet as the caches showed it when a reconcile began."""
+class CachedReplicaSet:
+    """A ReplicaSet as cached at the start of a reconcile."""
 
     replicas: int
     available: int
     image: str
-    sized_for: str | None  # the annotation with the Deployment's size when it was scaled last
+    desired_replicas_annotation: str | None  # size of the Deployment when it was last scaled
 
 
-class Decisions(NoopRecorder):
-    """What the caches showed at the start of each reconcile: what its decision can know, and is judged by.
+class ReconcileInputs(NoopRecorder):
+    """Contents of the caches at the start of each reconcile, which its decision must be consistent with.
 
-    Told by the hook for traces, which every reconcile calls before it decides. No key has two reconciles at a time.
+    Recorded by the hook for traces, which every reconcile calls before it decides. A key is never reconciled twice at
+    the same time.
     """
 
     cluster: RolloutSimulation
     generation = 0  # of the Deployment
-    replica_sets: dict[str, Seen]
+    replica_sets: dict[str, CachedReplicaSet]
 
     def __init__(self) -> None:
         super().__init__()
         self.replica_sets = {}
-        self.wanted: dict[str, int] = {}  # Pods, by name of the ReplicaSet
+        self.desired_pods: dict[str, int] = {}  # by name of the ReplicaSet
 
     def reconcile(self, controller: str, key: str, reason: str = "") -> Reconcile:
         cached = self.cluster.informers.informer(REPLICA_SETS).store
         if controller == "deployment":
             self.generation = self.cluster.informers.informer(DEPLOYMENTS).store[key].metadata.generation
             self.replica_sets = {
-                rs.metadata.name: Seen(
+                rs.metadata.name: CachedReplicaSet(
                     rs.spec.replicas or 0,
                     rs.status.available_replicas,
                     rs.spec.template["spec"]["containers"][0]["image"],
@@ -88,151 +89,153 @@ class Decisions(NoopRecorder):
             }
         elif controller == "replicaset":
             rs = cached[key]
-            self.wanted[rs.metadata.name] = rs.spec.replicas or 0
+            self.desired_pods[rs.metadata.name] = rs.spec.replicas or 0
         return super().reconcile(controller, key, reason)
 
 
 @dataclass
-class Watcher:
-    """Sees every write of the controllers, and holds it against what v1.36 guarantees.
+class InvariantChecker:
+    """Checks every write of the controllers against the guarantees of v1.36.
 
-    At any time, whatever users do underway:
+    At any time, whatever users change during a rollout:
 
-    - When a ReplicaSet grows, the ReplicaSets together want at most replicas + maxSurge of the Deployment as the sync
-      saw it.
-    - A ReplicaSet creates a Pod only while it has fewer than it was seen to want, and deletes one only while it keeps
-      as many: Pods come and go exactly as often as the ReplicaSets' sizes ask. So Pods beyond replicas + maxSurge are
-      only such as their ReplicaSet has been told to delete already. (v1.36 counts a Deployment's Pods by what its
-      ReplicaSets are told to have: a new one may get on with creating before an old one has got to deleting.)
-    - Of a ReplicaSet's Pods those that are ready go last.
-    - A step of a rolling update leaves old Pods wanted and new Pods available that together are at least replicas -
-      maxUnavailable, by the statuses the sync saw. (Not where an old ReplicaSet's status tells of more available Pods
-      than it is to have, for its own reconcile is still to come: v1.36 counts those Pods as available, and so the next
-      step may go too far. That takes two old ReplicaSets, which is to say a change in the middle of a rollout.)
+    - When a ReplicaSet is scaled up, the sum of all ReplicaSets is at most replicas + maxSurge of the Deployment that
+      the sync has read.
+    - A ReplicaSet creates a Pod only while it has fewer than the cached spec.replicas, and deletes one only while it
+      has more. So Pods above replicas + maxSurge belong to a ReplicaSet that is scaled down already. (v1.36 limits
+      spec.replicas of the ReplicaSets, not Pods: a new one may create Pods before an old one has deleted its own.)
+    - A ReplicaSet deletes its ready Pods last.
+    - After a scale-down in a rolling update, spec.replicas of old ReplicaSets plus available Pods of the new one are at
+      least replicas - maxUnavailable, by the statuses that the sync has read. (Not checked while an old ReplicaSet
+      reports more available Pods than its spec.replicas, because it is not reconciled yet: v1.36 counts those Pods as
+      available, so the next scale-down may be too large. That requires two old ReplicaSets, and so a change during a
+      rollout.)
 
-    From rest (`from_rest`: one wish at a time, each fulfilled before the next), by the Pods themselves:
+    With `one_change_at_a_time` (each rolled out before the next), by the Pods themselves:
 
     - An available Pod is deleted only while at least replicas - maxUnavailable stay available.
     """
 
     cluster: RolloutSimulation
-    decisions: Decisions
-    specs: list[Json] = field(default_factory=list)  # since the cluster was last at rest
+    inputs: ReconcileInputs
+    specs: list[Json] = field(default_factory=list)  # since the last complete rollout
     by_generation: dict[int, Json] = field(default_factory=dict)
-    story: list[str] = field(default_factory=list)
-    broken: list[str] = field(default_factory=list)
-    requested: set[str] = field(default_factory=set)  # Pods whose deletion was asked for
-    from_rest: bool = True
-    answers_are_lost: bool = False  # then a controller may not know what it did, and do it twice
+    history: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    deletion_requests: set[str] = field(default_factory=set)  # names of Pods
+    one_change_at_a_time: bool = True
+    responses_are_lost: bool = False  # then a controller may repeat a write that has succeeded
 
-    def wish(self, obj: Json) -> None:
-        """What a user does: `obj` is how the Deployment is to be from now on."""
+    def apply(self, obj: Json) -> None:
+        """Apply the Deployment `obj` as a user does."""
         self.specs.append(obj["spec"])
         stored = self.cluster.apply("deployments", obj)
         self.by_generation[stored["metadata"]["generation"]] = obj["spec"]
-        self.story.append(f"{self.cluster.clock.now():%H:%M:%S} wish {obj['spec']}")
+        self.history.append(f"{self.cluster.clock.now():%H:%M:%S} apply {obj['spec']}")
 
     def on_write(self, verb: str, resource: str, old: Json, new: Json) -> None:
-        """Called inside a request of a controller, which would take an error for the server's: `held` raises it."""
+        """Check a write. Records violations instead of raising, because the controller would catch the error."""
         if verb != "status":
-            told = (verb, resource, new["metadata"]["name"], new["spec"].get("replicas"))
-            self.story.append(f"{self.cluster.clock.now():%H:%M:%S} {told}")
+            write = (verb, resource, new["metadata"]["name"], new["spec"].get("replicas"))
+            self.history.append(f"{self.cluster.clock.now():%H:%M:%S} {write}")
         if resource == "replicasets" and verb in ("create", "scale"):
             before = old["spec"]["replicas"] if old else 0
             if new["spec"]["replicas"] > before:
                 self._check_growth()
             elif new["spec"]["replicas"] < before:
-                self._check_step(new)
-        elif resource == "pods" and not self.answers_are_lost:
-            self._check_pods_of(new["metadata"]["ownerReferences"][0]["name"], verb)
+                self._check_scale_down(new)
+        elif resource == "pods" and not self.responses_are_lost:
+            self._check_pod_count(new["metadata"]["ownerReferences"][0]["name"], verb)
 
-    def held(self) -> None:
-        assert not self.broken, self.broken[0]
+    def assert_no_violations(self) -> None:
+        assert not self.violations, self.violations[0]
 
     def _check_growth(self) -> None:
-        spec = self.by_generation[self.decisions.generation]
-        most = spec["replicas"] + limits(spec)[0]
+        spec = self.by_generation[self.inputs.generation]
+        maximum = spec["replicas"] + limits(spec)[0]
         total = sum(rs["spec"]["replicas"] for rs in self.cluster.all("replicasets"))
-        if total > most:
-            self._broke(f"{total} replicas and not {most}")
+        if total > maximum:
+            self._record_violation(f"{total} replicas, maximum {maximum}")
 
-    def _check_step(self, rs: Json) -> None:
-        decisions, spec = self.decisions, self.by_generation[self.decisions.generation]
+    def _check_scale_down(self, rs: Json) -> None:
+        inputs, spec = self.inputs, self.by_generation[self.inputs.generation]
         image = spec["template"]["spec"]["containers"][0]["image"]
-        seen = {name: each for name, each in decisions.replica_sets.items() if each.replicas > 0}
-        rolling = spec["strategy"]["type"] == "RollingUpdate" and not spec["paused"]
-        scaling = any(each.sized_for not in (None, str(spec["replicas"])) for each in seen.values())
-        old = [each for each in seen.values() if each.image != image]
-        if not rolling or scaling or rs["spec"]["template"]["spec"]["containers"][0]["image"] == image:
-            return
-        if any(each.available > each.replicas for each in old):
-            return
-        old_wanted = sum(
-            each["spec"]["replicas"]
-            for each in self.cluster.all("replicasets")
-            if each["spec"]["template"]["spec"]["containers"][0]["image"] != image
+        active = {name: cached for name, cached in inputs.replica_sets.items() if cached.replicas > 0}
+        is_rolling_update = spec["strategy"]["type"] == "RollingUpdate" and not spec["paused"]
+        scaling = any(
+            cached.desired_replicas_annotation not in (None, str(spec["replicas"])) for cached in active.values()
         )
-        new_available = sum(each.available for each in decisions.replica_sets.values() if each.image == image)
-        least = spec["replicas"] - limits(spec)[1]
-        if old_wanted + new_available < least:
-            self._broke(f"{old_wanted} old and {new_available} new available, and not {least}")
+        old = [cached for cached in active.values() if cached.image != image]
+        if not is_rolling_update or scaling or rs["spec"]["template"]["spec"]["containers"][0]["image"] == image:
+            return
+        if any(cached.available > cached.replicas for cached in old):
+            return
+        old_desired = sum(
+            replica_set["spec"]["replicas"]
+            for replica_set in self.cluster.all("replicasets")
+            if replica_set["spec"]["template"]["spec"]["containers"][0]["image"] != image
+        )
+        new_available = sum(cached.available for cached in inputs.replica_sets.values() if cached.image == image)
+        minimum = spec["replicas"] - limits(spec)[1]
+        if old_desired + new_available < minimum:
+            self._record_violation(f"{old_desired} old and {new_available} new available, minimum {minimum}")
 
-    def _check_pods_of(self, owner: str, verb: str) -> None:
-        wanted = self.decisions.wanted[owner]
-        mine = [pod for pod in self.cluster.all("pods") if pod["metadata"]["ownerReferences"][0]["name"] == owner]
-        have = sum(map(pod_not_deleted, mine))
-        if (verb == "create" and have > wanted) or (verb == "delete" and have < wanted):
-            self._broke(f"{verb}: {owner} has {have} Pods and wants {wanted}")
+    def _check_pod_count(self, owner: str, verb: str) -> None:
+        desired = self.inputs.desired_pods[owner]
+        owned = [pod for pod in self.cluster.all("pods") if pod["metadata"]["ownerReferences"][0]["name"] == owner]
+        count = sum(map(pod_not_deleted, owned))
+        if (verb == "create" and count > desired) or (verb == "delete" and count < desired):
+            self._record_violation(f"{verb}: {owner} has {count} Pods instead of {desired}")
 
     def on_delete_request(self, name: str) -> None:
-        """What was available and what was on its way out is taken from the caches at the moment of the decision."""
+        """Check the deletion of a Pod, by the caches at the moment of the request."""
         pods = self.cluster.informers.informer(PODS).store
         now = self.cluster.clock.now()
         seconds = max(spec["minReadySeconds"] for spec in self.specs)
-        chosen = pods[f"default/{name}"]
-        self.requested.add(name)
-        if not is_available(chosen, seconds, now):
+        deleted = pods[f"default/{name}"]
+        self.deletion_requests.add(name)
+        if not is_available(deleted, seconds, now):
             return
-        staying = [pod for pod in pods.values() if is_active(pod) and pod.metadata.name not in self.requested]
-        owner = chosen.metadata.owner_references[0]
-        for pod in staying if self.decisions.wanted[owner.name] else ():  # where all go, any may be first
+        remaining = [pod for pod in pods.values() if is_active(pod) and pod.metadata.name not in self.deletion_requests]
+        owner = deleted.metadata.owner_references[0]
+        for pod in remaining if self.inputs.desired_pods[owner.name] else ():  # any order if all are deleted
             if pod.metadata.owner_references[0].uid == owner.uid and not is_ready(pod):
-                self._broke(f"{name} was available, {pod.metadata.name} is not ready")
+                self._record_violation(f"{name} was available, {pod.metadata.name} is not ready")
         if any(spec["strategy"]["type"] == "Recreate" for spec in self.specs):
             return
-        available = sum(is_available(pod, seconds, now) for pod in staying)
-        least = min(spec["replicas"] - limits(spec)[1] for spec in self.specs)
-        if self.from_rest and available < least:
-            self._broke(f"{available} available and not {least}")
+        available = sum(is_available(pod, seconds, now) for pod in remaining)
+        minimum = min(spec["replicas"] - limits(spec)[1] for spec in self.specs)
+        if self.one_change_at_a_time and available < minimum:
+            self._record_violation(f"{available} available, minimum {minimum}")
 
-    def _broke(self, how: str) -> None:
-        self.broken.append("\n".join([how, *self.story[-400:]]))
-
-
-Play = Callable[[RolloutSimulation, Watcher], Awaitable[None]]
+    def _record_violation(self, violation: str) -> None:
+        self.violations.append("\n".join([violation, *self.history[-400:]]))
 
 
-def play(seed: int, pace: SimulationSettings, acts: Play) -> None:
-    """Run `acts` on a cluster of its own, in virtual time."""
+Scenario = Callable[[RolloutSimulation, InvariantChecker], Awaitable[None]]
+
+
+def run_scenario(seed: int, pace: SimulationSettings, scenario: Scenario) -> None:
+    """Run `scenario` with a simulation of its own, in virtual time."""
 
     async def main() -> None:
-        decisions = Decisions()
-        cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(seed), pace, traces=decisions)
-        decisions.cluster = cluster
-        watcher = Watcher(cluster, decisions, answers_are_lost=pace.lost_answer > 0)
-        cluster.on_write = watcher.on_write
-        cluster.on_delete_request = watcher.on_delete_request
+        inputs = ReconcileInputs()
+        cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(seed), pace, traces=inputs)
+        inputs.cluster = cluster
+        checker = InvariantChecker(cluster, inputs, responses_are_lost=pace.lost_answer > 0)
+        cluster.on_write = checker.on_write
+        cluster.on_delete_request = checker.on_delete_request
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(cluster.run())
-            await acts(cluster, watcher)
-            running.cancel()
-        watcher.held()
+            task = tasks.create_task(cluster.run())
+            await scenario(cluster, checker)
+            task.cancel()
+        checker.assert_no_violations()
 
     virtual_time.run(main())
 
 
-def is_finished(cluster: RolloutSimulation, spec: Json) -> bool:
-    """All Pods are of the wanted image and available, and no others are there."""
+def is_rolled_out(cluster: RolloutSimulation, spec: Json) -> bool:
+    """Return True if all Pods have the desired image and are available, and there are no others."""
     web = cluster.objects.get(("deployments", "default/web"))
     if web is None or web["status"].get("observedGeneration") != web["metadata"]["generation"]:
         return False
@@ -248,22 +251,26 @@ def is_finished(cluster: RolloutSimulation, spec: Json) -> bool:
     )
 
 
-async def finish(cluster: RolloutSimulation, watcher: Watcher, limit_seconds: float = HOUR) -> None:
-    """Wait until the rollout is finished and everything is at rest."""
+async def wait_until_rolled_out(
+    cluster: RolloutSimulation, checker: InvariantChecker, limit_seconds: float = HOUR
+) -> None:
+    """Wait until the rollout is complete, and check that it stays complete."""
     spec = cluster.get_now("deployments", "web")["spec"]
     loop = asyncio.get_running_loop()
-    until = loop.time() + limit_seconds
-    while not is_finished(cluster, spec):
-        watcher.held()
-        assert loop.time() < until, f"not finished: {watcher.story[-400:]}\n{cluster.get_now('deployments', 'web')}"
+    deadline = loop.time() + limit_seconds
+    while not is_rolled_out(cluster, spec):
+        checker.assert_no_violations()
+        assert loop.time() < deadline, (
+            f"not finished: {checker.history[-400:]}\n{cluster.get_now('deployments', 'web')}"
+        )
         await asyncio.sleep(1.0)
     await asyncio.sleep(30.0)
-    assert is_finished(cluster, spec), watcher.story[-400:]
+    assert is_rolled_out(cluster, spec), checker.history[-400:]
     cluster.replica_sets.check()
-    watcher.specs = [spec]
+    checker.specs = [spec]
 
 
-async def reconciled_again_writes_nothing(cluster: RolloutSimulation) -> None:
+async def assert_reconciles_write_nothing(cluster: RolloutSimulation) -> None:
     before = cluster.writes.copy()
     for controller, plural in ((cluster.deployments, "deployments"), (cluster.replica_sets, "replicasets")):
         for obj in cluster.all(plural):
@@ -272,13 +279,13 @@ async def reconciled_again_writes_nothing(cluster: RolloutSimulation) -> None:
     assert cluster.writes == before, "a second reconcile of a finished state writes nothing"
 
 
-rolling = st.fixed_dictionaries(
+rolling_updates = st.fixed_dictionaries(
     {
         "max_surge": st.sampled_from([0, 1, 3, "10%", "25%", "50%", "100%"]),
         "max_unavailable": st.sampled_from([1, 2, "0%", "10%", "25%", "50%", "100%"]),
     }
 )
-strategies = st.one_of(rolling, rolling, st.just({"strategy": "Recreate"}))
+strategies = st.one_of(rolling_updates, rolling_updates, st.just({"strategy": "Recreate"}))
 paces = st.builds(
     SimulationSettings,
     request=st.sampled_from([0.0, 0.02, 0.3]),
@@ -293,21 +300,21 @@ sizes = st.integers(0, 14)
 @QUICK
 @given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, min_ready=st.sampled_from([0, 0, 5]))
 def test_rollout_keeps_limits_and_replaces_each_pod_once(seed, pace, replicas, strategy, min_ready):
-    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
-        wish = partial(deployment, replicas=replicas, min_ready_seconds=min_ready, **strategy)
-        watcher.wish(wish())
-        await finish(cluster, watcher)
+    async def scenario(cluster: RolloutSimulation, checker: InvariantChecker) -> None:
+        new_deployment = partial(deployment, replicas=replicas, min_ready_seconds=min_ready, **strategy)
+        checker.apply(new_deployment())
+        await wait_until_rolled_out(cluster, checker)
         assert cluster.writes["create pods"] == replicas
         assert cluster.writes["delete pods"] == 0
 
-        watcher.wish(wish(image="app:2"))
-        await finish(cluster, watcher)
+        checker.apply(new_deployment(image="app:2"))
+        await wait_until_rolled_out(cluster, checker)
         assert cluster.writes["create pods"] == 2 * replicas
         assert cluster.writes["delete pods"] == replicas
         assert cluster.writes["create replicasets"] == 2
-        await reconciled_again_writes_nothing(cluster)
+        await assert_reconciles_write_nothing(cluster)
 
-    play(seed, pace, acts)
+    run_scenario(seed, pace, scenario)
 
 
 changes = st.lists(
@@ -322,8 +329,8 @@ changes = st.lists(
 
 
 @dataclass
-class Wish:
-    """What a user wants of the Deployment, change by change."""
+class DesiredDeployment:
+    """The Deployment that a user has applied, change by change."""
 
     replicas: int
     strategy: dict[str, Any]
@@ -345,71 +352,75 @@ class Wish:
             case "limits":
                 self.strategy = strategy
 
-    def obj(self) -> Json:
+    def manifest(self) -> Json:
         return deployment(replicas=self.replicas, image=self.images[-1], paused=self.paused, **self.strategy)
 
 
 @QUICK
-@given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, story=changes)
-def test_successive_changes_create_and_delete_only_needed_pods(seed, pace, replicas, strategy, story):
-    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
-        wish = Wish(replicas, strategy)
-        watcher.wish(wish.obj())
-        await finish(cluster, watcher)
-        for change, size, limits, _ in story:
+@given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, change_list=changes)
+def test_successive_changes_create_and_delete_only_needed_pods(seed, pace, replicas, strategy, change_list):
+    async def scenario(cluster: RolloutSimulation, checker: InvariantChecker) -> None:
+        desired = DesiredDeployment(replicas, strategy)
+        checker.apply(desired.manifest())
+        await wait_until_rolled_out(cluster, checker)
+        for change, size, limits, _ in change_list:
             if change in ("bad image", "pause", "resume"):
-                continue  # nothing that would ever finish
-            before, image, had = cluster.writes.copy(), wish.images[-1], wish.replicas
-            wish.change(change, size, limits)
-            watcher.wish(wish.obj())
-            await finish(cluster, watcher)
+                continue  # no complete rollout to wait for
+            before, image, old_replicas = cluster.writes.copy(), desired.images[-1], desired.replicas
+            desired.change(change, size, limits)
+            checker.apply(desired.manifest())
+            await wait_until_rolled_out(cluster, checker)
             created, deleted = (
                 cluster.writes[f"{verb} pods"] - before[f"{verb} pods"] for verb in ("create", "delete")
             )
-            if wish.images[-1] == image:
-                assert (created, deleted) == (max(0, wish.replicas - had), max(0, had - wish.replicas))
+            if desired.images[-1] == image:
+                assert (created, deleted) == (
+                    max(0, desired.replicas - old_replicas),
+                    max(0, old_replicas - desired.replicas),
+                )
             else:
-                assert (created, deleted) == (wish.replicas, had)
-        await reconciled_again_writes_nothing(cluster)
+                assert (created, deleted) == (desired.replicas, old_replicas)
+        await assert_reconciles_write_nothing(cluster)
 
-    play(seed, pace, acts)
+    run_scenario(seed, pace, scenario)
 
 
 @QUICK
-@given(seed=seeds, pace=paces, replicas=sizes, strategy=strategies, story=changes, fault=st.sampled_from([0, 0, 0.1]))
-def test_changes_during_rollout_keep_limits_and_reach_last_spec(seed, pace, replicas, strategy, story, fault):
-    """The limits are those `Watcher` says; `fault` is the share of requests that the server refuses."""
+@given(
+    seed=seeds, pace=paces, replicas=sizes, strategy=strategies, change_list=changes, fault=st.sampled_from([0, 0, 0.1])
+)
+def test_changes_during_rollout_keep_limits_and_reach_last_spec(seed, pace, replicas, strategy, change_list, fault):
+    """Check the limits of `InvariantChecker`; `fault` is the share of requests that the server rejects."""
 
-    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
-        watcher.from_rest = False
-        wish = Wish(replicas, strategy)
-        watcher.wish(wish.obj())
-        for change, size, limits, seconds in story:
+    async def scenario(cluster: RolloutSimulation, checker: InvariantChecker) -> None:
+        checker.one_change_at_a_time = False
+        desired = DesiredDeployment(replicas, strategy)
+        checker.apply(desired.manifest())
+        for change, size, limits, seconds in change_list:
             await asyncio.sleep(seconds)
-            wish.change(change, size, limits)
-            watcher.wish(wish.obj())
+            desired.change(change, size, limits)
+            checker.apply(desired.manifest())
         await asyncio.sleep(5.0)
-        wish.images.append("app:final")
-        wish.paused = False
-        watcher.wish(wish.obj())
-        await finish(cluster, watcher, limit_seconds=3 * HOUR)
-        await reconciled_again_writes_nothing(cluster)
+        desired.images.append("app:final")
+        desired.paused = False
+        checker.apply(desired.manifest())
+        await wait_until_rolled_out(cluster, checker, limit_seconds=3 * HOUR)
+        await assert_reconciles_write_nothing(cluster)
 
-    play(seed, replace(pace, fault=fault), acts)
+    run_scenario(seed, replace(pace, fault=fault), scenario)
 
 
 @QUICK
 @given(seed=seeds, replicas=sizes, strategy=strategies, fault=st.sampled_from([0.02, 0.2]))
 def test_rollout_finishes_with_failed_requests_and_lost_responses(seed, replicas, strategy, fault):
-    """Where answers are lost, Pods that were created or deleted unknown to us may be one too many: what ReplicaSets are
-    told to have keeps its limits all the same."""
+    """A lost response may cause one Pod too many to be created or deleted; spec.replicas still keep the limits."""
 
-    async def acts(cluster: RolloutSimulation, watcher: Watcher) -> None:
+    async def scenario(cluster: RolloutSimulation, checker: InvariantChecker) -> None:
         cluster.on_delete_request = lambda name: None
-        watcher.wish(deployment(replicas=replicas, **strategy))
+        checker.apply(deployment(replicas=replicas, **strategy))
         await asyncio.sleep(10.0)
-        watcher.wish(deployment(replicas=replicas, image="app:2", **strategy))
-        await finish(cluster, watcher, limit_seconds=3 * HOUR)
-        await reconciled_again_writes_nothing(cluster)
+        checker.apply(deployment(replicas=replicas, image="app:2", **strategy))
+        await wait_until_rolled_out(cluster, checker, limit_seconds=3 * HOUR)
+        await assert_reconciles_write_nothing(cluster)
 
-    play(seed, SimulationSettings(fault=fault, lost_answer=fault / 4), acts)
+    run_scenario(seed, SimulationSettings(fault=fault, lost_answer=fault / 4), scenario)

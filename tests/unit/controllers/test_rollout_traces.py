@@ -1,4 +1,4 @@
-"""What a rollout leaves in traces and events, and ReplicationControllers through the same code."""
+"""Traces and events of rollouts, for Deployments and ReplicationControllers."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ pytestmark = pytest.mark.virtual_time
 
 
 @dataclass
-class Events:
-    seen: list[tuple[str, str, str]] = field(default_factory=list)
+class RecordedKinds:
+    recorded: list[tuple[str, str, str]] = field(default_factory=list)
 
     def event(self, about: Any, type_: str, reason: str, message: str) -> None:
-        self.seen.append((about.kind, reason, message))
+        self.recorded.append((about.kind, reason, message))
 
 
-def traced(clock: VirtualClock, *pace: SimulationSettings) -> tuple[RolloutSimulation, list[Trace]]:
-    """A cluster, and the traces of reconciles as they finish."""
+def traced_simulation(clock: VirtualClock, *settings: SimulationSettings) -> tuple[RolloutSimulation, list[Trace]]:
+    """Return a simulation, and the list of traces of its finished reconciles."""
     finished: list[Trace] = []
     reconciles = ReconcileRecorder(
         clock=clock, rng=random.Random(2), finished=lambda record, sampled: finished.append(record.trace())
     )
     pods = PodRecorder(clock=clock, rng=random.Random(3))
-    return RolloutSimulation(clock, random.Random(1), *pace, traces=reconciles, pod_traces=pods), finished
+    return RolloutSimulation(clock, random.Random(1), *settings, traces=reconciles, pod_traces=pods), finished
 
 
-async def played(cluster: RolloutSimulation, seconds: float) -> None:
+async def run_for(cluster: RolloutSimulation, seconds: float) -> None:
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.run())
+        task = tasks.create_task(cluster.run())
         await asyncio.sleep(seconds)
-        running.cancel()
+        task.cancel()
 
 
 async def test_created_pods_carry_trace_context_but_templates_do_not(clock: VirtualClock):
-    cluster, finished = traced(clock)
+    cluster, finished = traced_simulation(clock)
     cluster.apply("deployments", deployment(replicas=3))
-    await played(cluster, 60.0)
+    await run_for(cluster, 60.0)
 
     pods = [(body, headers) for body, headers in cluster.created_with if body["kind"] == "Pod"]
     assert len(pods) == 3
@@ -71,16 +71,16 @@ async def test_created_pods_carry_trace_context_but_templates_do_not(clock: Virt
 
 
 async def test_rollout_steps_are_linked_to_the_pods_they_cause(clock: VirtualClock):
-    """Though a ReplicaSet is reconciled for many reasons, and may be so just before it sees that it is to grow."""
-    cluster, finished = traced(clock)
+    """A ReplicaSet is reconciled for many reasons, possibly shortly before it is scaled up."""
+    cluster, finished = traced_simulation(clock)
     cluster.apply("deployments", deployment(replicas=6))
-    await played(cluster, 60.0)
+    await run_for(cluster, 60.0)
     cluster.apply("deployments", deployment(replicas=6, image="app:2"))
-    await played(cluster, 120.0)
+    await run_for(cluster, 120.0)
 
     roots = {trace.spans[0].span_id: trace.spans[0] for trace in finished}
     for root in roots.values():
-        assert root.attributes.get("kubeloop.actions"), "nothing was done and it was recorded"
+        assert root.attributes.get("kubeloop.actions"), "recorded without an action"
         actions = " ".join(root.attributes["kubeloop.actions"])
         if root.name != "reconcile replicaset" or not ("create pod" in actions or "delete pod" in actions):
             continue
@@ -95,9 +95,9 @@ async def test_rollout_steps_are_linked_to_the_pods_they_cause(clock: VirtualClo
 
 
 async def test_failed_write_is_recorded_as_span_with_error(clock: VirtualClock):
-    cluster, finished = traced(clock, SimulationSettings(fault=1.0))
+    cluster, finished = traced_simulation(clock, SimulationSettings(fault=1.0))
     cluster.apply("deployments", deployment(replicas=2))
-    await played(cluster, 1.0)
+    await run_for(cluster, 1.0)
     root, *children = finished[0].spans
     assert root.error
     assert "kubeloop.actions" not in root.attributes
@@ -106,9 +106,9 @@ async def test_failed_write_is_recorded_as_span_with_error(clock: VirtualClock):
 
 
 async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
-    cluster, finished = traced(clock)
+    cluster, finished = traced_simulation(clock)
     cluster.apply("deployments", deployment(replicas=2))
-    await played(cluster, 60.0)
+    await run_for(cluster, 60.0)
     before = len(finished)
     (rs,) = cluster.all("replicasets")
     assert await cluster.deployments.process("default/web") is None
@@ -117,19 +117,19 @@ async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
 
 
 async def test_rollout_emits_kubernetes_events(clock: VirtualClock):
-    events = Events()
+    events = RecordedKinds()
     cluster = RolloutSimulation(clock, random.Random(1), events=events)
     cluster.apply("deployments", deployment(replicas=2))
-    await played(cluster, 60.0)
+    await run_for(cluster, 60.0)
     (rs,) = cluster.all("replicasets")
     name = rs["metadata"]["name"]
-    assert events.seen[0] == ("Deployment", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 2")
-    assert {(kind, reason) for kind, reason, _ in events.seen[1:]} == {("ReplicaSet", "SuccessfulCreate")}
-    assert events.seen[1][2].startswith(f"Created pod: {name}-")
+    assert events.recorded[0] == ("Deployment", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 2")
+    assert {(kind, reason) for kind, reason, _ in events.recorded[1:]} == {("ReplicaSet", "SuccessfulCreate")}
+    assert events.recorded[1][2].startswith(f"Created pod: {name}-")
 
 
 async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
-    events = Events()
+    events = RecordedKinds()
     cluster = RolloutSimulation(clock, random.Random(1), events=events)
     labels = {"app": "guestbook"}
     cluster.apply(
@@ -147,7 +147,7 @@ async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
         },
     )
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.run())
+        task = tasks.create_task(cluster.run())
         await asyncio.sleep(60.0)
         pods = cluster.all("pods")
         assert len(pods) == 3
@@ -155,9 +155,9 @@ async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
         status = cluster.get_now("replicationcontrollers", "guestbook")["status"]
         assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
         assert "terminatingReplicas" not in status, "the API has no such field for ReplicationControllers"
-        assert {kind for kind, _, _ in events.seen} == {"ReplicationController"}
+        assert {kind for kind, _, _ in events.recorded} == {"ReplicationController"}
 
         cluster.apply("replicationcontrollers", {"metadata": {"name": "guestbook"}, "spec": {"replicas": 1}})
         await asyncio.sleep(60.0)
         assert len(cluster.all("pods")) == 1
-        running.cancel()
+        task.cancel()
