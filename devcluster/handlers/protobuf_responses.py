@@ -70,12 +70,12 @@ class ObjectFrames:
 
 
 class MetadataFrames:
-    """Watch frames with PartialObjectMetadata; `view` creates it from an object."""
+    """Watch frames with PartialObjectMetadata; `output` creates it from an object."""
 
     content_type = STREAM_TYPE
 
-    def __init__(self, view: Callable[[JSON], JSON]) -> None:
-        self._view = view
+    def __init__(self, output: Callable[[JSON], JSON]) -> None:
+        self._view = output
 
     def change(self, change: Change) -> bytes:
         return self.object(change.type, change.now.object)

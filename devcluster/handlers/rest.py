@@ -60,15 +60,8 @@ from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import keep_applied_text
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.serializer.request_bodies import (
-    Body,
-    View,
-    check_metadata_form,
-    drop_repeated_owners,
-    field_validation,
-    negotiate,
-    read_object,
-)
+from kubeloop.devcluster.serializer.negotiation import OutputFormat, check_metadata_form, negotiate_output
+from kubeloop.devcluster.serializer.request_bodies import Body, drop_repeated_owners, field_validation, read_object
 from kubeloop.devcluster.serializer.responses import document
 from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
 from kubeloop.devcluster.storage.watch import Watcher
@@ -171,7 +164,7 @@ class Rest:
         return stored
 
     def _get(self, request: Request, info: RequestInfo) -> Response:
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         if request.flag("export"):
             raise errors.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
         try:
@@ -181,51 +174,53 @@ class Rest:
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
         if info.served.looked_up is not None:
-            return self._object(request, info.served, 200, _looked_up(info.served, info.name), view=view)
+            return self._object(request, info.served, 200, _looked_up(info.served, info.name), output=output)
         stored = self._stored(info)
-        return self._object(request, info.served, 200, stored.object, stored=stored, view=view)
+        return self._object(request, info.served, 200, stored.object, stored=stored, output=output)
 
     def _list(self, request: Request, info: RequestInfo) -> Response:
-        view = negotiate(request.headers.get("accept", ""), "list")
+        output = negotiate_output(request.headers.get("accept", ""), "list")
         target = info.served
         options = parse_list_options(request, target, info.namespace, info.name)
         if target.looked_up is not None:
             selected = [obj for obj in target.looked_up() if options.select is None or options.select(obj)]
-            return self._list_of(request, target, selected, {}, view)
+            return self._list_of(request, target, selected, {}, output)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
-        if view.form == "objects" and view.protobuf and target.custom is None:
+        if output.form == "objects" and output.protobuf and target.custom is None:
             return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
-        if view.form == "objects" and not view.yaml and target.shown_as_stored:
+        if output.form == "objects" and not output.yaml and target.shown_as_stored:
             return Response(200, list_json(target, page))
         objects = all_from_stored(target, [stored.object for stored in page.items])
-        return self._list_of(request, target, objects, page.metadata, view)
+        return self._list_of(request, target, objects, page.metadata, output)
 
-    def _list_of(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> Response:
+    def _list_of(
+        self, request: Request, target: Served, objects: list[JSON], metadata: JSON, output: OutputFormat
+    ) -> Response:
         resource = target.resource
-        check_metadata_form(view, resource, is_list=True)
-        if view.form == "table":
-            return document(200, self._table(request, target, objects, metadata, view), view)
-        if view.form == "metadata":
+        check_metadata_form(output, resource, is_list=True)
+        if output.form == "table":
+            return document(200, self._table(request, target, objects, metadata, output), output)
+        if output.form == "metadata":
             # a null list, as Go encodes a nil slice
-            items = [_metadata_of(obj, view) for obj in objects] or None
-            kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{view.version}"
+            items = [_metadata_of(obj, output) for obj in objects] or None
+            kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{output.version}"
         else:
             left_out = () if target.custom is not None else ("kind", "apiVersion")
             metadata = metadata if target.custom is None else {"continue": "", **metadata}
             items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
             kind, api_version = target.list_kind, resource.api_version
-        return document(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, view)
+        return document(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output)
 
     def watch(self, request: Request, info: RequestInfo) -> Response:
         """Watch a collection, or one object in it. Raises StatusError."""
-        view = negotiate(request.headers.get("accept", ""), "watch")
+        output = negotiate_output(request.headers.get("accept", ""), "watch")
         target = info.served
         if "watch" not in target.verbs:
             name = target.resource.group_resource
             message = f'watch is not supported on resources of kind "{name}"'
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
         options = parse_list_options(request, target, info.namespace, info.name)
-        encoder = self._frames(request, target, view)
+        encoder = self._frames(request, target, output)
         if target.custom is not None and target.custom.is_converted:
             target.custom.prepare([stored.object for stored in self._store.table(target.resource).list(info.namespace)])
         try:
@@ -247,9 +242,9 @@ class Rest:
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
         return Response(200, stream, encoder.content_type)
 
-    def _frames(self, request: Request, target: Served, view: View) -> WatchEncoder:
-        if view.form == "objects":
-            if view.protobuf and target.custom is None:
+    def _frames(self, request: Request, target: Served, output: OutputFormat) -> WatchEncoder:
+        if output.form == "objects":
+            if output.protobuf and target.custom is None:
                 from kubeloop.devcluster.handlers.protobuf_responses import ObjectFrames
 
                 return ObjectFrames(_protobuf_writer(target))
@@ -258,21 +253,21 @@ class Rest:
                     _unless_later(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
                 )
             return JSON_WATCH_ENCODER
-        if view.form == "metadata":
-            if view.listed:
+        if output.form == "metadata":
+            if output.is_list_metadata:
                 return TransformingWatchEncoder(lambda type_, obj: b"")  # lists of metadata have no form for events
-            if view.protobuf:
+            if output.protobuf:
                 from kubeloop.devcluster.handlers.protobuf_responses import MetadataFrames
 
-                return MetadataFrames(lambda obj: _metadata_of(obj, view))
-            return TransformingWatchEncoder(lambda type_, obj: encode_json_event(type_, _metadata_of(obj, view)))
+                return MetadataFrames(lambda obj: _metadata_of(obj, output))
+            return TransformingWatchEncoder(lambda type_, obj: encode_json_event(type_, _metadata_of(obj, output)))
         check_include_object(request.option("includeObject"))
         first = True
 
         def frame(type_: str, obj: JSON) -> bytes:
             nonlocal first
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            content = self._table(request, target, [from_stored(target, obj)], metadata, view)
+            content = self._table(request, target, [from_stored(target, obj)], metadata, output)
             if not first:  # only the first event has column definitions
                 content["columnDefinitions"] = None
             first = False
@@ -297,9 +292,11 @@ class Rest:
 
     # --- responses ----------------------------------------------------------------------------------------------------
 
-    def _table(self, request: Request, target: Served, objects: list[JSON], metadata: JSON, view: View) -> JSON:
+    def _table(
+        self, request: Request, target: Served, objects: list[JSON], metadata: JSON, output: OutputFormat
+    ) -> JSON:
         include = request.option("includeObject") or "Metadata"
-        version = f"meta.k8s.io/{view.version}"
+        version = f"meta.k8s.io/{output.version}"
         return table(
             target, objects, now=self._clock.now(), include_object=include, list_metadata=metadata, api_version=version
         )
@@ -312,22 +309,22 @@ class Rest:
         obj: JSON,
         *,
         stored: StoredObject | None = None,
-        view: View | None = None,
+        output: OutputFormat | None = None,
     ) -> Response:
         """Encode one object in the form that the client accepts."""
-        view = view or negotiate(request.headers.get("accept", ""))
-        if view.protobuf and stored is not None and view.form == "objects" and target.custom is None:
+        output = output or negotiate_output(request.headers.get("accept", ""))
+        if output.protobuf and stored is not None and output.form == "objects" and target.custom is None:
             return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
-        if view.form == "objects" and not view.yaml and not view.protobuf and target.shown_as_stored:
+        if output.form == "objects" and not output.yaml and not output.protobuf and target.shown_as_stored:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
         obj = from_stored(target, obj)
-        if view.form == "table":
+        if output.form == "table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            obj = self._table(request, target, [obj], metadata, view)
-        elif view.form == "metadata":
-            check_metadata_form(view, target.resource, is_list=False)
-            obj = _metadata_of(obj, view)
-        return document(status, obj, view)
+            obj = self._table(request, target, [obj], metadata, output)
+        elif output.form == "metadata":
+            check_metadata_form(output, target.resource, is_list=False)
+            obj = _metadata_of(obj, output)
+        return document(status, obj, output)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -371,7 +368,7 @@ class Rest:
 
     def _create(self, request: Request, info: RequestInfo) -> Response:
         target = info.served
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
         if target.resource is BINDINGS:
             return self._bind(request, info)
@@ -382,15 +379,15 @@ class Rest:
         body = self._with_defaults(request, target, body)
         writer = self._track_converted(target, body, writer_of(request), None)
         obj = self._writer.create(target, body, info.namespace, writer, request.warnings, dry_run=dry_run)
-        return self._written(request, target, 201, obj, view)
+        return self._written(request, target, 201, obj, output)
 
-    def _written(self, request: Request, target: Served, status: int, obj: JSON, view: View) -> Response:
+    def _written(self, request: Request, target: Served, status: int, obj: JSON, output: OutputFormat) -> Response:
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
         stored = self._store.table(target.resource).get(key)
         if stored is not None and stored.object is not obj:
             stored = None
-        return self._object(request, target, status, obj, stored=stored, view=view)
+        return self._object(request, target, status, obj, stored=stored, output=output)
 
     def _create_review(self, request: Request, info: RequestInfo) -> Response:
         target = info.served
@@ -404,7 +401,7 @@ class Rest:
 
     def _update(self, request: Request, info: RequestInfo, subresource: str = "") -> Response:
         target = info.served
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "UpdateOptions")
         body = self._read(request, target, "UpdateOptions")
         check_names(info, body.obj)
@@ -423,11 +420,11 @@ class Rest:
             obj = self._writer.create(
                 target, body, info.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
-            return self._written(request, target, 201, obj, view)
+            return self._written(request, target, 201, obj, output)
         obj = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource
         )
-        return self._written(request, target, 200, obj, view)
+        return self._written(request, target, 200, obj, output)
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
@@ -436,13 +433,13 @@ class Rest:
         custom = info.served.custom
         if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
             raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
         target = info.served
         check_patch_options(request, kind)
         if kind == APPLY:
-            return self._apply(request, info, subresource, dry_run=dry_run, view=view)
+            return self._apply(request, info, subresource, dry_run=dry_run, output=output)
         before = self._stored(info)
         live = from_stored(target, before.object)
         body = patched(live, request.body, kind, target.resource, mode)
@@ -453,9 +450,11 @@ class Rest:
         obj = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
-        return self._written(request, target, 200, obj, view)
+        return self._written(request, target, 200, obj, output)
 
-    def _apply(self, request: Request, info: RequestInfo, subresource: str, *, dry_run: bool, view: View) -> Response:
+    def _apply(
+        self, request: Request, info: RequestInfo, subresource: str, *, dry_run: bool, output: OutputFormat
+    ) -> Response:
         target, resource = info.served, info.served.resource
         mode = field_validation(request, "PatchOptions")
         before = self._store.table(resource).get(object_key(info.namespace, info.name))
@@ -493,16 +492,16 @@ class Rest:
             created = self._writer.create(
                 target, body, info.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
             )
-            return self._written(request, target, 201, created, view)
+            return self._written(request, target, 201, created, output)
         updated = self._writer.update(
             target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
         )
-        return self._written(request, target, 200, updated, view)
+        return self._written(request, target, 200, updated, output)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
     def _delete(self, request: Request, info: RequestInfo) -> Response:
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         options = read_delete_options(request)
         target = info.served
         request.warnings += deletion_warnings(target, options)
@@ -512,16 +511,16 @@ class Rest:
         obj, gone = self.deleter.delete(stored_form(target), stored, options)
         if not gone or target.deleted_whole:
             accepted = not gone and options.orphan_dependents is False
-            return self._object(request, target, 202 if accepted else 200, obj, view=view)
+            return self._object(request, target, 202 if accepted else 200, obj, output=output)
         resource = target.resource
         details: JSON = {"name": info.name}
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
-        return document(200, {**_SUCCESS, "details": details}, view)
+        return document(200, {**_SUCCESS, "details": details}, output)
 
     def _delete_collection(self, request: Request, info: RequestInfo) -> Response:
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         target = info.served
         list_options = parse_list_options(request, target, info.namespace)
         options = read_delete_options(request)
@@ -538,11 +537,13 @@ class Rest:
             items += following.items
         objects = all_from_stored(target, [stored.object for stored in items])  # may raise: before any deletion
         self._waiting.allowed = False
-        for listed in items:
-            if (stored := table.get(listed.key)) is not None:  # a list of an old revision may contain deleted objects
+        for is_list_metadata in items:
+            if (
+                stored := table.get(is_list_metadata.key)
+            ) is not None:  # a list of an old revision may contain deleted objects
                 self.deleter.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
-        return self._list_of(request, target, objects, metadata, view)
+        return self._list_of(request, target, objects, metadata, output)
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
@@ -586,7 +587,7 @@ class Rest:
 
     def _bind(self, request: Request, info: RequestInfo) -> Response:
         """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "CreateOptions")
         body = self._read_pod_subresource(request, info, _BINDING)
         metadata = body.obj["metadata"]
@@ -597,10 +598,10 @@ class Rest:
             raise errors.bad_request("name in URL does not match name in Binding object")
         self.policies.check("CREATE", body.obj, None)
         self._binder.bind(name, info.namespace, body.obj, dry_run=dry_run)
-        return document(201, {**_SUCCESS, "code": 201}, view)
+        return document(201, {**_SUCCESS, "code": 201}, output)
 
     def _evict(self, request: Request, info: RequestInfo) -> Response:
-        view = negotiate(request.headers.get("accept", ""))
+        output = negotiate_output(request.headers.get("accept", ""))
         read_dry_run(request, "CreateOptions")
         body = self._read_pod_subresource(request, info, _EVICTION, also=_EVICTION_VERSIONS)
         if body.obj["metadata"].get("name", "") != info.name:
@@ -616,7 +617,7 @@ class Rest:
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         self.policies.check("CREATE", body.obj, None)
         self._evictor.evict(_PODS, info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run})
-        return document(201, {**_SUCCESS, "code": 201}, view)
+        return document(201, {**_SUCCESS, "code": 201}, output)
 
     def _read_pod_subresource(
         self, request: Request, info: RequestInfo, resource: Resource[JSON], also: Sequence[str] = ()
@@ -695,5 +696,5 @@ def _looked_up(target: Served, name: str) -> JSON:
     raise errors.not_found(replace(target.resource, plural=target.resource.singular), name)
 
 
-def _metadata_of(obj: JSON, view: View) -> JSON:
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{view.version}", "metadata": obj["metadata"]}
+def _metadata_of(obj: JSON, output: OutputFormat) -> JSON:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{output.version}", "metadata": obj["metadata"]}

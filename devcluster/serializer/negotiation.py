@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any, Literal
 
+from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import BODY_TYPES
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE
+from kubeloop.kube.objects.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,3 +106,90 @@ def without_conversion(media_type: str, clause: Clause) -> bool:
     """Allow clauses that request no conversion of the object."""
     del media_type
     return clause.conversion is None
+
+
+# --- output formats ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """The negotiated form of a response: whole objects, a Table, or metadata only; in JSON, YAML or protobuf.
+
+    is_list_metadata: PartialObjectMetadataList is requested. protobuf: not available for tables and custom resources.
+    """
+
+    form: Literal["objects", "table", "metadata"] = "objects"
+    yaml: bool = False
+    version: str = "v1"
+    is_list_metadata: bool = False
+    protobuf: bool = False
+
+
+JSON_OUTPUT = OutputFormat()
+_YAML = "application/yaml"
+_FORMS: dict[str, Literal["table", "metadata"]] = {
+    "Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"
+}  # fmt: skip
+
+
+def _is_supported_conversion(media_type: str, clause: Clause) -> bool:
+    conversion = clause.conversion
+    if conversion is None:
+        return True
+    group, version, kind = conversion
+    if kind == "Table" and media_type == PROTOBUF_TYPE:
+        return False
+    return group == "meta.k8s.io" and version in ("v1", "v1beta1") and kind in _FORMS
+
+
+@lru_cache(maxsize=256)
+def negotiate_output(accept: str, operation: Literal["object", "list", "watch"] = "object") -> OutputFormat:
+    """Return the output format that the Accept header selects. Raises StatusError 406."""
+    if not accept:
+        return JSON_OUTPUT
+    if not matches_accept(accept):
+        raise errors.not_acceptable(streams=operation != "object")
+    negotiated = negotiate_media_type(accept, _is_supported_conversion)
+    if negotiated is None:
+        raise errors.form_not_acceptable()
+    media_type, clause = negotiated
+    if operation == "watch" and media_type == _YAML:
+        raise errors.no_such_stream()
+    if (conversion := clause.conversion) is None:
+        return OutputFormat(yaml=media_type == _YAML, protobuf=media_type == PROTOBUF_TYPE)
+    _, version, kind = conversion
+    return OutputFormat(
+        _FORMS[kind],
+        yaml=media_type == _YAML,
+        version=version,
+        is_list_metadata=kind.endswith("List"),
+        protobuf=media_type == PROTOBUF_TYPE,
+    )
+
+
+@lru_cache(maxsize=256)
+def negotiate_error_output(accept: str) -> OutputFormat | None:
+    """Return the format of an error Status, or None if none of the accepted formats is available."""
+    negotiated = negotiate_media_type(accept, without_conversion)
+    return (
+        None
+        if negotiated is None
+        else OutputFormat(yaml=negotiated[0] == _YAML, protobuf=negotiated[0] == PROTOBUF_TYPE)
+    )
+
+
+def internal_group(group: str) -> str:
+    """Return the name of a group's internal Go package."""
+    return group.partition(".")[0] or "core"
+
+
+def check_metadata_form(output: OutputFormat, resource: Resource[Any], *, is_list: bool) -> None:
+    """Check that PartialObjectMetadata is requested for an object, its List for a list. Raises StatusError 406."""
+    if output.form != "metadata" or output.is_list_metadata == is_list:
+        return
+    go_type = f"*{internal_group(resource.group)}.{resource.kind}"
+    if is_list:
+        message = f"you requested PartialObjectMetadata, but the requested object is a list ({go_type}List)"
+    else:
+        message = f"you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
+    raise errors.form_not_acceptable(message)

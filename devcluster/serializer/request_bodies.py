@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -18,7 +17,7 @@ from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import keep_text
 from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
-from kubeloop.devcluster.serializer.negotiation import Clause, matches_accept, negotiate_media_type, without_conversion
+from kubeloop.devcluster.serializer.negotiation import internal_group
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -145,10 +144,6 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _internal_group(group: str) -> str:
-    return group.partition(".")[0] or "core"
-
-
 def _is_registered(api_version: str, kind: str) -> bool:
     group, _, version = api_version.rpartition("/")
     if kind in _IN_EVERY_VERSION or (kind == "List" and api_version == "v1"):
@@ -203,7 +198,7 @@ def unknown_kind(api_version: str, kind: str, resource: Resource[Any]) -> str:
     if _is_registered(api_version, kind):
         version = api_version.rpartition("/")[2]
         return (
-            f"converting ({version}.{kind}) to ({_internal_group(resource.group)}.{resource.kind}): unknown conversion"
+            f"converting ({version}.{kind}) to ({internal_group(resource.group)}.{resource.kind}): unknown conversion"
         )
     return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
 
@@ -309,82 +304,3 @@ def strict_text(strict: list[str]) -> str:
     rest = [each for each in strict if not each.startswith(_IN_YAML)]
     first = ["yaml: unmarshal errors:\n  " + "\n  ".join(lines)] if lines else []
     return ", ".join([*first, *rest])
-
-
-# --- what the answer looks like ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The form of an answer: objects as they are, tables for people, metadata alone; in JSON or YAML.
-
-    listed: the metadata of a list is asked for. protobuf: instead of JSON; there are no tables and no custom resources
-    in it.
-    """
-
-    form: Literal["objects", "table", "metadata"] = "objects"
-    yaml: bool = False
-    version: str = "v1"
-    listed: bool = False
-    protobuf: bool = False
-
-
-PLAIN = View()
-_YAML = "application/yaml"
-_FORMS: dict[str, Literal["table", "metadata"]] = {
-    "Table": "table", "PartialObjectMetadata": "metadata", "PartialObjectMetadataList": "metadata"
-}  # fmt: skip
-
-
-def _allowed(media_type: str, clause: Clause) -> bool:
-    conversion = clause.conversion
-    if conversion is None:
-        return True
-    group, version, kind = conversion
-    if kind == "Table" and media_type == PROTOBUF_TYPE:
-        return False
-    return group == "meta.k8s.io" and version in ("v1", "v1beta1") and kind in _FORMS
-
-
-@lru_cache(maxsize=256)
-def negotiate(accept: str, of: Literal["object", "list", "watch"] = "object") -> View:
-    """The form of an answer that an Accept header wants most, of those there are. Raises StatusError 406."""
-    if not accept:
-        return PLAIN
-    if not matches_accept(accept):
-        raise errors.not_acceptable(streams=of != "object")
-    found = negotiate_media_type(accept, _allowed)
-    if found is None:
-        raise errors.form_not_acceptable()
-    media_type, clause = found
-    if of == "watch" and media_type == _YAML:
-        raise errors.no_such_stream()
-    if (conversion := clause.conversion) is None:
-        return View(yaml=media_type == _YAML, protobuf=media_type == PROTOBUF_TYPE)
-    _, version, kind = conversion
-    return View(
-        _FORMS[kind],
-        yaml=media_type == _YAML,
-        version=version,
-        listed=kind.endswith("List"),
-        protobuf=media_type == PROTOBUF_TYPE,
-    )
-
-
-@lru_cache(maxsize=256)
-def plain_view(accept: str) -> View | None:
-    """The form of a Status that is a failure; None if it is in none that is asked for."""
-    found = negotiate_media_type(accept, without_conversion)
-    return None if found is None else View(yaml=found[0] == _YAML, protobuf=found[0] == PROTOBUF_TYPE)
-
-
-def check_metadata_form(view: View, resource: Resource[Any], *, is_list: bool) -> None:
-    """Metadata of an object is PartialObjectMetadata, of a list PartialObjectMetadataList. Raises StatusError 406."""
-    if view.form != "metadata" or view.listed == is_list:
-        return
-    go_type = f"*{_internal_group(resource.group)}.{resource.kind}"
-    if is_list:
-        text = f"you requested PartialObjectMetadata, but the requested object is a list ({go_type}List)"
-    else:
-        text = f"you requested PartialObjectMetadataList, but the requested object is not a list ({go_type})"
-    raise errors.form_not_acceptable(text)

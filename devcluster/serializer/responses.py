@@ -8,18 +8,18 @@ import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response, json_response
-from kubeloop.devcluster.serializer.request_bodies import View, plain_view
+from kubeloop.devcluster.serializer.negotiation import OutputFormat, negotiate_error_output
 from kubeloop.kube.json_object import JSON
 
 
-def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, str]] = ()) -> Response:
+def document(status: int, value: JSON, output: OutputFormat, headers: Sequence[tuple[str, str]] = ()) -> Response:
     """An answer with `value`, which carries kind and apiVersion. In JSON if there is no protobuf of its kind."""
-    if view.yaml:
+    if output.yaml:
         from kubeloop.kube import yaml  # few ask for it
 
         text = yaml.write(msgspec.to_builtins(value))
         return Response(status, text.encode(), "application/yaml", list(headers))
-    if view.protobuf:
+    if output.protobuf:
         from kubeloop.devcluster.serializer.protobuf import codec  # few ask for it
 
         if codec.has_form(value["apiVersion"], value["kind"]):
@@ -29,8 +29,8 @@ def document(status: int, value: JSON, view: View, headers: Sequence[tuple[str, 
 
 def failed(request: Request, error: StatusError) -> Response:
     """The answer that is a failure; in JSON for people to those who take none of its forms, as in kube-apiserver."""
-    view = plain_view(request.headers.get("accept", ""))
-    if view is not None:
-        return document(error.code, error.status, view, error.headers)
+    output = negotiate_error_output(request.headers.get("accept", ""))
+    if output is not None:
+        return document(error.code, error.status, output, error.headers)
     text = msgspec.json.format(msgspec.json.encode(error.status), indent=2)
     return Response(error.code, text, headers=list(error.headers))
