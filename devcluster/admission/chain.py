@@ -23,7 +23,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.pod_resize import check_resize
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.priority_class import SYSTEM_CLASSES
+from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
@@ -252,8 +252,8 @@ class Admission:
                 value, policy = default["value"], default.get("preemptionPolicy", policy)
         elif (found := self._store.get(PRIORITY_CLASSES, "", name)) is not None:
             value, policy = found["value"], found.get("preemptionPolicy", policy)
-        elif name in SYSTEM_CLASSES:
-            value = SYSTEM_CLASSES[name]
+        elif name in SYSTEM_PRIORITY_CLASSES:
+            value = SYSTEM_PRIORITY_CLASSES[name]
         else:
             raise errors.forbidden(PODS, errors.told_name(pod), f"no PriorityClass with name {name} was found")
         if spec.get("priority") not in (None, value):

@@ -10,7 +10,11 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.core.service import address_fields, is_externally_accessible, needs_health_check
+from kubeloop.devcluster.validation.core.service import (
+    address_field_errors,
+    is_externally_accessible,
+    needs_health_check,
+)
 from kubeloop.kube.json_object import JSON
 
 _SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
@@ -90,7 +94,7 @@ def _families(spec: JSON, before: JSON | None) -> ErrorList:
     if spec.get("ipFamilyPolicy") is None:
         had = (before or {}).get("ipFamilyPolicy")
         spec["ipFamilyPolicy"] = had or (_REQUIRE if without_selector else _SINGLE)
-    if wrong := address_fields(spec, before):
+    if wrong := address_field_errors(spec, before):
         return wrong
     wrong = _fewer(spec, before) if before is not None else ErrorList()
     _against_policy(wrong, spec)

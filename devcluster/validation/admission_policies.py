@@ -1,6 +1,6 @@
-"""What admission policies and their bindings must be: whom they match, which parameters they take, what they say.
+"""Validation of admission policies and their bindings: match resources, parameters, expressions, mutations.
 
-Their expressions are compiled as they will be when requests come; CEL is imported for that, and no sooner. Source:
+Expressions are compiled as they will be for requests; CEL is imported for the first of them only. Source:
 pkg/apis/admissionregistration/validation of Kubernetes v1.36.
 """
 
@@ -31,12 +31,12 @@ _MAX_CONDITIONS, _MAX_ANNOTATIONS, _MAX_VALUE_BYTES = 64, 20, 5 * 1024
 _IDENTIFIER = re.compile("[_a-zA-Z][_a-zA-Z0-9]*")
 
 
-# --- whom they match --------------------------------------------------------------------------------------------------
+# --- match resources --------------------------------------------------------------------------------------------------
 
 
-def _validate_wildcard_alone(errors: ErrorList, path: str, values: Sequence[str], others: str) -> None:
+def _validate_wildcard_alone(errors: ErrorList, path: str, values: Sequence[str], noun: str) -> None:
     if len(values) > 1 and "*" in values:
-        errors.invalid(path, values, f"if '*' is present, must not specify other {others}")
+        errors.invalid(path, values, f"if '*' is present, must not specify other {noun}")
 
 
 def _validate_enum(errors: ErrorList, path: str, value: str | None, supported: Sequence[str]) -> None:
@@ -85,29 +85,29 @@ def _validate_match_rule(errors: ErrorList, path: str, rule: JSON) -> None:
 def _validate_rule_resources(errors: ErrorList, path: str, resources: Sequence[str]) -> None:
     if not resources:
         errors.required(path)
-    whole: set[str] = set()  # x of x/*
-    everywhere: set[str] = set()  # x of */x
-    bare_last = False
-    for index, each in enumerate(resources):
+    resources_with_all: set[str] = set()  # "pods" for "pods/*"
+    subresources_of_all: set[str] = set()  # "status" for "*/status"
+    last_is_resource = False
+    for index, entry in enumerate(resources):
         where = f"{path}[{index}]"
-        if not each:
+        if not entry:
             errors.required(where)
             continue
-        resource, slash, below = each.partition("/")
+        resource, slash, subresource = entry.partition("/")
         if not slash:
-            bare_last = each != "*"  # the last one counts, as there
+            last_is_resource = entry != "*"  # as in Kubernetes, the last entry decides
             continue
-        if resource in whole:
-            errors.invalid(where, each, f"if '{resource}/*' is present, must not specify {each}")
-        if below in everywhere:
-            errors.invalid(where, each, f"if '*/{below}' is present, must not specify {each}")
-        if below == "*":
-            whole.add(resource)
+        if resource in resources_with_all:
+            errors.invalid(where, entry, f"if '{resource}/*' is present, must not specify {entry}")
+        if subresource in subresources_of_all:
+            errors.invalid(where, entry, f"if '*/{subresource}' is present, must not specify {entry}")
+        if subresource == "*":
+            resources_with_all.add(resource)
         if resource == "*":
-            everywhere.add(below)
+            subresources_of_all.add(subresource)
     if len(resources) > 1 and "*/*" in resources:
         errors.invalid(path, resources, "if '*/*' is present, must not specify other resources")
-    if "*" in resources and bare_last:
+    if "*" in resources and last_is_resource:
         detail = "if '*' is present, must not specify other resources without subresources"
         errors.invalid(path, resources, detail)
 
@@ -115,8 +115,8 @@ def _validate_rule_resources(errors: ErrorList, path: str, resources: Sequence[s
 # --- parameters -------------------------------------------------------------------------------------------------------
 
 
-def _validate_param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
-    api_version, kind = wanted.get("apiVersion", ""), wanted.get("kind", "")
+def _validate_param_kind(errors: ErrorList, path: str, param_kind: JSON) -> None:
+    api_version, kind = param_kind.get("apiVersion", ""), param_kind.get("kind", "")
     where = f"{path}.apiVersion"
     if not api_version:
         errors.required(where)
@@ -124,17 +124,17 @@ def _validate_param_kind(errors: ErrorList, path: str, wanted: JSON) -> None:
         errors.invalid(where, api_version, f"unexpected GroupVersion string: {api_version}")
     else:
         group, _, version = api_version.rpartition("/")
-        if group and (detail := dns_subdomain(group)):
-            errors.invalid(where, group, ",".join(detail))
+        if group and (problems := dns_subdomain(group)):
+            errors.invalid(where, group, ",".join(problems))
         if not version:
             errors.invalid(where, api_version, "version must be specified")
-        elif detail := dns_1035_label(version):
-            errors.invalid(where, version, ",".join(detail))
+        elif problems := dns_1035_label(version):
+            errors.invalid(where, version, ",".join(problems))
     if not kind:
         errors.required(f"{path}.kind")
-    elif detail := dns_1035_label(kind.lower()):
-        told = f"may have mixed case, but should otherwise match: {','.join(detail)}"
-        errors.invalid(f"{path}.kind", kind, told)
+    elif problems := dns_1035_label(kind.lower()):
+        detail = f"may have mixed case, but should otherwise match: {','.join(problems)}"
+        errors.invalid(f"{path}.kind", kind, detail)
 
 
 def _validate_param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
@@ -151,18 +151,18 @@ def _validate_param_ref(errors: ErrorList, path: str, reference: JSON) -> None:
     if not name and selector is None:
         errors.required(path, "one of name or selector must be specified")
     _validate_enum(
-        errors, f"{path}.parameterNotFoundAction", reference.get("parameterNotFoundAction") or None, _MISSING
+        errors, f"{path}.parameterNotFoundAction", reference.get("parameterNotFoundAction") or None, _NOT_FOUND_ACTIONS
     )
 
 
-_MISSING = ("Deny", "Allow")
+_NOT_FOUND_ACTIONS = ("Deny", "Allow")
 
 
 # --- expressions ------------------------------------------------------------------------------------------------------
 
 
 class _Expressions:
-    """What a policy's expressions know. Compiling is imported with the first one."""
+    """Environments in which a policy's expressions are compiled. CEL is imported with the first expression."""
 
     def __init__(self, spec: JSON, *, composed: bool) -> None:
         self._has_params = spec.get("paramKind") is not None
@@ -172,38 +172,40 @@ class _Expressions:
     @property
     def environment(self) -> Environment:
         if self._environment is None:
-            self._environment = self.alone
+            self._environment = self.without_variables
             if self._composed:
                 self._environment.own = {}
         return self._environment
 
     @property
-    def alone(self) -> Environment:
-        """Without the policy's variables."""
+    def without_variables(self) -> Environment:
+        """Environment without the policy's variables."""
         from kubeloop.devcluster.languages.policy_cel.environment import Environment
 
         return Environment(has_params=self._has_params, own=None)
 
 
-def _report_compile_errors(errors: ErrorList, path: str, found: Expression, shown: str = "") -> None:
-    if found.is_right:
-        errors.internal(path, found.error)
-    elif found.error:
-        errors.invalid(path, shown or found.text, found.error)
+def _report_compile_errors(errors: ErrorList, path: str, expression: Expression, shown_text: str = "") -> None:
+    if expression.is_right:
+        errors.internal(path, expression.error)
+    elif expression.error:
+        errors.invalid(path, shown_text or expression.text, expression.error)
 
 
-def _validate_match_conditions(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+def _validate_match_conditions(
+    errors: ErrorList, path: str, conditions: Sequence[JSON], expressions: _Expressions
+) -> None:
     seen: set[str] = set()
-    if len(given) > _MAX_CONDITIONS:
-        errors.too_many(path, len(given), _MAX_CONDITIONS)
-    for index, each in enumerate(given):
-        where, name, text = f"{path}[{index}]", each.get("name", ""), each.get("expression", "").strip()
+    if len(conditions) > _MAX_CONDITIONS:
+        errors.too_many(path, len(conditions), _MAX_CONDITIONS)
+    for index, condition in enumerate(conditions):
+        where, name, text = f"{path}[{index}]", condition.get("name", ""), condition.get("expression", "").strip()
         if not text:
             errors.required(f"{where}.expression")
         else:
             from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN
 
-            _report_compile_errors(errors, f"{where}.expression", expressions.alone.compile(text, BOOLEAN))
+            _report_compile_errors(errors, f"{where}.expression", expressions.without_variables.compile(text, BOOLEAN))
         if not name:
             errors.required(f"{where}.name")
             continue
@@ -213,11 +215,11 @@ def _validate_match_conditions(errors: ErrorList, path: str, given: Sequence[JSO
         seen.add(name)
 
 
-def _validate_variables(errors: ErrorList, path: str, given: Sequence[JSON], expressions: _Expressions) -> None:
+def _validate_variables(errors: ErrorList, path: str, variables: Sequence[JSON], expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.cel.types import RESERVED
 
-    for index, each in enumerate(given):
-        where, name, text = f"{path}[{index}]", each.get("name", ""), each.get("expression", "")
+    for index, variable in enumerate(variables):
+        where, name, text = f"{path}[{index}]", variable.get("name", ""), variable.get("expression", "")
         if not name.strip():
             errors.required(f"{where}.name", "name is not specified")
         elif not _IDENTIFIER.fullmatch(name) or name in RESERVED:
@@ -231,38 +233,40 @@ def _validate_variables(errors: ErrorList, path: str, given: Sequence[JSON], exp
 _NOT_SPECIFIED = "expression is not specified"
 
 
-def _validate_validation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
+def _validate_validation(errors: ErrorList, path: str, validation: JSON, expressions: _Expressions) -> None:
     from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT
 
-    text, said, message = (given.get(name, "") for name in ("expression", "messageExpression", "message"))
+    text, message_expression, message = (
+        validation.get(name, "") for name in ("expression", "messageExpression", "message")
+    )
     if not text.strip():
         errors.required(f"{path}.expression", _NOT_SPECIFIED)
     else:
         _report_compile_errors(errors, f"{path}.expression", expressions.environment.compile(text, BOOLEAN))
-    if said and not said.strip():
-        errors.invalid(f"{path}.messageExpression", said, "must be non-empty if specified")
-    elif said:
-        found = expressions.environment.compile(said, TEXT, authorizer=False)
-        _report_compile_errors(errors, f"{path}.messageExpression", found)
+    if message_expression and not message_expression.strip():
+        errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
+    elif message_expression:
+        compiled = expressions.environment.compile(message_expression, TEXT, authorizer=False)
+        _report_compile_errors(errors, f"{path}.messageExpression", compiled)
     if message and not message.strip():
         errors.invalid(f"{path}.message", message, "must be non-empty if specified")
     elif re.search(r"[\n\r]", message.strip()):
         errors.invalid(f"{path}.message", message, "must not contain line breaks")
-    if given.get("reason") is not None:
-        _validate_enum(errors, f"{path}.reason", given["reason"], _REASONS)
+    if validation.get("reason") is not None:
+        _validate_enum(errors, f"{path}.reason", validation["reason"], _REASONS)
 
 
 def _validate_audit_annotations(
-    errors: ErrorList, path: str, given: Sequence[JSON], owner: str, expressions: _Expressions
+    errors: ErrorList, path: str, annotations: Sequence[JSON], owner: str, expressions: _Expressions
 ) -> None:
     from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
 
-    if len(given) > _MAX_ANNOTATIONS:
+    if len(annotations) > _MAX_ANNOTATIONS:
         detail = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
-        errors.invalid(path, given, detail, "admissionregistration/v1.AuditAnnotation")
+        errors.invalid(path, annotations, detail, "admissionregistration/v1.AuditAnnotation")
     seen: set[str] = set()
-    for index, each in enumerate(given):
-        where, key, text = f"{path}[{index}]", each.get("key", ""), each.get("valueExpression", "")
+    for index, annotation in enumerate(annotations):
+        where, key, text = f"{path}[{index}]", annotation.get("key", ""), annotation.get("valueExpression", "")
         if owner:
             errors.invalid_each(f"{where}.key", f"{owner}/{key}", qualified_name(f"{owner}/{key}"))
         else:
@@ -273,8 +277,8 @@ def _validate_audit_annotations(
         elif len(trimmed.encode()) > _MAX_VALUE_BYTES:
             errors.required(f"{where}.valueExpression", f"must not exceed {_MAX_VALUE_BYTES} bytes in length")
         else:
-            found = expressions.environment.compile(trimmed, TEXT_OR_NULL)
-            _report_compile_errors(errors, f"{where}.valueExpression", found, text)
+            compiled = expressions.environment.compile(trimmed, TEXT_OR_NULL)
+            _report_compile_errors(errors, f"{where}.valueExpression", compiled, text)
         if key in seen:
             errors.duplicate(f"{where}.key", key)
         seen.add(key)
@@ -283,10 +287,15 @@ def _validate_audit_annotations(
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _begin_policy(
-    errors: ErrorList, spec: JSON, expressions: _Expressions, *, conditions_too: bool, operations: Sequence[str] = ()
+def _validate_policy_spec(
+    errors: ErrorList,
+    spec: JSON,
+    expressions: _Expressions,
+    *,
+    with_match_conditions: bool,
+    operations: Sequence[str] = (),
 ) -> None:
-    """What policies of both kinds have in common. operations: those that rules may name, () for all."""
+    """Validate the fields that both kinds of policies have. operations: those that rules may name, () for all."""
     _validate_enum(errors, "spec.failurePolicy", spec.get("failurePolicy"), _FAILURE_POLICIES)
     if spec.get("paramKind") is not None:
         _validate_param_kind(errors, "spec.paramKind", spec["paramKind"])
@@ -297,22 +306,22 @@ def _begin_policy(
         _validate_match_resources(errors, "spec.matchConstraints", match)
         if not match.get("resourceRules"):
             errors.required("spec.matchConstraints.resourceRules")
-        _validate_mutable(errors, "spec.matchConstraints", match, operations)
-    if conditions_too:
+        _validate_rule_operations(errors, "spec.matchConstraints", match, operations)
+    if with_match_conditions:
         _validate_match_conditions(errors, "spec.matchConditions", spec.get("matchConditions") or (), expressions)
     _validate_variables(errors, "spec.variables", spec.get("variables") or (), expressions)
 
 
-def _validate_mutable(errors: ErrorList, path: str, match: JSON, operations: Sequence[str]) -> None:
+def _validate_rule_operations(errors: ErrorList, path: str, match: JSON, operations: Sequence[str]) -> None:
     for rule in match.get("resourceRules") or () if operations else ():
         for operation in rule.get("operations") or ():
             _validate_enum(errors, f"{path}.resourceRules.operations", operation, operations)
 
 
-def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
+def _validate_validating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
     spec = obj["spec"]
     expressions = _Expressions(spec, composed=bool(spec.get("variables")))
-    _begin_policy(errors, spec, expressions, conditions_too=conditions_too)
+    _validate_policy_spec(errors, spec, expressions, with_match_conditions=with_match_conditions)
     validations, annotations = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     if not validations and not annotations:
         detail = "validations or auditAnnotations must contain at least one item"
@@ -329,7 +338,7 @@ def validate_validating_policy(errors: ErrorList, obj: JSON) -> None:
 
 
 def validate_validating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validate_validating_policy_spec(errors, obj, conditions_too=_conditions_changed(obj, old))
+    _validate_validating_policy_spec(errors, obj, with_match_conditions=_match_conditions_changed(obj, old))
 
 
 def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -345,8 +354,8 @@ def validate_validating_policy_status_update(errors: ErrorList, obj: JSON, old: 
     validate_conditions(errors, "status.conditions", status.get("conditions") or ())
 
 
-def _conditions_changed(obj: JSON, old: JSON) -> bool:
-    """What has been accepted before is not looked at again, even if it would be refused now."""
+def _match_conditions_changed(obj: JSON, old: JSON) -> bool:
+    """Return True if match conditions or their parameters changed; unchanged ones are not validated again."""
     return any(obj["spec"].get(name) != old["spec"].get(name) for name in ("paramKind", "matchConditions"))
 
 
@@ -361,7 +370,7 @@ def _validate_binding(errors: ErrorList, obj: JSON, operations: Sequence[str] = 
         _validate_param_ref(errors, "spec.paramRef", spec["paramRef"])
     if spec.get("matchResources") is not None:
         _validate_match_resources(errors, "spec.matchResources", spec["matchResources"])
-        _validate_mutable(errors, "spec.matchResources", spec["matchResources"], operations)
+        _validate_rule_operations(errors, "spec.matchResources", spec["matchResources"], operations)
     return spec
 
 
@@ -389,24 +398,24 @@ _PATCHES = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"
 _REINVOCATIONS = ("IfNeeded", "Never")
 
 
-def _validate_mutation(errors: ErrorList, path: str, given: JSON, expressions: _Expressions) -> None:
-    wanted = given.get("patchType", "")
-    if not wanted:
+def _validate_mutation(errors: ErrorList, path: str, mutation: JSON, expressions: _Expressions) -> None:
+    patch_type = mutation.get("patchType", "")
+    if not patch_type:
         errors.required(f"{path}.patchType")
         return
-    if wanted not in _PATCHES:
-        errors.not_supported(f"{path}.patchType", wanted, _PATCHES)
+    if patch_type not in _PATCHES:
+        errors.not_supported(f"{path}.patchType", patch_type, _PATCHES)
         return
-    own = _PATCHES[wanted]
+    own = _PATCHES[patch_type]
     other = next(patch for patch in _PATCHES.values() if patch != own)
-    if given.get(own) is None:
-        errors.required(f"{path}.{own}", f"must be specified when patchType is {wanted}")
+    if mutation.get(own) is None:
+        errors.required(f"{path}.{own}", f"must be specified when patchType is {patch_type}")
     else:
         _validate_patch(
-            errors, f"{path}.{own}.expression", given[own].get("expression", "").strip(), wanted, expressions
+            errors, f"{path}.{own}.expression", mutation[own].get("expression", "").strip(), patch_type, expressions
         )
-    if given.get(other) is not None:
-        errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {wanted}")
+    if mutation.get(other) is not None:
+        errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {patch_type}")
 
 
 def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
@@ -421,10 +430,12 @@ def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, ex
     )
 
 
-def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, conditions_too: bool = True) -> None:
+def _validate_mutating_policy_spec(errors: ErrorList, obj: JSON, *, with_match_conditions: bool = True) -> None:
     spec = obj["spec"]
     expressions = _Expressions(spec, composed=True)
-    _begin_policy(errors, spec, expressions, conditions_too=conditions_too, operations=_MUTABLE_OPERATIONS)
+    _validate_policy_spec(
+        errors, spec, expressions, with_match_conditions=with_match_conditions, operations=_MUTABLE_OPERATIONS
+    )
     mutations = spec.get("mutations") or ()
     if not mutations:
         errors.required("spec.mutations", "mutations must contain at least one item")
@@ -438,7 +449,7 @@ def validate_mutating_policy(errors: ErrorList, obj: JSON) -> None:
 
 
 def validate_mutating_policy_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    _validate_mutating_policy_spec(errors, obj, conditions_too=_conditions_changed(obj, old))
+    _validate_mutating_policy_spec(errors, obj, with_match_conditions=_match_conditions_changed(obj, old))
 
 
 def validate_mutating_binding(errors: ErrorList, obj: JSON) -> None:

@@ -18,28 +18,29 @@ _SOURCES = {
     "Object": "object", "External": "external", "Pods": "pods", "Resource": "resource",
     "ContainerResource": "containerResource",
 }  # fmt: skip
-_RAW_OR_SHARE = "may not set both a target raw value and a target utilization"
+_VALUE_AND_UTILIZATION = "may not set both a target raw value and a target utilization"
 
 
 def validate_horizontal_pod_autoscaler(errors: ErrorList, obj: JSON) -> None:
-    _validate_autoscaler_spec(errors, obj.get("spec", {}), any_version=False)
+    _validate_autoscaler_spec(errors, obj.get("spec", {}), allow_core_group=False)
 
 
-def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, any_version: bool) -> None:
-    least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-    if least is not None and least < 1:
-        errors.invalid("spec.minReplicas", least, "must be greater than or equal to 1")
-    if most == 0:
+def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, allow_core_group: bool) -> None:
+    min_replicas, max_replicas = spec.get("minReplicas"), spec.get("maxReplicas", 0)
+    if min_replicas is not None and min_replicas < 1:
+        errors.invalid("spec.minReplicas", min_replicas, "must be greater than or equal to 1")
+    if max_replicas == 0:
         errors.required("spec.maxReplicas", "must be set and greater than 0")
-    elif most < 0:
-        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to 1")
-    if least is not None and most < least:
-        errors.invalid("spec.maxReplicas", most, "must be greater than or equal to `minReplicas`")
-    _validate_object_reference(errors, "spec.scaleTargetRef", spec.get("scaleTargetRef") or {}, any_version=any_version)
+    elif max_replicas < 0:
+        errors.invalid("spec.maxReplicas", max_replicas, "must be greater than or equal to 1")
+    if min_replicas is not None and max_replicas < min_replicas:
+        errors.invalid("spec.maxReplicas", max_replicas, "must be greater than or equal to `minReplicas`")
+    reference = spec.get("scaleTargetRef") or {}
+    _validate_object_reference(errors, "spec.scaleTargetRef", reference, allow_core_group=allow_core_group)
     metrics = spec.get("metrics") or ()
     for i, metric in enumerate(metrics):
         _validate_metric(errors, f"spec.metrics[{i}]", metric)
-    if least == 0 and not any(each.get("type") in ("Object", "External") for each in metrics):
+    if min_replicas == 0 and not any(entry.get("type") in ("Object", "External") for entry in metrics):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.forbidden("spec.metrics", detail)
     behavior = spec.get("behavior") or {}
@@ -52,7 +53,7 @@ def validate_horizontal_pod_autoscaler_update(errors: ErrorList, obj: JSON, old:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     if spec != before:
         version = (before.get("scaleTargetRef") or {}).get("apiVersion", "")
-        _validate_autoscaler_spec(errors, spec, any_version="/" not in version)
+        _validate_autoscaler_spec(errors, spec, allow_core_group="/" not in version)
 
 
 def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -61,7 +62,7 @@ def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSO
         errors.not_negative(f"status.{name}", obj.get("status", {}).get(name))
 
 
-def _validate_object_reference(errors: ErrorList, path: str, reference: JSON, *, any_version: bool) -> None:
+def _validate_object_reference(errors: ErrorList, path: str, reference: JSON, *, allow_core_group: bool) -> None:
     for name in ("kind", "name"):
         text = reference.get(name, "")
         if text:
@@ -71,7 +72,7 @@ def _validate_object_reference(errors: ErrorList, path: str, reference: JSON, *,
     version = reference.get("apiVersion", "")
     if version.count("/") > 1:
         errors.invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
-    elif not any_version and not version.rpartition("/")[0]:
+    elif not allow_core_group and not version.rpartition("/")[0]:
         errors.invalid(f"{path}.apiVersion", version, "apiVersion must specify API group")
 
 
@@ -79,19 +80,19 @@ def _validate_metric(errors: ErrorList, path: str, metric: JSON) -> None:
     kind = metric.get("type", "")
     if not kind:
         errors.required(f"{path}.type", "must specify a metric source type")
-    known = sorted(_SOURCES)
+    supported = sorted(_SOURCES)
     if kind not in _SOURCES:
-        errors.not_supported(f"{path}.type", kind, known)
-    given = [name for name in _SOURCES.values() if metric.get(name) is not None]
-    if given:
-        _SOURCE_RULES[given[0]](errors, f"{path}.{given[0]}", metric[given[0]])
+        errors.not_supported(f"{path}.type", kind, supported)
+    sources = [name for name in _SOURCES.values() if metric.get(name) is not None]
+    if sources:
+        _SOURCE_VALIDATORS[sources[0]](errors, f"{path}.{sources[0]}", metric[sources[0]])
     expected = _SOURCES.get(kind, "")
-    if expected and expected not in given:
+    if expected and expected not in sources:
         errors.required(f"{path}.{expected}", "must populate information for the given metric source")
     elif not expected:
-        errors.not_supported(f"{path}.type", kind, known)
-    if len(given) != 1:
-        for name in given:
+        errors.not_supported(f"{path}.type", kind, supported)
+    if len(sources) != 1:
+        for name in sources:
             if name != expected:
                 errors.forbidden(f"{path}.{name}", "must populate the given metric source only")
 
@@ -113,9 +114,9 @@ def _validate_target(errors: ErrorList, path: str, target: JSON) -> None:
     for name in ("value", "averageValue"):
         if name in target and parse_quantity(target[name]).nano() <= 0:
             errors.invalid(f"{path}.{name}", target[name], "must be positive")
-    share = target.get("averageUtilization")
-    if share is not None and share < 1:
-        errors.invalid(f"{path}.averageUtilization", share, "must be greater than 0")
+    utilization = target.get("averageUtilization")
+    if utilization is not None and utilization < 1:
+        errors.invalid(f"{path}.averageUtilization", utilization, "must be greater than 0")
 
 
 def _validate_metric_and_target(errors: ErrorList, path: str, source: JSON) -> JSON:
@@ -126,7 +127,8 @@ def _validate_metric_and_target(errors: ErrorList, path: str, source: JSON) -> J
 
 
 def _validate_object_metric(errors: ErrorList, path: str, source: JSON) -> None:
-    _validate_object_reference(errors, f"{path}.describedObject", source.get("describedObject") or {}, any_version=True)
+    described = source.get("describedObject") or {}
+    _validate_object_reference(errors, f"{path}.describedObject", described, allow_core_group=True)
     target = _validate_metric_and_target(errors, path, source)
     if "value" not in target and "averageValue" not in target:
         errors.required(f"{path}.target.averageValue", "must set either a target value or averageValue")
@@ -150,7 +152,7 @@ def _validate_pods_metric(errors: ErrorList, path: str, source: JSON) -> None:
 def _validate_resource_metric(errors: ErrorList, path: str, source: JSON) -> None:
     if not source.get("name"):
         errors.required(f"{path}.name", "must specify a resource name")
-    _validate_share_or_value(errors, f"{path}.target", source.get("target") or {})
+    _validate_utilization_or_value(errors, f"{path}.target", source.get("target") or {})
 
 
 def _validate_container_resource_metric(errors: ErrorList, path: str, source: JSON) -> None:
@@ -163,18 +165,18 @@ def _validate_container_resource_metric(errors: ErrorList, path: str, source: JS
         errors.invalid_each(f"{path}.container", container, dns_label(container))
     else:
         errors.required(f"{path}.container", "must specify a container")
-    _validate_share_or_value(errors, f"{path}.target", source.get("target") or {})
+    _validate_utilization_or_value(errors, f"{path}.target", source.get("target") or {})
 
 
-def _validate_share_or_value(errors: ErrorList, path: str, target: JSON) -> None:
+def _validate_utilization_or_value(errors: ErrorList, path: str, target: JSON) -> None:
     _validate_target(errors, path, target)
     if "averageUtilization" not in target and "averageValue" not in target:
         errors.required(f"{path}.averageUtilization", "must set either a target raw value or a target utilization")
     if "averageUtilization" in target and "averageValue" in target:
-        errors.forbidden(f"{path}.averageValue", _RAW_OR_SHARE)
+        errors.forbidden(f"{path}.averageValue", _VALUE_AND_UTILIZATION)
 
 
-_SOURCE_RULES: dict[str, Callable[[ErrorList, str, JSON], None]] = {
+_SOURCE_VALIDATORS: dict[str, Callable[[ErrorList, str, JSON], None]] = {
     "object": _validate_object_metric,
     "external": _validate_external_metric,
     "pods": _validate_pods_metric,

@@ -6,25 +6,25 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.pod.scheduling import validate_preemption_policy
 from kubeloop.kube.json_object import JSON
 
-SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""The priority classes that every cluster has, with their values."""
+SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+"""Values of the built-in priority classes."""
 _HIGHEST_USER_PRIORITY = 1_000_000_000
 
 
 def validate_priority_class(errors: ErrorList, obj: JSON) -> None:
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith("system-"):
-        if name not in SYSTEM_CLASSES:
+        if name not in SYSTEM_PRIORITY_CLASSES:
             detail = f"{name} is not a known system priority class"
-        elif value != SYSTEM_CLASSES[name]:
-            detail = f"value of {name} PriorityClass must be {SYSTEM_CLASSES[name]}"
+        elif value != SYSTEM_PRIORITY_CLASSES[name]:
+            detail = f"value of {name} PriorityClass must be {SYSTEM_PRIORITY_CLASSES[name]}"
         elif obj.get("globalDefault"):
             detail = f"globalDefault of {name} PriorityClass must be false"
         else:
             detail = ""
         if detail:
-            told = f"priority class names with 'system-' prefix are reserved for system use only. error: {detail}"
-            errors.forbidden("metadata.name", told)
+            message = f"priority class names with 'system-' prefix are reserved for system use only. error: {detail}"
+            errors.forbidden("metadata.name", message)
     elif value > _HIGHEST_USER_PRIORITY:
         errors.forbidden("value", f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}")
     validate_preemption_policy(errors, "preemptionPolicy", obj.get("preemptionPolicy"))

@@ -79,7 +79,7 @@ def _validate_binding(errors: ErrorList, obj: JSON, kinds: Sequence[str]) -> Non
 
 
 def _validate_subject(errors: ErrorList, where: str, subject: JSON, *, namespaced: bool) -> None:
-    name, kind, group = (subject.get(each, "") for each in ("name", "kind", "apiGroup"))
+    name, kind, group = (subject.get(field, "") for field in ("name", "kind", "apiGroup"))
     if not name:
         errors.required(f"{where}.name")
     if kind == "ServiceAccount":

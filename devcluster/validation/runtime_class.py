@@ -19,13 +19,13 @@ def validate_runtime_class(errors: ErrorList, obj: JSON) -> None:
     if obj.get("overhead") is not None:
         validate_resource_requirements(errors, "overhead", {"limits": obj["overhead"].get("podFixed", {})})
     validate_labels(errors, "scheduling.nodeSelector", scheduling.get("nodeSelector"))
-    given = scheduling.get("tolerations", ())
-    validate_tolerations(errors, "scheduling.tolerations", given)
+    tolerations = scheduling.get("tolerations", ())
+    validate_tolerations(errors, "scheduling.tolerations", tolerations)
     seen = set()
-    for i, each in enumerate(given):
-        key = tuple(each.get(name, "") for name in ("key", "operator", "value", "effect"))
+    for i, toleration in enumerate(tolerations):
+        key = tuple(toleration.get(name, "") for name in ("key", "operator", "value", "effect"))
         if key in seen:
-            errors.duplicate(f"scheduling.tolerations[{i}]", each, type_name="core/v1.Toleration")
+            errors.duplicate(f"scheduling.tolerations[{i}]", toleration, type_name="core/v1.Toleration")
         seen.add(key)
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.registry.server_objects import Made
-from kubeloop.devcluster.validation.priority_class import SYSTEM_CLASSES
+from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.json_object import JSON
 
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
@@ -58,7 +58,7 @@ _CRITICAL = {
 
 
 def priority_classes() -> Iterator[Made]:
-    for name, value in SYSTEM_CLASSES.items():
+    for name, value in SYSTEM_PRIORITY_CLASSES.items():
         description = f"Used for system critical pods that {_CRITICAL[name]}"
         content = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
         yield Made(name, content=content)

@@ -21,5 +21,5 @@ def validate_controller_revision_update(errors: ErrorList, obj: JSON, old: JSON)
     errors.not_negative("revision", obj.get("revision"))
     data, before = obj.get("data"), old.get("data")
     if not is_same_data(data, before):
-        # a message shows the text, too
+        # the message shows the data as it was sent
         errors.invalid("data", msgspec.Raw(compact(data.text)) if isinstance(data, SentData) else data, IMMUTABLE)

@@ -25,9 +25,9 @@ def validate_daemon_set(errors: ErrorList, obj: JSON, old: JSON | None = None) -
     spec = obj["spec"]
     selector, template = spec.get("selector"), spec.get("template", {})
     validate_label_selector(errors, "spec.selector", selector)
-    found = template.get("metadata", {}).get("labels")
-    if is_valid_selector(selector) and selector != {} and not selector_matches(selector, found or {}):
-        errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
+    template_labels = template.get("metadata", {}).get("labels")
+    if is_valid_selector(selector) and selector != {} and not selector_matches(selector, template_labels or {}):
+        errors.invalid("spec.template.metadata.labels", template_labels, SELECTOR_MISMATCH)
     if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
         errors.invalid("spec.selector", selector, "empty selector is invalid for daemonset", LABEL_SELECTOR)
     validate_pod_template_spec(errors, "spec.template", template, template_before(old))

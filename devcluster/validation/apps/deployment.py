@@ -25,13 +25,13 @@ def validate_deployment(errors: ErrorList, obj: JSON, old: JSON | None = None) -
     )
     validate_workload_template(errors, "spec", spec, "ReplicaSet", old)
     _validate_deployment_strategy(errors, "spec.strategy", spec.get("strategy", {}))
-    least = spec.get("minReadySeconds", 0)
-    errors.not_negative("spec.minReadySeconds", least)
+    min_ready_seconds = spec.get("minReadySeconds", 0)
+    errors.not_negative("spec.minReadySeconds", min_ready_seconds)
     errors.not_negative("spec.revisionHistoryLimit", spec.get("revisionHistoryLimit"))
     deadline = spec.get("progressDeadlineSeconds")
     if deadline is not None:
         errors.not_negative("spec.progressDeadlineSeconds", deadline)
-        if deadline <= least:
+        if deadline <= min_ready_seconds:
             errors.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 

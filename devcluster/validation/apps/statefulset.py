@@ -29,10 +29,10 @@ def validate_stateful_set(errors: ErrorList, obj: JSON) -> None:
 
 
 def _validate_stateful_set_spec(
-    errors: ErrorList, spec: JSON, old: JSON | None = None, *, templates: bool = True
+    errors: ErrorList, spec: JSON, old: JSON | None = None, *, with_template: bool = True
 ) -> None:
-    """A StatefulSet's spec. old: the one before an update. templates: look at the pod template, too."""
-    new = old is None
+    """Validate a StatefulSet's spec. old: the spec before an update. with_template: validate the pod template, too."""
+    is_new = old is None
     policy = spec.get("podManagementPolicy", "")
     if not policy:
         errors.required("spec.podManagementPolicy")
@@ -54,23 +54,23 @@ def _validate_stateful_set_spec(
         detail = "must be 'RollingUpdate' or 'OnDelete'"
         errors.invalid("spec.updateStrategy", strategy, detail, "apps/v1.StatefulSetUpdateStrategy")
     _validate_claim_retention_policy(errors, "spec.persistentVolumeClaimRetentionPolicy", spec)
-    for i, claim in enumerate(spec.get("volumeClaimTemplates", ()) if new else ()):
+    for i, claim in enumerate(spec.get("volumeClaimTemplates", ()) if is_new else ()):
         validate_claim_spec(errors, f"spec.volumeClaimTemplates[{i}].spec", claim.get("spec", {}))
     errors.not_negative("spec.replicas", spec.get("replicas"))
     errors.not_negative("spec.minReadySeconds", spec.get("minReadySeconds"))
     errors.not_negative("spec.ordinals.start", spec.get("ordinals", {}).get("start"))
     service = spec.get("serviceName", "")
-    if new and service:
+    if is_new and service:
         errors.invalid_each("spec.serviceName", service, dns_label(service))
     selector, template = spec.get("selector"), spec.get("template", {})
     validate_workload_selector(errors, "spec.selector", selector, "empty selector is invalid for statefulset")
     if not is_valid_selector(selector):
         errors.invalid("spec.selector", selector, "", LABEL_SELECTOR)
     else:
-        found = template.get("metadata", {}).get("labels")
-        if selector != {} and not selector_matches(selector, found or {}):
-            errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
-        if templates:
+        template_labels = template.get("metadata", {}).get("labels")
+        if selector != {} and not selector_matches(selector, template_labels or {}):
+            errors.invalid("spec.template.metadata.labels", template_labels, SELECTOR_MISMATCH)
+        if with_template:
             _validate_stateful_set_template(errors, spec, old)
     if template.get("spec", {}).get("restartPolicy") != "Always":
         policy = template.get("spec", {}).get("restartPolicy", "")
@@ -89,27 +89,27 @@ def _validate_stateful_set_template(errors: ErrorList, spec: JSON, old: JSON | N
 
 
 def _template_with_claim_volumes(template: JSON, claims: Sequence[JSON]) -> JSON:
-    """The template without the names that each pod gets, and with the volumes that are added, one for each claim."""
+    """Return the template as the controller uses it: with one volume per claim, without hostname and subdomain."""
     names = [claim.get("metadata", {}).get("name", "") for claim in claims]
     spec = template.get("spec", {})
     if "hostname" in spec or "subdomain" in spec:
-        spec = {name: each for name, each in spec.items() if name not in ("hostname", "subdomain")}
+        spec = {name: value for name, value in spec.items() if name not in ("hostname", "subdomain")}
         template = {**template, "spec": spec}
     if not names:
         return template
-    kept = [volume for volume in spec.get("volumes", ()) if volume.get("name") not in names]
-    claimed = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
-    return {**template, "spec": {**spec, "volumes": [*claimed, *kept]}}
+    own_volumes = [volume for volume in spec.get("volumes", ()) if volume.get("name") not in names]
+    claim_volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(names)]
+    return {**template, "spec": {**spec, "volumes": [*claim_volumes, *own_volumes]}}
 
 
 def _validate_rolling_update(errors: ErrorList, path: str, rolling: JSON) -> None:
     errors.not_negative(f"{path}.partition", rolling.get("partition"))
-    most = rolling.get("maxUnavailable")
-    if most is not None:
-        validate_positive_int_or_percent(errors, f"{path}.maxUnavailable", most)
-        if is_zero_int_or_percent(most):
-            errors.invalid(f"{path}.maxUnavailable", most, "cannot be 0")
-        validate_at_most_100_percent(errors, f"{path}.maxUnavailable", most)
+    max_unavailable = rolling.get("maxUnavailable")
+    if max_unavailable is not None:
+        validate_positive_int_or_percent(errors, f"{path}.maxUnavailable", max_unavailable)
+        if is_zero_int_or_percent(max_unavailable):
+            errors.invalid(f"{path}.maxUnavailable", max_unavailable, "cannot be 0")
+        validate_at_most_100_percent(errors, f"{path}.maxUnavailable", max_unavailable)
 
 
 def _validate_claim_retention_policy(errors: ErrorList, path: str, spec: JSON) -> None:
@@ -129,10 +129,10 @@ def validate_stateful_set_update(errors: ErrorList, obj: JSON, old: JSON) -> Non
     spec, before = obj["spec"], old["spec"]
     if spec == before:
         return
-    wrong_before = ErrorList()
-    _validate_stateful_set_spec(wrong_before, before, before)
-    # one that came to be under other rules can still be scaled, and given up
-    _validate_stateful_set_spec(errors, spec, before, templates=not wrong_before)
+    old_errors = ErrorList()
+    _validate_stateful_set_spec(old_errors, before, before)
+    # a StatefulSet that was valid under older rules can still be scaled and deleted
+    _validate_stateful_set_spec(errors, spec, before, with_template=not old_errors)
     if any(spec.get(name) != before.get(name) for name in {*spec, *before} - _STATEFUL_SET_OPEN):
         errors.forbidden(
             "spec",

@@ -9,7 +9,7 @@ from kubeloop.kube.json_object import JSON
 def validate_replica_counts(
     errors: ErrorList, status: JSON, names: tuple[str, ...], ready: str = "readyReplicas"
 ) -> None:
-    """None of `names` more than replicas, and not more available than ready. ready: how a message calls these."""
+    """Require at most `replicas` of each of `names`, and at most `readyReplicas` available; ready: name in messages."""
     for name in names:
         if (count := status.get(name, 0)) > status.get("replicas", 0):
             errors.invalid(f"status.{name}", count, "cannot be greater than status.replicas")

@@ -29,9 +29,9 @@ def validate_workload_template(errors: ErrorList, path: str, spec: JSON, owner: 
     if not is_valid_selector(selector):
         errors.invalid(f"{path}.selector", selector, "invalid label selector", LABEL_SELECTOR)
         return
-    found = template.get("metadata", {}).get("labels")
-    if selector != {} and not selector_matches(selector, found or {}):
-        errors.invalid(f"{path}.template.metadata.labels", found, SELECTOR_MISMATCH)
+    template_labels = template.get("metadata", {}).get("labels")
+    if selector != {} and not selector_matches(selector, template_labels or {}):
+        errors.invalid(f"{path}.template.metadata.labels", template_labels, SELECTOR_MISMATCH)
     validate_pod_template_spec(errors, f"{path}.template", template, template_before(old))
     validate_restart_policy_always(errors, f"{path}.template.spec", template.get("spec", {}), owner)
 

@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.errors import quoted
 
 @lru_cache(maxsize=256)
 def is_time_zone(name: str) -> bool:
-    """Is it a time zone? Where this machine has no table of them, every name is."""
+    """Return True for a time zone's name, or for every name if this machine has no time zone database."""
     try:
         zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -33,7 +33,7 @@ _DURATION = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|Â
 
 @lru_cache(maxsize=1024)
 def schedule_error(text: str) -> str:
-    """Why this is no schedule, in the words of the parser that Kubernetes uses; "" if it is one."""
+    """Return why a cron schedule is invalid, in the words of Kubernetes' parser; "" if it is valid."""
     spec = text
     if spec.startswith(("TZ=", "CRON_TZ=")):
         zone, _, spec = spec.partition("=")[2].partition(" ")
@@ -44,27 +44,27 @@ def schedule_error(text: str) -> str:
         if spec in _DESCRIPTORS:
             return ""
         if spec.startswith("@every "):
-            given = spec.removeprefix("@every ")
-            detail = f"failed to parse duration {spec}: time: invalid duration {quoted(given)}"
-            return "" if _DURATION.fullmatch(given) else detail
+            duration = spec.removeprefix("@every ")
+            detail = f"failed to parse duration {spec}: time: invalid duration {quoted(duration)}"
+            return "" if _DURATION.fullmatch(duration) else detail
         return f"unrecognized descriptor: {spec}"
     fields = spec.split()
     if len(fields) != len(_BOUNDS):
         return f"expected exactly {len(_BOUNDS)} fields, found {len(fields)}: [{' '.join(fields)}]"
-    for given, bounds in zip(fields, _BOUNDS, strict=True):
-        for each in filter(None, given.split(",")):
+    for field, bounds in zip(fields, _BOUNDS, strict=True):
+        for part in filter(None, field.split(",")):
             try:
-                _check_range(each, *bounds)
+                _check_range(part, *bounds)
             except ValueError as error:
                 return str(error)
     return ""
 
 
-def _check_range(text: str, least: int, most: int, names: dict[str, int]) -> None:
+def _check_range(text: str, minimum: int, maximum: int, names: dict[str, int]) -> None:
     steps = text.split("/")
     ends = steps[0].split("-")
     if ends[0] in ("*", "?"):
-        start, end = least, most
+        start, end = minimum, maximum
     else:
         start = _number(ends[0], names)
         if len(ends) > 2:
@@ -75,11 +75,11 @@ def _check_range(text: str, least: int, most: int, names: dict[str, int]) -> Non
         raise ValueError(f"too many slashes: {text}")
     if len(steps) > 1:
         step = _number(steps[1], {})
-        end = most if len(ends) == 1 else end
-    if start < least:
-        raise ValueError(f"beginning of range ({start}) below minimum ({least}): {text}")
-    if end > most:
-        raise ValueError(f"end of range ({end}) above maximum ({most}): {text}")
+        end = maximum if len(ends) == 1 else end
+    if start < minimum:
+        raise ValueError(f"beginning of range ({start}) below minimum ({minimum}): {text}")
+    if end > maximum:
+        raise ValueError(f"end of range ({end}) above maximum ({maximum}): {text}")
     if start > end:
         raise ValueError(f"beginning of range ({start}) beyond end of range ({end}): {text}")
     if step == 0:

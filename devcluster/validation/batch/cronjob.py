@@ -33,7 +33,7 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
     if not schedule:
         errors.required("spec.schedule")
     else:
-        _validate_schedule(errors, schedule, zone, zoned="TZ" in before.get("schedule", ""))
+        _validate_schedule(errors, schedule, zone, had_zone="TZ" in before.get("schedule", ""))
     errors.not_negative("spec.startingDeadlineSeconds", spec.get("startingDeadlineSeconds"))
     if zone is not None and zone != before.get("timeZone"):
         _validate_time_zone(errors, zone)
@@ -53,12 +53,12 @@ def _validate_cron_job_spec(errors: ErrorList, spec: JSON, old: JSON | None = No
         errors.not_negative(f"spec.{name}", spec.get(name))
 
 
-def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, zoned: bool) -> None:
+def _validate_schedule(errors: ErrorList, schedule: str, zone: str | None, *, had_zone: bool) -> None:
     if detail := schedule_error(schedule):
         errors.invalid("spec.schedule", schedule, detail)
     if "TZ" not in schedule:
         return
-    if not zoned:
+    if not had_zone:
         errors.invalid("spec.schedule", schedule, "cannot use TZ or CRON_TZ in schedule, use timeZone field instead")
     elif zone is not None:
         errors.invalid("spec.schedule", schedule, "cannot use both timeZone field and TZ or CRON_TZ in schedule")

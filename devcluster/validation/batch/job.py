@@ -18,22 +18,22 @@ from kubeloop.devcluster.validation.pod.pod_spec import template_before, validat
 from kubeloop.kube.json_object import JSON
 
 LABEL_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"
-_NOT_NEGATIVE = (
+_NOT_NEGATIVE_FIELDS = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
     "backoffLimitPerIndex", "maxFailedIndexes",
 )  # fmt: skip
-_MOST_INDEXES, _MANY_COMPLETIONS, _FEWER_INDEXES = 100_000, 100_000, 10_000
-_MOST_RULES, _MOST_EXIT_CODES, _MOST_PATTERNS, _MANAGER_LENGTH = 20, 255, 20, 63
+_MAX_INDEXES, _HIGH_COMPLETIONS, _MAX_INDEXES_AT_HIGH_COMPLETIONS = 100_000, 100_000, 10_000
+_MAX_RULES, _MAX_EXIT_CODES, _MAX_PATTERNS, _MAX_MANAGED_BY_BYTES = 20, 255, 20, 63
 _ACTIONS, _STATUSES = ("Count", "FailIndex", "FailJob", "Ignore"), ("False", "True", "Unknown")
-_NEEDS_INDEXES = "requires indexed completion mode"
+_REQUIRES_INDEXED = "requires indexed completion mode"
 _LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 
 
 def validate_job(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
-    had = (template_before(old) or {}).get("metadata", {}).get("labels", {})
+    old_labels = (template_before(old) or {}).get("metadata", {}).get("labels", {})
     _validate_generated_selector(
-        errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*had} else _LABELS[:2]
+        errors, metadata, spec, _LABELS if old is None or {*_LABELS[2:]} <= {*old_labels} else _LABELS[:2]
     )
     validate_job_spec(errors, "spec", spec, template_before(old))
     _validate_selector(errors, spec)
@@ -45,19 +45,19 @@ def validate_job(errors: ErrorList, obj: JSON, old: JSON | None = None) -> None:
 
 
 def _validate_generated_selector(errors: ErrorList, metadata: JSON, spec: JSON, labels: Sequence[str]) -> None:
-    """labels: that the template must have; an older Job may be without those that are younger than it."""
+    """Validate a generated selector and the labels that the template must have; older Jobs lack the newer labels."""
     selector = spec.get("selector")
     if spec.get("manualSelector") or selector is None:
         return
     uid, name = metadata.get("uid", ""), metadata.get("name", "")
-    found = spec.get("template", {}).get("metadata", {}).get("labels", {})
+    template_labels = spec.get("template", {}).get("metadata", {}).get("labels", {})
     expected = {label: uid if label.endswith("uid") else name for label in labels}
     for label in labels:
         path = f"spec.template.metadata.labels[{label}]"
-        if label not in found:
+        if label not in template_labels:
             errors.required(path, f"must be '{expected[label]}'")
-        elif found[label] != expected[label]:
-            errors.invalid(path, found, f"must be '{expected[label]}'")
+        elif template_labels[label] != expected[label]:
+            errors.invalid(path, template_labels, f"must be '{expected[label]}'")
     if is_valid_selector(selector) and not selector_matches(selector, expected):
         errors.invalid("spec.selector", selector, "`selector` not auto-generated", LABEL_SELECTOR)
 
@@ -69,21 +69,21 @@ def _validate_selector(errors: ErrorList, spec: JSON) -> None:
     else:
         validate_label_selector(errors, "spec.selector", selector)
     if is_valid_selector(selector):
-        found = spec.get("template", {}).get("metadata", {}).get("labels")
-        if not selector_matches(selector, found or {}):
+        template_labels = spec.get("template", {}).get("metadata", {}).get("labels")
+        if not selector_matches(selector, template_labels or {}):
             detail = "`selector` does not match template `labels`"
-            errors.invalid("spec.template.metadata.labels", found, detail)
+            errors.invalid("spec.template.metadata.labels", template_labels, detail)
 
 
 def validate_job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JSON | None = None) -> None:
-    for name in _NOT_NEGATIVE:
+    for name in _NOT_NEGATIVE_FIELDS:
         errors.not_negative(f"{path}.{name}", spec.get(name))
         if name == "maxFailedIndexes" and name in spec and "backoffLimitPerIndex" not in spec:
             errors.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if "managedBy" in spec:
         validate_domain_prefixed_path(errors, f"{path}.managedBy", spec["managedBy"])
-        if len(spec["managedBy"].encode()) > _MANAGER_LENGTH:
-            errors.too_long(f"{path}.managedBy", _MANAGER_LENGTH)
+        if len(spec["managedBy"].encode()) > _MAX_MANAGED_BY_BYTES:
+            errors.too_long(f"{path}.managedBy", _MAX_MANAGED_BY_BYTES)
     mode = spec.get("completionMode")
     if mode is not None and mode not in ("NonIndexed", "Indexed"):
         errors.not_supported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed"))
@@ -92,13 +92,13 @@ def validate_job_spec(errors: ErrorList, path: str, spec: JSON, old_template: JS
     elif mode in (None, "NonIndexed"):
         for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
             if name in spec:
-                errors.invalid(f"{path}.{name}", spec[name], _NEEDS_INDEXES)
+                errors.invalid(f"{path}.{name}", spec[name], _REQUIRES_INDEXED)
     template = spec.get("template", {})
     if "podFailurePolicy" in spec:
         _validate_failure_policy(errors, f"{path}.podFailurePolicy.rules", spec)
     if "successPolicy" in spec:
         if mode != "Indexed":
-            errors.invalid(f"{path}.successPolicy", spec["successPolicy"], _NEEDS_INDEXES, "batch/v1.SuccessPolicy")
+            errors.invalid(f"{path}.successPolicy", spec["successPolicy"], _REQUIRES_INDEXED, "batch/v1.SuccessPolicy")
         else:
             _validate_success_policy(errors, f"{path}.successPolicy.rules", spec)
     replacement = spec.get("podReplacementPolicy")
@@ -120,37 +120,41 @@ def _validate_indexed_job(errors: ErrorList, path: str, spec: JSON) -> None:
     where = f"{path}.maxFailedIndexes"
     if completions is None:
         errors.required(f"{path}.completions", "when completion mode is Indexed")
-    if parallelism is not None and parallelism > _MOST_INDEXES:
-        detail = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
+    if parallelism is not None and parallelism > _MAX_INDEXES:
+        detail = f"must be less than or equal to {_MAX_INDEXES} when completion mode is Indexed"
         errors.invalid(f"{path}.parallelism", parallelism, detail)
     if failed is not None:
         if completions is not None and failed > completions:
             errors.invalid(where, failed, "must be less than or equal to completions")
-        if failed > _MOST_INDEXES:
-            errors.invalid(where, failed, f"must be less than or equal to {_MOST_INDEXES}")
-    if completions is None or completions <= _MANY_COMPLETIONS or "backoffLimitPerIndex" not in spec:
+        if failed > _MAX_INDEXES:
+            errors.invalid(where, failed, f"must be less than or equal to {_MAX_INDEXES}")
+    if completions is None or completions <= _HIGH_COMPLETIONS or "backoffLimitPerIndex" not in spec:
         return
-    detail = f"when completions are above {_MANY_COMPLETIONS} and used with backoff limit per index"
+    detail = f"when completions are above {_HIGH_COMPLETIONS} and used with backoff limit per index"
     if failed is None:
-        errors.required(where, f"must be specified when completions is above {_MANY_COMPLETIONS}")
+        errors.required(where, f"must be specified when completions is above {_HIGH_COMPLETIONS}")
     for name, value in (("parallelism", parallelism), ("maxFailedIndexes", failed)):
-        if value is not None and value > _FEWER_INDEXES:
-            errors.invalid(f"{path}.{name}", value, f"must be less than or equal to {_FEWER_INDEXES} {detail}")
+        if value is not None and value > _MAX_INDEXES_AT_HIGH_COMPLETIONS:
+            errors.invalid(
+                f"{path}.{name}", value, f"must be less than or equal to {_MAX_INDEXES_AT_HIGH_COMPLETIONS} {detail}"
+            )
 
 
-def _values(names: Sequence[str]) -> str:
+def _valid_values(names: Sequence[str]) -> str:
     return f"valid values: [{' '.join(map(quoted, names))}]"
 
 
 def _validate_failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
-    rules, pod = spec["podFailurePolicy"].get("rules") or (), spec.get("template", {}).get("spec", {})
-    if len(rules) > _MOST_RULES:
-        errors.too_many(path, len(rules), _MOST_RULES)
-    containers = {each.get("name", "") for kind in ("containers", "initContainers") for each in pod.get(kind) or ()}
+    rules, pod_spec = spec["podFailurePolicy"].get("rules") or (), spec.get("template", {}).get("spec", {})
+    if len(rules) > _MAX_RULES:
+        errors.too_many(path, len(rules), _MAX_RULES)
+    containers = {
+        container.get("name", "") for kind in ("containers", "initContainers") for container in pod_spec.get(kind) or ()
+    }
     for i, rule in enumerate(rules):
         where, action = f"{path}[{i}]", rule.get("action", "")
         if not action:
-            errors.required(f"{where}.action", _values(_ACTIONS))
+            errors.required(f"{where}.action", _valid_values(_ACTIONS))
         elif action not in _ACTIONS:
             errors.not_supported(f"{where}.action", action, _ACTIONS)
         elif action == "FailIndex" and "backoffLimitPerIndex" not in spec:
@@ -168,7 +172,7 @@ def _validate_failure_policy(errors: ErrorList, path: str, spec: JSON) -> None:
 def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: set[str]) -> None:
     operator, values, name = codes.get("operator", ""), codes.get("values") or [], codes.get("containerName")
     if not operator:
-        errors.required(f"{path}.operator", _values(("In", "NotIn")))
+        errors.required(f"{path}.operator", _valid_values(("In", "NotIn")))
     elif operator not in ("In", "NotIn"):
         errors.not_supported(f"{path}.operator", operator, ("In", "NotIn"))
     if name is not None and name not in containers:
@@ -176,8 +180,8 @@ def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: 
         errors.invalid(f"{path}.containerName", name, detail)
     if not values:
         errors.invalid(f"{path}.values", codes.get("values"), "at least one value is required")
-    elif len(values) > _MOST_EXIT_CODES:
-        errors.too_many(f"{path}.values", len(values), _MOST_EXIT_CODES)
+    elif len(values) > _MAX_EXIT_CODES:
+        errors.too_many(f"{path}.values", len(values), _MAX_EXIT_CODES)
     for i, code in enumerate(values):
         if operator == "In" and code == 0:
             errors.invalid(f"{path}.values[{i}]", code, "must not be 0 for the In operator")
@@ -188,13 +192,13 @@ def _validate_exit_codes(errors: ErrorList, path: str, codes: JSON, containers: 
 
 
 def _validate_pod_conditions(errors: ErrorList, path: str, patterns: Sequence[JSON]) -> None:
-    if len(patterns) > _MOST_PATTERNS:
-        errors.too_many(path, len(patterns), _MOST_PATTERNS)
+    if len(patterns) > _MAX_PATTERNS:
+        errors.too_many(path, len(patterns), _MAX_PATTERNS)
     for i, pattern in enumerate(patterns):
         kind, status = pattern.get("type", ""), pattern.get("status", "")
         errors.invalid_each(f"{path}[{i}].type", kind, qualified_name(kind))
         if not status:
-            errors.required(f"{path}[{i}].status", _values(_STATUSES))
+            errors.required(f"{path}[{i}].status", _valid_values(_STATUSES))
         elif status not in _STATUSES:
             errors.not_supported(f"{path}[{i}].status", status, _STATUSES)
 
@@ -203,8 +207,8 @@ def _validate_success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
     rules, completions = spec["successPolicy"].get("rules") or (), spec.get("completions", 0)
     if not rules:
         errors.required(path, "at least one rules must be specified when the successPolicy is specified")
-    if len(rules) > _MOST_RULES:
-        errors.too_many(path, len(rules), _MOST_RULES)
+    if len(rules) > _MAX_RULES:
+        errors.too_many(path, len(rules), _MAX_RULES)
     for i, rule in enumerate(rules):
         where, indexes, count = f"{path}[{i}]", rule.get("succeededIndexes"), rule.get("succeededCount")
         total = 0
@@ -214,20 +218,22 @@ def _validate_success_policy(errors: ErrorList, path: str, spec: JSON) -> None:
             try:
                 total = index_count(indexes, completions)
             except ValueError as error:
-                detail = f"error parsing succeededIndexes: {error}"
-                errors.invalid(f"{where}.succeededIndexes", indexes, detail)
+                parse_error = f"error parsing succeededIndexes: {error}"
+                errors.invalid(f"{where}.succeededIndexes", indexes, parse_error)
         if count is not None:
             errors.not_negative(f"{where}.succeededCount", count)
-            detail = "must be less than or equal to {} (the number of {})"
+            limit_message = "must be less than or equal to {} (the number of {})"
             if count > completions:
-                errors.invalid(f"{where}.succeededCount", count, detail.format(completions, "specified completions"))
+                errors.invalid(
+                    f"{where}.succeededCount", count, limit_message.format(completions, "specified completions")
+                )
             if indexes is not None and count > total:
-                of = "indexes in the specified succeededIndexes field"
-                errors.invalid(f"{where}.succeededCount", count, detail.format(total, of))
+                counted_field = "indexes in the specified succeededIndexes field"
+                errors.invalid(f"{where}.succeededCount", count, limit_message.format(total, counted_field))
 
 
 def index_interval(text: str, completions: int) -> tuple[int, int]:
-    """The first and last of "2-4", or of "3". Raises ValueError in Kubernetes' words."""
+    """Return the first and last index of "2-4" or "3". Raises ValueError with Kubernetes' message."""
 
     def index(part: str) -> int:
         if not re.fullmatch("[-+]?[0-9]+", part):
@@ -248,7 +254,7 @@ def index_interval(text: str, completions: int) -> tuple[int, int]:
 
 
 def index_count(text: str, completions: int) -> int:
-    """How many indexes there are in "0,2-4". Raises ValueError in Kubernetes' words."""
+    """Return the number of indexes in "0,2-4". Raises ValueError with Kubernetes' message."""
     total, before = 0, -1
     for interval in text.split(",") if text else ():
         first, last = index_interval(interval, completions)
@@ -258,11 +264,11 @@ def index_count(text: str, completions: int) -> int:
     return total
 
 
-_FIXED = (
+_IMMUTABLE_FIELDS = (
     ("completionMode", ""), ("podFailurePolicy", "batch/v1.PodFailurePolicy"), ("backoffLimitPerIndex", ""),
     ("managedBy", ""), ("successPolicy", "batch/v1.SuccessPolicy"),
 )  # fmt: skip
-_SCHEDULING = ("nodeSelector", "tolerations", "schedulingGates")
+_SCHEDULING_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 def validate_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
@@ -279,54 +285,56 @@ def validate_job_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         errors.invalid("spec.completions", completions, "can only be modified in tandem with spec.parallelism")
     errors.immutable("spec.selector", spec.get("selector"), before.get("selector"), LABEL_SELECTOR)
     _validate_template_update(errors, spec, before, old.get("status") or {})
-    for name, type_name in _FIXED:
+    for name, type_name in _IMMUTABLE_FIELDS:
         errors.immutable(f"spec.{name}", spec.get(name), before.get(name), type_name)
 
 
 def _validate_template_update(errors: ErrorList, spec: JSON, before: JSON, status: JSON) -> None:
-    """A template stays as it is, but for what concerns scheduling while the Job is suspended and not begun."""
-    template, was = spec.get("template", {}), before.get("template", {})
-    stopped = any(
+    """Require the template to stay the same, except for scheduling fields of a suspended Job that has not started."""
+    template, old_template = spec.get("template", {}), before.get("template", {})
+    suspended = any(
         condition.get("type") == "Suspended" and condition.get("status") == "True"
         for condition in status.get("conditions") or ()
     )
-    idle = bool(before.get("suspend")) and ("startTime" not in status or stopped) and not status.get("active")
-    if idle:
-        was = _with_scheduling_of(was, template)
-    if before.get("suspend") and idle:
-        was = _with_resources_of(was, template)
-        errors.immutable("spec.template.spec", template.get("spec"), was.get("spec"), "core/v1.PodSpec")
+    not_started = bool(before.get("suspend")) and ("startTime" not in status or suspended) and not status.get("active")
+    if not_started:
+        old_template = _with_new_scheduling(old_template, template)
+    if before.get("suspend") and not_started:
+        old_template = _with_new_resources(old_template, template)
+        errors.immutable("spec.template.spec", template.get("spec"), old_template.get("spec"), "core/v1.PodSpec")
     else:
-        errors.immutable("spec.template", template, was, _TEMPLATE)
+        errors.immutable("spec.template", template, old_template, _TEMPLATE)
 
 
-def _with_scheduling_of(was: JSON, template: JSON) -> JSON:
-    pod, new = dict(was.get("spec", {})), template.get("spec", {})
-    for name in _SCHEDULING:
-        pod.pop(name, None)
-        if name in new:
-            pod[name] = new[name]
-    affinity = {k: v for k, v in pod.get("affinity", {}).items() if k != "nodeAffinity"}
-    if "nodeAffinity" in new.get("affinity", {}):
-        affinity["nodeAffinity"] = new["affinity"]["nodeAffinity"]
-    if affinity or new.get("affinity") == {}:
-        pod["affinity"] = affinity
+def _with_new_scheduling(old_template: JSON, template: JSON) -> JSON:
+    pod_spec, new_spec = dict(old_template.get("spec", {})), template.get("spec", {})
+    for name in _SCHEDULING_FIELDS:
+        pod_spec.pop(name, None)
+        if name in new_spec:
+            pod_spec[name] = new_spec[name]
+    affinity = {k: v for k, v in pod_spec.get("affinity", {}).items() if k != "nodeAffinity"}
+    if "nodeAffinity" in new_spec.get("affinity", {}):
+        affinity["nodeAffinity"] = new_spec["affinity"]["nodeAffinity"]
+    if affinity or new_spec.get("affinity") == {}:
+        pod_spec["affinity"] = affinity
     else:
-        pod.pop("affinity", None)
-    metadata = {k: v for k, v in was.get("metadata", {}).items() if k not in ("labels", "annotations")}
+        pod_spec.pop("affinity", None)
+    metadata = {k: v for k, v in old_template.get("metadata", {}).items() if k not in ("labels", "annotations")}
     metadata |= {k: v for k, v in template.get("metadata", {}).items() if k in ("labels", "annotations")}
-    return {**was, "metadata": metadata, "spec": pod}
+    return {**old_template, "metadata": metadata, "spec": pod_spec}
 
 
-def _with_resources_of(was: JSON, template: JSON) -> JSON:
-    pod, new = dict(was.get("spec", {})), template.get("spec", {})
+def _with_new_resources(old_template: JSON, template: JSON) -> JSON:
+    pod_spec, new_spec = dict(old_template.get("spec", {})), template.get("spec", {})
     for kind in ("containers", "initContainers"):
-        mine, theirs = pod.get(kind) or [], new.get(kind) or []
-        if len(mine) == len(theirs):
-            pod[kind] = [
-                {**one, "resources": other.get("resources", {})} if one.get("name") == other.get("name") else one
-                for one, other in zip(mine, theirs, strict=True)
-            ] or pod.get(kind)
-            if pod[kind] is None:
-                del pod[kind]
-    return {**was, "spec": pod}
+        old_containers, new_containers = pod_spec.get(kind) or [], new_spec.get(kind) or []
+        if len(old_containers) == len(new_containers):
+            pod_spec[kind] = [
+                {**container, "resources": new_container.get("resources", {})}
+                if container.get("name") == new_container.get("name")
+                else container
+                for container, new_container in zip(old_containers, new_containers, strict=True)
+            ] or pod_spec.get(kind)
+            if pod_spec[kind] is None:
+                del pod_spec[kind]
+    return {**old_template, "spec": pod_spec}

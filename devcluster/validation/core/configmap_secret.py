@@ -29,13 +29,13 @@ def validate_config_map(errors: ErrorList, obj: JSON) -> None:
 
 def validate_config_map_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     defaults: JSON = {"data": {}}
-    _validate_immutable(errors, defaults | obj, defaults | old, "data", "binaryData")
+    _validate_immutable_data(errors, defaults | obj, defaults | old, "data", "binaryData")
     if any(obj.get(name) != old.get(name) for name in ("data", "binaryData")):
         validate_config_map(errors, obj)
 
 
-def _validate_immutable(errors: ErrorList, obj: JSON, old: JSON, *names: str) -> None:
-    """What is once immutable stays so, and its data with it."""
+def _validate_immutable_data(errors: ErrorList, obj: JSON, old: JSON, *names: str) -> None:
+    """Keep `immutable`, and the data with it, once it is set."""
     if not old.get("immutable"):
         return
     detail = "field is immutable when `immutable` is set"
@@ -73,29 +73,29 @@ def validate_secret(errors: ErrorList, obj: JSON) -> None:
         for key in _SECRET_KEYS.get(kind, ()):
             if key not in data or (kind == "kubernetes.io/ssh-auth" and not data[key]):
                 errors.required(f"data[{key}]")
-            elif "docker" in kind and (detail := _not_a_map(b64decode(data[key] or ""))):
+            elif "docker" in kind and (detail := _json_object_error(b64decode(data[key] or ""))):
                 errors.invalid(f"data[{key}]", "<secret contents redacted>", detail)
 
 
-def _not_a_map(text: bytes) -> str:
-    """Why this is no JSON object; "" if it is."""
+def _json_object_error(text: bytes) -> str:
+    """Return why the text is not a JSON object; "" if it is one."""
     if detail := json_error(text):
         return detail
     kind = _JSON_KINDS.get(text.lstrip()[:1], "number")
-    return "" if kind in ("object", "null") else f"{_NOT_A_MAP.format(kind)}"
+    return "" if kind in ("object", "null") else f"{_NOT_AN_OBJECT.format(kind)}"
 
 
 _JSON_KINDS = {b"{": "object", b"[": "array", b'"': "string", b"t": "bool", b"f": "bool", b"n": "null"}
-_NOT_A_MAP = "json: cannot unmarshal {} into Go value of type map[string]interface {{}}"
+_NOT_AN_OBJECT = "json: cannot unmarshal {} into Go value of type map[string]interface {{}}"
 
 
 def validate_secret_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     errors.immutable("type", obj.get("type", ""), old.get("type", ""))
-    _validate_immutable(errors, obj, old, "data")
+    _validate_immutable_data(errors, obj, old, "data")
     if obj.get("data") != old.get("data") or _annotations(obj) != _annotations(old):
         validate_secret(errors, obj)
 
 
 def _annotations(obj: JSON) -> JSON:
-    found: JSON = obj["metadata"].get("annotations", {})
-    return found
+    annotations: JSON = obj["metadata"].get("annotations", {})
+    return annotations

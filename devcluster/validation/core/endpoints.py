@@ -16,8 +16,8 @@ def validate_endpoints(errors: ErrorList, obj: JSON) -> None:
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             errors.required(where, "must specify `addresses` or `notReadyAddresses`")
         for name in ("addresses", "notReadyAddresses"):
-            for j, each in enumerate(subset.get(name, ())):
-                _validate_endpoint_address(errors, f"{where}.{name}[{j}]", each)
+            for j, address in enumerate(subset.get(name, ())):
+                _validate_endpoint_address(errors, f"{where}.{name}[{j}]", address)
         for j, port in enumerate(ports):
             _validate_endpoint_port(errors, f"{where}.ports[{j}]", port, needs_name=len(ports) > 1)
 
@@ -27,14 +27,14 @@ def validate_endpoints_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         validate_endpoints(errors, obj)
 
 
-def _validate_endpoint_address(errors: ErrorList, where: str, each: JSON) -> None:
-    address = each.get("ip", "")
-    validate_ip(errors, f"{where}.ip", address)
-    if each.get("hostname"):
-        errors.invalid_each(f"{where}.hostname", each["hostname"], dns_label(each["hostname"]))
-    if "nodeName" in each:
-        errors.invalid_each(f"{where}.nodeName", each["nodeName"], dns_subdomain(each["nodeName"]))
-    validate_reachable_ip(errors, f"{where}.ip", address)
+def _validate_endpoint_address(errors: ErrorList, where: str, address: JSON) -> None:
+    ip = address.get("ip", "")
+    validate_ip(errors, f"{where}.ip", ip)
+    if address.get("hostname"):
+        errors.invalid_each(f"{where}.hostname", address["hostname"], dns_label(address["hostname"]))
+    if "nodeName" in address:
+        errors.invalid_each(f"{where}.nodeName", address["nodeName"], dns_subdomain(address["nodeName"]))
+    validate_reachable_ip(errors, f"{where}.ip", ip)
 
 
 def _validate_endpoint_port(errors: ErrorList, where: str, port: JSON, *, needs_name: bool) -> None:

@@ -1,4 +1,4 @@
-"""Events, of the core group and of events.k8s.io. Source: pkg/apis/core/validation/events.go."""
+"""Validation of Events of the core group and of events.k8s.io. Source: pkg/apis/core/validation/events.go."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeloop.kube.json_object import JSON
 
 
 def validate_event(errors: ErrorList, obj: JSON) -> None:
-    """An event of the core group: those without eventTime come from older recorders, and little is asked of them."""
+    """Validate a core/v1 event; one without eventTime comes from an older recorder and has few rules."""
     _validate_event_fields(errors, obj, obj.get("involvedObject", {}), "reportingComponent")
 
 
@@ -22,7 +22,7 @@ def validate_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
 
 
 def validate_events_v1_event(errors: ErrorList, obj: JSON) -> None:
-    """An event of events.k8s.io, which has to be complete."""
+    """Validate an events.k8s.io/v1 event, which must be complete."""
     _validate_event_fields(errors, obj, obj.get("regarding", {}), "reportingController")
     validate_object_meta(errors, obj["metadata"], namespaced=True, name_check=dns_subdomain)
     _validate_event_series(errors, obj.get("series"))
@@ -30,18 +30,18 @@ def validate_events_v1_event(errors: ErrorList, obj: JSON) -> None:
         errors.required("eventTime")
     if obj.get("type", "") not in ("Normal", "Warning"):
         errors.invalid("type", "", f"has invalid value: {obj.get('type', '')}")
-    for name, detail in _DEPRECATED_IN_EVENTS.items():
+    for name, core_name in _DEPRECATED_FIELDS.items():
         if obj.get(name):
-            errors.invalid(detail, "", "needs to be unset")
+            errors.invalid(core_name, "", "needs to be unset")
 
 
-_DEPRECATED_IN_EVENTS = {
+_DEPRECATED_FIELDS = {
     "deprecatedFirstTimestamp": "firstTimestamp",
     "deprecatedLastTimestamp": "lastTimestamp",
     "deprecatedCount": "count",
     "deprecatedSource": "source",
 }
-_FIXED_IN_EVENTS: tuple[tuple[str, str, Any, str], ...] = (
+_IMMUTABLE_FIELDS: tuple[tuple[str, str, Any, str], ...] = (
     ("regarding", "involvedObject", None, "core/v1.ObjectReference"),
     ("reason", "reason", "", ""),
     ("note", "message", "", ""),
@@ -57,16 +57,18 @@ _FIXED_IN_EVENTS: tuple[tuple[str, str, Any, str], ...] = (
     ("reportingController", "reportingController", "", ""),
     ("reportingInstance", "reportingInstance", "", ""),
 )
-"""What no update through events.k8s.io changes: field, its name in messages, what stands for none, type. The reason is
-looked at twice, as in kube-apiserver."""
+"""Fields that no update through events.k8s.io may change: field, name in messages, zero value, type.
+
+The reason is validated twice, as in kube-apiserver.
+"""
 
 
 def validate_events_v1_event_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     _validate_event_fields(errors, obj, obj.get("regarding", {}), "reportingController")
     if obj.get("series") != old.get("series"):
         _validate_event_series(errors, obj.get("series"))
-    for name, detail, absent, type_name in _FIXED_IN_EVENTS:
-        errors.immutable(detail, obj.get(name, absent), old.get(name, absent), type_name)
+    for name, core_name, absent, type_name in _IMMUTABLE_FIELDS:
+        errors.immutable(core_name, obj.get(name, absent), old.get(name, absent), type_name)
 
 
 def _validate_event_series(errors: ErrorList, series: JSON | None) -> None:
@@ -79,15 +81,15 @@ def _validate_event_series(errors: ErrorList, series: JSON | None) -> None:
 
 
 def _validate_event_fields(errors: ErrorList, obj: JSON, involved: JSON, controller_field: str) -> None:
-    theirs, ours = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
-    timed = obj.get("eventTime") is not None
-    if theirs:
-        strange = not timed and theirs != ours
+    involved_namespace, namespace = involved.get("namespace", ""), obj["metadata"].get("namespace", "")
+    has_event_time = obj.get("eventTime") is not None
+    if involved_namespace:
+        mismatch = not has_event_time and involved_namespace != namespace
     else:
-        strange = ours not in (("default", "kube-system") if timed else ("", "default"))
-    if strange:
-        errors.invalid("involvedObject.namespace", theirs, "does not match event.namespace")
-    if not timed:
+        mismatch = namespace not in (("default", "kube-system") if has_event_time else ("", "default"))
+    if mismatch:
+        errors.invalid("involvedObject.namespace", involved_namespace, "does not match event.namespace")
+    if not has_event_time:
         return
     controller = obj.get(controller_field, "")
     if not controller:

@@ -14,7 +14,7 @@ from kubeloop.devcluster.validation.pod.containers import (
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 
-_POD = "may not be specified when `type` is 'Pod'"
+_NOT_FOR_PODS = "may not be specified when `type` is 'Pod'"
 
 
 def validate_limit_range(errors: ErrorList, obj: JSON) -> None:
@@ -39,65 +39,67 @@ def _validate_limit_range_item(errors: ErrorList, where: str, kind: str, item: J
     for field in ("default", "defaultRequest"):
         if kind == "Pod":
             if item.get(field):
-                errors.forbidden(f"{where}.{field}", _POD)
+                errors.forbidden(f"{where}.{field}", _NOT_FOR_PODS)
             continue
         for name in sorted(item.get(field, {})):
             check(errors, f"{where}.{field}[{name}]", name)
     if kind == "PersistentVolumeClaim" and "storage" not in {**item.get("min", {}), **item.get("max", {})}:
-        needed = "either minimum or maximum storage value is required, but neither was provided"
-        errors.required(f"{where}.limits", needed)
+        detail = "either minimum or maximum storage value is required, but neither was provided"
+        errors.required(f"{where}.limits", detail)
     for name in sorted(item.get("maxLimitRequestRatio", {})):
         check(errors, f"{where}.maxLimitRequestRatio[{name}]", name)
     fields = ("max", "min", "maxLimitRequestRatio", *(() if kind == "Pod" else ("default", "defaultRequest")))
     amounts = {field: item.get(field, {}) for field in fields}
     for name in sorted(set().union(*amounts.values())):
         _validate_resource_limits(
-            errors, where, name, {field: each[name] for field, each in amounts.items() if name in each}
+            errors, where, name, {field: values[name] for field, values in amounts.items() if name in values}
         )
 
 
-def _above(one: str | None, other: str | None) -> bool:
+def _is_greater(one: str | None, other: str | None) -> bool:
     return one is not None and other is not None and parse_quantity(one).compare(parse_quantity(other)) > 0
 
 
-def _validate_resource_limits(errors: ErrorList, where: str, name: str, of: dict[str, str]) -> None:
-    """The amounts of one resource against each other."""
-    low, high, ratio = of.get("min"), of.get("max"), of.get("maxLimitRequestRatio")
-    limit, request = of.get("default"), of.get("defaultRequest")
-    if _above(low, high):
-        errors.invalid(f"{where}.min[{name}]", low, f"min value {low} is greater than max value {high}")
-    asked, default = f"{where}.defaultRequest[{name}]", f"{where}.default[{name}]"
-    if _above(low, request):
-        errors.invalid(asked, request, f"min value {low} is greater than default request value {request}")
-    if _above(request, high):
-        errors.invalid(asked, request, f"default request value {request} is greater than max value {high}")
-    if _above(request, limit):
-        errors.invalid(asked, request, f"default request value {request} is greater than default limit value {limit}")
-    if _above(low, limit):
-        errors.invalid(default, low, f"min value {low} is greater than default value {limit}")
-    if _above(limit, high):
-        errors.invalid(default, high, f"default value {limit} is greater than max value {high}")
+def _validate_resource_limits(errors: ErrorList, where: str, name: str, values: dict[str, str]) -> None:
+    """Validate the relations between the limits of one resource."""
+    minimum, maximum, ratio = values.get("min"), values.get("max"), values.get("maxLimitRequestRatio")
+    limit, request = values.get("default"), values.get("defaultRequest")
+    if _is_greater(minimum, maximum):
+        errors.invalid(f"{where}.min[{name}]", minimum, f"min value {minimum} is greater than max value {maximum}")
+    request_path, default_path = f"{where}.defaultRequest[{name}]", f"{where}.default[{name}]"
+    if _is_greater(minimum, request):
+        errors.invalid(request_path, request, f"min value {minimum} is greater than default request value {request}")
+    if _is_greater(request, maximum):
+        errors.invalid(request_path, request, f"default request value {request} is greater than max value {maximum}")
+    if _is_greater(request, limit):
+        errors.invalid(
+            request_path, request, f"default request value {request} is greater than default limit value {limit}"
+        )
+    if _is_greater(minimum, limit):
+        errors.invalid(default_path, minimum, f"min value {minimum} is greater than default value {limit}")
+    if _is_greater(limit, maximum):
+        errors.invalid(default_path, maximum, f"default value {limit} is greater than max value {maximum}")
     if ratio is not None:
         path = f"{where}.maxLimitRequestRatio[{name}]"
-        if _above("1", ratio):
+        if _is_greater("1", ratio):
             errors.invalid(path, ratio, f"ratio {ratio} is less than 1")
-        if low is not None and high is not None:
-            _validate_ratio(errors, path, ratio, low, high)
-    if not may_be_overcommitted(name) and (_above(limit, request) or _above(request, limit)):
+        if minimum is not None and maximum is not None:
+            _validate_ratio(errors, path, ratio, minimum, maximum)
+    if not may_be_overcommitted(name) and (_is_greater(limit, request) or _is_greater(request, limit)):
         detail = f"default value {limit} must equal to defaultRequest value {request} in {name}"
-        errors.invalid(asked, request, detail)
+        errors.invalid(request_path, request, detail)
 
 
-def _validate_ratio(errors: ErrorList, path: str, ratio: str, low: str, high: str) -> None:
-    """In thousandths where those do not overflow. What is there against nothing, Go counts as infinite."""
-    amounts = [parse_quantity(each) for each in (ratio, low, high)]
+def _validate_ratio(errors: ErrorList, path: str, ratio: str, minimum: str, maximum: str) -> None:
+    """Validate a limit/request ratio, in thousandths unless they overflow; max/min is infinite if min is zero."""
+    amounts = [parse_quantity(text) for text in (ratio, minimum, maximum)]
     exact = all(amount.value() < _MAX_MILLI_VALUE for amount in amounts)
-    asked, least, most = (amount.milli_value() if exact else amount.value() for amount in amounts)
-    if not least and most >= 0:
+    ratio_value, min_value, max_value = (amount.milli_value() if exact else amount.value() for amount in amounts)
+    if not min_value and max_value >= 0:
         return
-    limit = most / least if least else -math.inf
-    if (asked / 1000 if exact else asked) > limit:
-        detail = f"{limit:f}" if least else "-Inf"
+    limit = max_value / min_value if min_value else -math.inf
+    if (ratio_value / 1000 if exact else ratio_value) > limit:
+        detail = f"{limit:f}" if min_value else "-Inf"
         errors.invalid(path, ratio, f"ratio {ratio} is greater than max/min = {detail}")
 
 

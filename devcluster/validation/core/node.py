@@ -18,7 +18,7 @@ from kubeloop.kube.json_object import JSON
 
 def validate_node(errors: ErrorList, obj: JSON) -> None:
     spec = obj.get("spec", {})
-    _validate_avoided_pods(errors, obj)
+    _validate_avoid_pods_annotation(errors, obj)
     _validate_taints(errors, spec.get("taints", ()))
     _validate_node_resources(errors, obj)
     swap = obj.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
@@ -28,25 +28,25 @@ def validate_node(errors: ErrorList, obj: JSON) -> None:
     ranges = spec.get("podCIDRs", [])
     for i, range_ in enumerate(ranges):
         validate_cidr(errors, f"spec.podCIDRs[{i}]", range_)
-    bad = next((i for i, range_ in enumerate(ranges) if sloppy_network(range_) is None), None)
-    if len(ranges) > 1 and bad is not None:
-        why = f"invalid CIDR[{bad}]: <nil> (invalid CIDR address: {ranges[bad]})"
-        errors.internal("spec.podCIDRs", f"invalid PodCIDRs. failed to check with dual stack with error:{why}")
-        errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
+    invalid_index = next((i for i, range_ in enumerate(ranges) if sloppy_network(range_) is None), None)
+    if len(ranges) > 1 and invalid_index is not None:
+        reason = f"invalid CIDR[{invalid_index}]: <nil> (invalid CIDR address: {ranges[invalid_index]})"
+        errors.internal("spec.podCIDRs", f"invalid PodCIDRs. failed to check with dual stack with error:{reason}")
+        errors.invalid("spec.podCIDRs", ranges, _ONE_CIDR_PER_FAMILY)
     elif len(ranges) > 2 or (len(ranges) == 2 and len({":" in range_ for range_ in ranges}) == 1):
-        errors.invalid("spec.podCIDRs", ranges, _ONE_RANGE)
+        errors.invalid("spec.podCIDRs", ranges, _ONE_CIDR_PER_FAMILY)
 
 
-_ONE_RANGE = "may specify no more than one CIDR for each IP family"
+_ONE_CIDR_PER_FAMILY = "may specify no more than one CIDR for each IP family"
 
 
-def _validate_avoided_pods(errors: ErrorList, obj: JSON) -> None:
-    avoided = obj["metadata"].get("annotations", {}).get(_AVOIDED)
+def _validate_avoid_pods_annotation(errors: ErrorList, obj: JSON) -> None:
+    avoided = obj["metadata"].get("annotations", {}).get(_AVOID_PODS_ANNOTATION)
     if avoided and (detail := json_error(avoided.encode())):
-        errors.invalid("metadata.annotations.AvoidPods", _AVOIDED, detail)
+        errors.invalid("metadata.annotations.AvoidPods", _AVOID_PODS_ANNOTATION, detail)
 
 
-_AVOIDED = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+_AVOID_PODS_ANNOTATION = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(?:/[a-zA-Z0-9]+)*")
 _NO_FEATURE = (
     "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
@@ -97,7 +97,7 @@ _PROVIDER_CHANGE = 'node updates may not change providerID except from "" to val
 
 
 def validate_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    """The whole node, and then what changed, as the strategy of nodes does."""
+    """Validate the whole node, and then the changes, as the strategy of nodes does."""
     if all(obj.get(part) == old.get(part) for part in ("spec", "status")) and obj["metadata"] is old["metadata"]:
         return
     validate_node(errors, obj)
@@ -107,7 +107,7 @@ def validate_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
 def validate_node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     status, status_before = obj.get("status", {}), old.get("status", {})
-    _validate_avoided_pods(errors, obj)
+    _validate_avoid_pods_annotation(errors, obj)
     if any(status.get(kind) != status_before.get(kind) for kind in ("capacity", "allocatable")):
         _validate_node_resources(errors, obj)
     if status.get("declaredFeatures") != status_before.get("declaredFeatures"):
@@ -119,12 +119,12 @@ def validate_node_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None
                 errors.duplicate(f"status.addresses[{i}]", address, type_name="core/v1.NodeAddress")
     if spec == before:
         return
-    ours, theirs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())
-    if theirs and len(ours) != len(theirs):
+    cidrs, old_cidrs = spec.get("podCIDRs", ()), before.get("podCIDRs", ())
+    if old_cidrs and len(cidrs) != len(old_cidrs):
         errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
-    elif theirs:
-        for new, was in zip(ours, theirs, strict=True):
-            if new != was:
+    elif old_cidrs:
+        for new, previous in zip(cidrs, old_cidrs, strict=True):
+            if new != previous:
                 errors.forbidden("spec.podCIDRs", _CIDR_CHANGE)
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         errors.forbidden("spec.providerID", _PROVIDER_CHANGE)

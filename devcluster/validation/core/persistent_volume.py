@@ -45,7 +45,7 @@ def _validate_csi(errors: ErrorList, path: str, source: JSON) -> None:
                 errors.invalid_each(f"{path}.{field}.{name}", secret[name], check(secret[name]))
 
 
-_IN_ORDER = (
+_SOURCES_IN_ORDER = (
     "hostPath", "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "flocker", "nfs", "rbd", "quobyte", "cephfs",
     "iscsi", "cinder", "fc", "flexVolume", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume",
     "azureDisk", "scaleIO", "local", "storageos", "csi",
@@ -75,11 +75,11 @@ _SOURCES = {
     "glusterfs": _validate_glusterfs,
     "azureFile": _validate_azure_file,
 }
-_OTHERWISE = {"cephfs": "cephFS"}
+_EXTRA_SOURCE_PATH_NAMES = {"cephfs": "cephFS"}
 
 
 def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *, inline: bool = False) -> None:
-    """inline: that of a volume which only a VolumeAttachment tells of."""
+    """Validate a PersistentVolumeSpec. inline: it is part of a VolumeAttachment."""
     if inline:
         _validate_inline_volume(errors, path, spec)
     modes = spec.get("accessModes") or ()
@@ -95,7 +95,7 @@ def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *,
         errors.not_supported(f"{path}.persistentVolumeReclaimPolicy", policy, ("Delete", "Recycle", "Retain"))
     affinity = spec.get("nodeAffinity")
     if affinity is not None and inline:
-        errors.forbidden(f"{path}.nodeAffinity", _NOT_INLINE)
+        errors.forbidden(f"{path}.nodeAffinity", _FORBIDDEN_INLINE)
     elif affinity is not None and affinity.get("required") is None:
         errors.required(f"{path}.nodeAffinity.required", "must specify required node constraints")
     elif affinity is not None:
@@ -106,7 +106,7 @@ def validate_persistent_volume_spec(errors: ErrorList, path: str, spec: JSON, *,
         errors.forbidden(f"{path}.persistentVolumeReclaimPolicy", detail)
     if inline:
         if spec.get("storageClassName"):
-            errors.forbidden(f"{path}.storageClassName", _NOT_INLINE)
+            errors.forbidden(f"{path}.storageClassName", _FORBIDDEN_INLINE)
         if spec.get("volumeMode") not in (None, "Filesystem"):
             errors.forbidden(f"{path}.volumeMode", f"may not specify volumeMode other than Filesystem {_INLINE}")
         return
@@ -133,8 +133,8 @@ def _validate_capacity(errors: ErrorList, path: str, capacity: JSON | None) -> N
 
 
 def _validate_volume_source(errors: ErrorList, path: str, spec: JSON, *, has_affinity: bool) -> None:
-    """What the volume is made of: one source, beside which a flexVolume may stand."""
-    kinds = [name for name in _IN_ORDER if name in spec]
+    """Require one volume source; a flexVolume may be set in addition."""
+    kinds = [name for name in _SOURCES_IN_ORDER if name in spec]
     for kind in kinds[:1]:
         _SOURCES[kind](errors, f"{path}.{ERROR_PATH_NAMES.get(kind, kind)}", spec[kind])
         if kind == "local" and not has_affinity:
@@ -143,20 +143,22 @@ def _validate_volume_source(errors: ErrorList, path: str, spec: JSON, *, has_aff
         if kind == "flexVolume":
             _SOURCES[kind](errors, f"{path}.flexVolume", spec[kind])
         else:
-            errors.forbidden(f"{path}.{_OTHERWISE.get(kind, kind)}", "may not specify more than 1 volume type")
+            errors.forbidden(
+                f"{path}.{_EXTRA_SOURCE_PATH_NAMES.get(kind, kind)}", "may not specify more than 1 volume type"
+            )
     if not kinds:
         errors.required(path, "must specify a volume type")
 
 
 _INLINE = "in the context of inline volumes"
-_NOT_INLINE = f"may not be specified {_INLINE}"
+_FORBIDDEN_INLINE = f"may not be specified {_INLINE}"
 
 
 def _validate_inline_volume(errors: ErrorList, path: str, spec: JSON) -> None:
     if spec.get("claimRef") is not None:
-        errors.forbidden(f"{path}.claimRef", _NOT_INLINE)
+        errors.forbidden(f"{path}.claimRef", _FORBIDDEN_INLINE)
     if spec.get("capacity"):
-        errors.forbidden(f"{path}.capacity", _NOT_INLINE)
+        errors.forbidden(f"{path}.capacity", _FORBIDDEN_INLINE)
     if "csi" not in spec:
         errors.required(f"{path}.csi", f"has to be specified {_INLINE}")
 
@@ -167,14 +169,16 @@ def validate_persistent_volume(errors: ErrorList, obj: JSON) -> None:
 
 
 _MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
-_MOUNTED = (
+_MOUNTABLE_SOURCES = (
     "gcePersistentDisk", "awsElasticBlockStore", "glusterfs", "nfs", "rbd", "quobyte", "iscsi", "cinder", "cephfs",
     "azureFile", "vsphereVolume", "azureDisk", "photonPersistentDisk",
 )  # fmt: skip
 
 
 def _validate_mount_options(errors: ErrorList, obj: JSON) -> None:
-    if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(name in obj["spec"] for name in _MOUNTED):
+    if _MOUNT_OPTIONS in obj["metadata"].get("annotations", {}) and not any(
+        name in obj["spec"] for name in _MOUNTABLE_SOURCES
+    ):
         detail = "may not specify mount options for this volume type"
         errors.forbidden(f"metadata.annotations.{_MOUNT_OPTIONS}", detail)
 
@@ -183,23 +187,25 @@ def validate_persistent_volume_update(errors: ErrorList, obj: JSON, old: JSON) -
     spec, before = obj["spec"], old["spec"]
     if spec == before and obj["metadata"] is old["metadata"]:
         return
-    for again in (False, True):  # the strategy looks at the whole, and so does its update check
+    for is_update_check in (False, True):  # the strategy validates the whole object, and so does its update check
         validate_object_meta(errors, obj["metadata"], namespaced=False, name_check=dns_subdomain)
         if "finalizers" in obj["metadata"]:
             validate_core_finalizers(errors, obj["metadata"])
         validate_persistent_volume_spec(errors, "spec", spec)
-        if not again:
+        if not is_update_check:
             _validate_mount_options(errors, obj)
-    now = {name: spec[name] for name in _IN_ORDER if name in spec}
-    was = {name: before[name] for name in _IN_ORDER if name in before}
-    if "csi" in was and "csi" in now and "controllerExpandSecretRef" not in was["csi"]:
-        now["csi"] = {name: each for name, each in now["csi"].items() if name != "controllerExpandSecretRef"}
-    if now != was:
-        difference = struct_differences(was, now, "core/v1.PersistentVolumeSource")
-        told = f"spec.persistentvolumesource is immutable after creation\n{difference}"
-        errors.forbidden("spec.persistentvolumesource", told)
+    sources = {name: spec[name] for name in _SOURCES_IN_ORDER if name in spec}
+    old_sources = {name: before[name] for name in _SOURCES_IN_ORDER if name in before}
+    if "csi" in old_sources and "csi" in sources and "controllerExpandSecretRef" not in old_sources["csi"]:
+        sources["csi"] = {name: value for name, value in sources["csi"].items() if name != "controllerExpandSecretRef"}
+    if sources != old_sources:
+        difference = struct_differences(old_sources, sources, "core/v1.PersistentVolumeSource")
+        detail = f"spec.persistentvolumesource is immutable after creation\n{difference}"
+        errors.forbidden("spec.persistentvolumesource", detail)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
-    if before.get("nodeAffinity") is not None and not _same_affinity(spec.get("nodeAffinity"), before["nodeAffinity"]):
+    if before.get("nodeAffinity") is not None and not _is_same_affinity(
+        spec.get("nodeAffinity"), before["nodeAffinity"]
+    ):
         detail = "field is immutable, except for updating from beta label to GA"
         errors.invalid("nodeAffinity", spec.get("nodeAffinity"), detail, "core/v1.VolumeNodeAffinity")
     if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
@@ -215,14 +221,14 @@ _STABLE_LABELS = {
 }
 
 
-def _same_affinity(new: Any, old: Any) -> bool:
-    """Equal, but for requirements whose beta label has become the stable one (or, as in v1.36, whose key is gone)."""
+def _is_same_affinity(new: Any, old: Any) -> bool:
+    """Compare affinities; a beta label may have become the stable one (or, as in v1.36, a key may be gone)."""
     if type(new) is dict and type(old) is dict and "operator" in old:
         key = new.get("key", "")
         stable = key != old.get("key") and _STABLE_LABELS.get(old.get("key", ""), "") == key
         return {**new, "key": ""} == {**old, "key": ""} if stable else bool(new == old)
     if type(new) is dict and type(old) is dict:
-        return all(_same_affinity(new.get(name), old.get(name)) for name in {*new, *old})
+        return all(_is_same_affinity(new.get(name), old.get(name)) for name in {*new, *old})
     if type(new) is list and type(old) is list:
-        return len(new) == len(old) and all(map(_same_affinity, new, old))
+        return len(new) == len(old) and all(map(_is_same_affinity, new, old))
     return bool(new == old)

@@ -25,43 +25,43 @@ def validate_persistent_volume_claim_update(errors: ErrorList, obj: JSON, old: J
         return
     validate_claim_spec(errors, "spec", spec, before)
     _validate_class_annotation(errors, obj, old)
-    munged = _with_what_may_change(obj, old)
+    munged = _spec_with_mutable_fields_restored(obj, old)
     if not before.get("volumeName") and spec.get("volumeName"):
-        before = {**before, "volumeName": spec["volumeName"]}  # as it is told, it was there before
+        before = {**before, "volumeName": spec["volumeName"]}  # the message shows it on both sides
     if munged != before:
-        told = (
+        reason = (
             "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
         )
         difference = struct_differences(before, munged, "core/v1.PersistentVolumeClaimSpec")
-        errors.forbidden("spec", f"{told}\n{difference}")
+        errors.forbidden("spec", f"{reason}\n{difference}")
     _validate_size_change(errors, spec, old)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
-    now = spec.get("volumeAttributesClassName")
+    class_name = spec.get("volumeAttributesClassName")
     applied = old.get("status", {}).get("currentVolumeAttributesClassName")
-    if applied is not None and now != before.get("volumeAttributesClassName") and not now:
-        given = "nil" if now is None else "empty string"
-        detail = f"update to {given} is forbidden when status.currentVolumeAttributesClassName is not nil"
+    if applied is not None and class_name != before.get("volumeAttributesClassName") and not class_name:
+        shown_value = "nil" if class_name is None else "empty string"
+        detail = f"update to {shown_value} is forbidden when status.currentVolumeAttributesClassName is not nil"
         errors.forbidden("spec.volumeAttributesClassName", detail)
 
 
 def _validate_class_annotation(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    now = obj["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
-    was = old["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
-    if now != was and obj["spec"].get("storageClassName") != was:
-        errors.immutable(f"metadata.annotations[{_CLASS_ANNOTATION}]", now, was)
+    new_class = obj["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
+    old_class = old["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION, "")
+    if new_class != old_class and obj["spec"].get("storageClassName") != old_class:
+        errors.immutable(f"metadata.annotations[{_CLASS_ANNOTATION}]", new_class, old_class)
 
 
-def _with_what_may_change(obj: JSON, old: JSON) -> JSON:
-    """The new spec with everything that may change set back."""
+def _spec_with_mutable_fields_restored(obj: JSON, old: JSON) -> JSON:
+    """Return the new spec with the old values of all fields that may change."""
     munged, before = dict(obj["spec"]), old["spec"]
-    free = ["storageClassName"] if before.get("storageClassName") is None else []
+    restored = ["storageClassName"] if before.get("storageClassName") is None else []
     if obj.get("status", {}).get("phase") == "Bound":
-        free.append("volumeAttributesClassName")
+        restored.append("volumeAttributesClassName")
         requests = munged.get("resources", {}).get("requests")
         if requests is not None:
-            kept = {**requests, "storage": before.get("resources", {}).get("requests", {}).get("storage")}
-            munged["resources"] = {**munged["resources"], "requests": kept}
-    for name in free:
+            old_requests = {**requests, "storage": before.get("resources", {}).get("requests", {}).get("storage")}
+            munged["resources"] = {**munged["resources"], "requests": old_requests}
+    for name in restored:
         if name in before:
             munged[name] = before[name]
         elif munged.get(name) is not None:
@@ -70,12 +70,12 @@ def _with_what_may_change(obj: JSON, old: JSON) -> JSON:
 
 
 def _validate_size_change(errors: ErrorList, spec: JSON, old: JSON) -> None:
-    """A request may shrink to recover from an expansion that failed, but not to what there is already."""
+    """Allow a smaller request, to recover from a failed expansion, but only above the current capacity."""
     zero = parse_quantity(0)
     new = parse_quantity(spec.get("resources", {}).get("requests", {}).get("storage", 0))
     before = parse_quantity(old["spec"].get("resources", {}).get("requests", {}).get("storage", 0))
-    have = old.get("status", {}).get("capacity", {}).get("storage")
-    if new.compare(before) < 0 and new.compare(parse_quantity(have) if have is not None else zero) <= 0:
+    capacity = old.get("status", {}).get("capacity", {}).get("storage")
+    if new.compare(before) < 0 and new.compare(parse_quantity(capacity) if capacity is not None else zero) <= 0:
         errors.forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")
 
 

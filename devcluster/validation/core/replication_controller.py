@@ -18,9 +18,9 @@ def validate_replication_controller(errors: ErrorList, obj: JSON, old: JSON | No
     if template is None:
         errors.required("spec.template")
         return
-    found = template.get("metadata", {}).get("labels")
-    if selector and any((found or {}).get(key) != value for key, value in selector.items()):
-        errors.invalid("spec.template.metadata.labels", found, SELECTOR_MISMATCH)
+    template_labels = template.get("metadata", {}).get("labels")
+    if selector and any((template_labels or {}).get(key) != value for key, value in selector.items()):
+        errors.invalid("spec.template.metadata.labels", template_labels, SELECTOR_MISMATCH)
     validate_pod_template_spec(errors, "spec.template", template, template_before(old))
     validate_restart_policy_always(errors, "spec.template.spec", template.get("spec", {}), "ReplicationController")
 

@@ -12,26 +12,26 @@ _QUOTA_NAMES = frozenset(
      "pods", "resourcequotas", "services", "replicationcontrollers", "secrets", "persistentvolumeclaims", "configmaps",
      "services.nodeports", "services.loadbalancers"}
 )  # fmt: skip
-_OF_PODS = frozenset({"pods", *_COMPUTE})
+_POD_RESOURCES = frozenset({"pods", *_COMPUTE})
 _SCOPES: dict[str, frozenset[str] | None] = {
-    "Terminating": _OF_PODS,
-    "NotTerminating": _OF_PODS,
-    "NotBestEffort": _OF_PODS,
-    "PriorityClass": _OF_PODS,
-    "CrossNamespacePodAffinity": _OF_PODS,
+    "Terminating": _POD_RESOURCES,
+    "NotTerminating": _POD_RESOURCES,
+    "NotBestEffort": _POD_RESOURCES,
+    "PriorityClass": _POD_RESOURCES,
+    "CrossNamespacePodAffinity": _POD_RESOURCES,
     "BestEffort": frozenset({"pods"}),
     "VolumeAttributesClass": frozenset({"persistentvolumeclaims", "requests.storage"}),
 }
-"""Scopes, and the resources of which each can say which objects count."""
-_EXISTS_ALONE = frozenset(_SCOPES) - {"PriorityClass", "VolumeAttributesClass"}
-_PAIRS = (("BestEffort", "NotBestEffort"), ("NotTerminating", "Terminating"))
+"""Resources whose objects each scope can select; other resources are not standard ones."""
+_EXISTS_ONLY_SCOPES = frozenset(_SCOPES) - {"PriorityClass", "VolumeAttributesClass"}
+_CONFLICTING_SCOPES = (("BestEffort", "NotBestEffort"), ("NotTerminating", "Terminating"))
 
 
 def _is_standard(name: str) -> bool:
     return name in _QUOTA_NAMES or name.startswith(("hugepages-", "requests.hugepages-"))
 
 
-def _validate_amounts_by_name(errors: ErrorList, path: str, amounts: JSON) -> None:
+def _validate_resource_list(errors: ErrorList, path: str, amounts: JSON) -> None:
     for name, quantity in sorted(amounts.items()):
         where = f"{path}[{name}]"
         validate_resource_name(errors, where, name)
@@ -40,19 +40,19 @@ def _validate_amounts_by_name(errors: ErrorList, path: str, amounts: JSON) -> No
         validate_resource_quantity(errors, where, name, quantity)
 
 
-def _does_not_apply(scope: str, name: str) -> bool:
+def _is_scope_inapplicable(scope: str, name: str) -> bool:
     applies = _SCOPES.get(scope)
     return applies is not None and _is_standard(name) and name not in applies
 
 
 def validate_resource_quota_spec(errors: ErrorList, spec: JSON) -> None:
     hard, scopes, path = spec.get("hard") or {}, spec.get("scopes") or [], "spec.scopes"
-    _validate_amounts_by_name(errors, "spec.hard", hard)
+    _validate_resource_list(errors, "spec.hard", hard)
     for scope in scopes:
         if scope not in _SCOPES:
             errors.invalid(path, scopes, "unsupported scope")
         for name in sorted(hard):
-            if _does_not_apply(scope, name):
+            if _is_scope_inapplicable(scope, name):
                 errors.invalid(path, scopes, "unsupported scope applied to resource")
     _validate_conflicts(errors, path, scopes, scopes)
     selector = spec.get("scopeSelector")
@@ -60,9 +60,9 @@ def validate_resource_quota_spec(errors: ErrorList, spec: JSON) -> None:
         _validate_scope_selector(errors, "spec.scopeSelector.matchExpressions", spec, selector)
 
 
-def _validate_conflicts(errors: ErrorList, path: str, named: list[str], scopes: list[str] | None) -> None:
-    for pair in _PAIRS:
-        if set(pair) <= set(named):
+def _validate_conflicts(errors: ErrorList, path: str, requested: list[str], scopes: list[str] | None) -> None:
+    for pair in _CONFLICTING_SCOPES:
+        if set(pair) <= set(requested):
             errors.invalid(path, scopes, "conflicting scopes")
 
 
@@ -77,10 +77,10 @@ def _validate_scope_selector(errors: ErrorList, path: str, spec: JSON, selector:
         if scope not in _SCOPES:
             errors.invalid(f"{path}.scopeName", scope, "unsupported scope")
         for name in sorted(spec.get("hard") or {}):
-            if _does_not_apply(scope, name):
+            if _is_scope_inapplicable(scope, name):
                 detail = "unsupported scope applied to resource"
                 errors.invalid(path, selector, detail, "core/v1.ScopeSelector")
-        if scope in _EXISTS_ALONE and operator != "Exists":
+        if scope in _EXISTS_ONLY_SCOPES and operator != "Exists":
             detail = (
                 "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "
                 "ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or "
@@ -89,8 +89,8 @@ def _validate_scope_selector(errors: ErrorList, path: str, spec: JSON, selector:
             errors.invalid(f"{path}.operator", operator, detail)
         if operator in ("In", "NotIn"):
             if not values:
-                needed = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-                errors.required(f"{path}.values", needed)
+                detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                errors.required(f"{path}.values", detail)
         elif operator in ("Exists", "DoesNotExist"):
             if values:
                 detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
@@ -118,4 +118,4 @@ def validate_resource_quota_update(errors: ErrorList, obj: JSON, old: JSON) -> N
 def validate_resource_quota_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     del old
     for name in ("hard", "used"):
-        _validate_amounts_by_name(errors, f"status.{name}", obj.get("status", {}).get(name) or {})
+        _validate_resource_list(errors, f"status.{name}", obj.get("status", {}).get(name) or {})

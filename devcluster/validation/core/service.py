@@ -1,5 +1,7 @@
-"""Services. Sources: core/validation/validation.go, and pkg/registry/core/service/storage for what a cluster of one
-address family refuses."""
+"""Validation of Services, for a cluster of one address family.
+
+Sources: pkg/apis/core/validation/validation.go and pkg/registry/core/service/storage of Kubernetes v1.36.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from kubeloop.kube.json_object import JSON
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _FAMILIES = ("IPv4", "IPv6")
 _POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
-_ONLY_LOAD_BALANCERS = "may only be used when `type` is 'LoadBalancer'"
-_FOR_EXTERNAL_NAMES = "may not be set for ExternalName services"
+_LOAD_BALANCER_ONLY = "may only be used when `type` is 'LoadBalancer'"
+_NOT_FOR_EXTERNAL_NAME = "may not be set for ExternalName services"
 _SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _HINTS, _TOPOLOGY_MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
-FIXED = "may not change once set"
+UNCHANGEABLE = "may not change once set"
 
 
 def is_headless(spec: JSON) -> bool:
@@ -40,7 +42,7 @@ def is_externally_accessible(spec: JSON) -> bool:
 
 
 def validate_service(errors: ErrorList, obj: JSON) -> None:
-    """A new Service, whose addresses have been chosen."""
+    """Validate a new Service; its addresses and ports are already allocated."""
     _validate_service_spec(errors, obj, None)
 
 
@@ -50,7 +52,7 @@ def validate_service_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         _validate_changed_addresses(errors, spec, before)
     both_balance = spec.get("type") == before.get("type") == "LoadBalancer"
     if both_balance and spec.get("loadBalancerClass") != before.get("loadBalancerClass"):
-        errors.invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), FIXED)
+        errors.invalid("spec.loadBalancerClass", spec.get("loadBalancerClass"), UNCHANGEABLE)
     _validate_load_balancer_class(errors, spec)
     both_checked = needs_health_check(before) and needs_health_check(spec)
     if both_checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
@@ -75,10 +77,10 @@ def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> No
     _validate_ports(errors, ports)
     validate_labels(errors, "spec.selector", spec.get("selector"))
     _validate_session_affinity(errors, spec)
-    errors += address_fields(spec, before)
-    known = before.get("externalIPs", ())
+    errors += address_field_errors(spec, before)
+    old_external_ips = before.get("externalIPs", ())
     for i, external_ip in enumerate(spec.get("externalIPs", ())):
-        (validate_reachable_ip if external_ip in known else validate_external_ip)(
+        (validate_reachable_ip if external_ip in old_external_ips else validate_external_ip)(
             errors, f"spec.externalIPs[{i}]", external_ip
         )
     if kind not in _TYPES:
@@ -87,21 +89,21 @@ def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> No
         for i, port in enumerate(ports):
             if port.get("nodePort"):
                 errors.forbidden(f"spec.ports[{i}].nodePort", "may not be used when `type` is 'ClusterIP'")
-    _validate_repeated_ports(errors, ports)
+    _validate_unique_ports(errors, ports)
     _validate_source_ranges(errors, obj, old)
     if spec.get("allocateLoadBalancerNodePorts") is not None and kind != "LoadBalancer":
-        errors.forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_LOAD_BALANCERS)
+        errors.forbidden("spec.allocateLoadBalancerNodePorts", _LOAD_BALANCER_ONLY)
     _validate_load_balancer_class(errors, spec)
     _validate_traffic_policies(errors, spec)
 
 
 def _validate_external_name(errors: ErrorList, spec: JSON) -> None:
     if cluster_ips(spec):
-        errors.forbidden("spec.clusterIPs", _FOR_EXTERNAL_NAMES)
+        errors.forbidden("spec.clusterIPs", _NOT_FOR_EXTERNAL_NAME)
     if spec.get("ipFamilies"):
-        errors.forbidden("spec.ipFamilies", _FOR_EXTERNAL_NAMES)
+        errors.forbidden("spec.ipFamilies", _NOT_FOR_EXTERNAL_NAME)
     if spec.get("ipFamilyPolicy") is not None:
-        errors.forbidden("spec.ipFamilyPolicy", _FOR_EXTERNAL_NAMES)
+        errors.forbidden("spec.ipFamilyPolicy", _NOT_FOR_EXTERNAL_NAME)
     name = spec.get("externalName", "").removesuffix(".")
     if not name:
         errors.required("spec.externalName")
@@ -143,7 +145,7 @@ def _validate_session_affinity(errors: ErrorList, spec: JSON) -> None:
 
 
 def validate_external_ip(errors: ErrorList, path: str, text: str) -> None:
-    """An address that others can reach: of this node or link alone are none."""
+    """Validate an address that must be reachable from other nodes."""
     problems = ErrorList()
     validate_ip(problems, path, text)
     if not problems:
@@ -152,7 +154,7 @@ def validate_external_ip(errors: ErrorList, path: str, text: str) -> None:
 
 
 def validate_reachable_ip(errors: ErrorList, path: str, text: str) -> None:
-    """Not of this node or link alone. Source: ValidateEndpointIP."""
+    """Reject addresses that are limited to a node or a link. Source: ValidateEndpointIP."""
     address = sloppy_ip(text)
     if address is None:
         errors.invalid(path, text, "must be a valid IP address")
@@ -163,14 +165,14 @@ def validate_reachable_ip(errors: ErrorList, path: str, text: str) -> None:
         errors.invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)")
     if address.is_link_local:
         errors.invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    if any(address.version == each.version and address in each for each in _LINK_MULTICAST):
+    if any(address.version == link_range.version and address in link_range for link_range in _LINK_MULTICAST):
         errors.invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
 _LINK_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 
 
-def _validate_repeated_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
+def _validate_unique_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
     node_ports, taken = set(), set()
     for i, port in enumerate(ports):
         key = (port.get("protocol"), port.get("nodePort"))
@@ -185,33 +187,30 @@ def _validate_repeated_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
 
 
 def _validate_source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> None:
-    """What was wrong before may stay."""
+    """Validate the source ranges of a load balancer, in the field or the annotation; stored ranges may stay."""
     spec, before = obj["spec"], old["spec"] if old is not None else {}
     annotations = obj["metadata"].get("annotations", {})
-    ranges, where, known = spec.get("loadBalancerSourceRanges") or (), "spec.LoadBalancerSourceRanges", set()
+    ranges, where, old_ranges = spec.get("loadBalancerSourceRanges") or (), "spec.LoadBalancerSourceRanges", set()
     indexed = bool(ranges)
     if ranges:
-        known = {
-            load_balancer_source_range_.strip()
-            for load_balancer_source_range_ in before.get("loadBalancerSourceRanges", ())
-        }
+        old_ranges = {old_range.strip() for old_range in before.get("loadBalancerSourceRanges", ())}
     elif _SOURCE_RANGES not in annotations:
         return
     else:
         text, where = annotations[_SOURCE_RANGES], f"metadata.annotations[{_SOURCE_RANGES}]"
-        same = old is not None and old["metadata"].get("annotations", {}).get(_SOURCE_RANGES) == text
-        ranges = text.strip().split(",") if text.strip() and not same else ()
+        unchanged = old is not None and old["metadata"].get("annotations", {}).get(_SOURCE_RANGES) == text
+        ranges = text.strip().split(",") if text.strip() and not unchanged else ()
     if spec.get("type") != "LoadBalancer":
-        errors.forbidden(where, _ONLY_LOAD_BALANCERS)
+        errors.forbidden(where, _LOAD_BALANCER_ONLY)
     for i, range_ in enumerate(ranges):
-        if range_.strip() not in known:
+        if range_.strip() not in old_ranges:
             validate_cidr(errors, f"{where}[{i}]" if indexed else where, range_.strip())
 
 
 def _validate_load_balancer_class(errors: ErrorList, spec: JSON) -> None:
     name = spec.get("loadBalancerClass")
     if name is not None and spec.get("type") != "LoadBalancer":
-        errors.forbidden("spec.loadBalancerClass", _ONLY_LOAD_BALANCERS)
+        errors.forbidden("spec.loadBalancerClass", _LOAD_BALANCER_ONLY)
     elif name is not None:
         errors.invalid_each("spec.loadBalancerClass", name, qualified_name(name))
 
@@ -229,22 +228,22 @@ def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
         errors.invalid(where, port, detail)
     elif port:
         errors.invalid_each(where, port, port_number(port))
-    internal = spec.get("internalTrafficPolicy")
-    if internal is None:
+    internal_policy = spec.get("internalTrafficPolicy")
+    if internal_policy is None:
         if spec.get("type") in ("NodePort", "LoadBalancer", "ClusterIP"):
             errors.required("spec.internalTrafficPolicy")
-    elif internal not in ("Cluster", "Local"):
-        errors.not_supported("spec.internalTrafficPolicy", internal, ("Cluster", "Local"))
-    preferred, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameZone", "PreferSameNode")
-    if preferred is not None and preferred not in supported:
-        errors.not_supported("spec.trafficDistribution", preferred, supported)
+    elif internal_policy not in ("Cluster", "Local"):
+        errors.not_supported("spec.internalTrafficPolicy", internal_policy, ("Cluster", "Local"))
+    distribution, supported = spec.get("trafficDistribution"), ("PreferClose", "PreferSameZone", "PreferSameNode")
+    if distribution is not None and distribution not in supported:
+        errors.not_supported("spec.trafficDistribution", distribution, supported)
 
 
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
-    """clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy, as they hold together.
+def address_field_errors(spec: JSON, before: JSON | None) -> ErrorList:
+    """Return the errors of clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy.
 
     Source: ValidateServiceClusterIPsRelatedFields.
     """
@@ -267,17 +266,17 @@ def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, _POLICIES)
-    bad, known = ErrorList(), (before or {}).get("clusterIPs") or ()
+    address_errors, old_addresses = ErrorList(), (before or {}).get("clusterIPs") or ()
     for i, address in enumerate(addresses):
         if i == 0 and address == "None":
             if len(addresses) > 1:
-                bad.invalid(path, addresses, "'None' must be the first and only value")
-        elif address not in known:
-            validate_ip(bad, f"{path}[{i}]", address)
-    errors.extend(bad)
+                address_errors.invalid(path, addresses, "'None' must be the first and only value")
+        elif address not in old_addresses:
+            validate_ip(address_errors, f"{path}[{i}]", address)
+    errors.extend(address_errors)
     if len(addresses) > 2:
         errors.invalid(path, addresses, "may only hold up to 2 values")
-    if bad or is_headless(spec):
+    if address_errors or is_headless(spec):
         return errors
     versions = [ip_address(address).version for address in addresses]
     if len(addresses) > 1 and set(versions) != {4, 6}:
@@ -291,35 +290,35 @@ def address_fields(spec: JSON, before: JSON | None) -> ErrorList:
 
 def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> None:
     """Source: validateUpgradeDowngradeClusterIPs and validateUpgradeDowngradeIPFamilies."""
-    now, was = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
+    cluster_ips_new, cluster_ips_old = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
     headless, was_headless = is_headless(spec), is_headless(before)
     if headless and was_headless:
         return
     policy, single = spec.get("ipFamilyPolicy"), spec.get("ipFamilyPolicy") == "SingleStack"
-    if len(now) == len(was):
-        for i, (new, old) in enumerate(zip(now, was, strict=True)):
+    if len(cluster_ips_new) == len(cluster_ips_old):
+        for i, (new, old) in enumerate(zip(cluster_ips_new, cluster_ips_old, strict=True)):
             if new != old:
-                errors.invalid(f"spec.clusterIPs[{i}]", now, FIXED)
-    elif not now:
+                errors.invalid(f"spec.clusterIPs[{i}]", cluster_ips_new, UNCHANGEABLE)
+    elif not cluster_ips_new:
         errors.invalid("spec.clusterIPs[0]", None, "primary clusterIP can not be unset")
-    elif was and now[0] != was[0]:
-        errors.invalid("spec.clusterIPs[0]", now, FIXED)
-    if len(now) == 1 < len(was) and not single:
+    elif cluster_ips_old and cluster_ips_new[0] != cluster_ips_old[0]:
+        errors.invalid("spec.clusterIPs[0]", cluster_ips_new, UNCHANGEABLE)
+    if len(cluster_ips_new) == 1 < len(cluster_ips_old) and not single:
         detail = "must be set to 'SingleStack' when releasing the secondary clusterIP"
         errors.invalid("spec.ipFamilyPolicy", policy, detail)
     if headless or was_headless:
         return
-    families, had = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
-    if len(families) == len(had):
-        for new, old in zip(families, had, strict=True):
+    families, old_families = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
+    if len(families) == len(old_families):
+        for new, old in zip(families, old_families, strict=True):
             if new != old:
-                errors.invalid("spec.ipFamilies[0]", families, FIXED)
+                errors.invalid("spec.ipFamilies[0]", families, UNCHANGEABLE)
         return
-    if len(families) < len(had) and not now:
+    if len(families) < len(old_families) and not cluster_ips_new:
         errors.invalid("spec.ipFamilies[0]", families or None, "primary ipFamily can not be unset")
-    if families and had and families[0] != had[0]:
-        errors.invalid("spec.ipFamilies[0]", now or None, FIXED)
-    if len(families) == 1 < len(had) and not single:
+    if families and old_families and families[0] != old_families[0]:
+        errors.invalid("spec.ipFamilies[0]", cluster_ips_new or None, UNCHANGEABLE)
+    if len(families) == 1 < len(old_families) and not single:
         detail = "must be set to 'SingleStack' when releasing the secondary ipFamily"
         errors.invalid("spec.ipFamilyPolicy", policy, detail)
 
@@ -343,11 +342,11 @@ def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
         name = ingress.get("hostname", "")
         if name:
             errors.invalid_each(f"{where}.hostname", name, dns_subdomain(name))
-            if not _is_no_address(name):
+            if not _is_dns_name(name):
                 errors.invalid(f"{where}.hostname", name, "must be a DNS name, not an IP address")
 
 
-def _is_no_address(text: str) -> bool:
+def _is_dns_name(text: str) -> bool:
     problems = ErrorList()
     validate_ip(problems, "", text)
     return bool(problems)

@@ -95,7 +95,7 @@ def _validate_slice_address(errors: ErrorList, path: str, index: int, address: s
 
 
 def validate_fully_qualified_domain_name(errors: ErrorList, path: str, name: str) -> None:
-    """Source: validation.IsFullyQualifiedDomainName."""
+    """Validate a fully qualified domain name. Source: validation.IsFullyQualifiedDomainName."""
     plain = name.removesuffix(".")
     if not name:
         errors.required(path)
@@ -111,12 +111,12 @@ def validate_fully_qualified_domain_name(errors: ErrorList, path: str, name: str
 
 def _validate_endpoint_hints(errors: ErrorList, path: str, hints: JSON) -> None:
     for name in ("forZones", "forNodes"):
-        given, seen = hints.get(name, ()), set()
-        if len(given) > _MAX_HINTS:
-            errors.too_many(f"{path}.{name}", len(given), _MAX_HINTS)
+        entries, seen = hints.get(name, ()), set()
+        if len(entries) > _MAX_HINTS:
+            errors.too_many(f"{path}.{name}", len(entries), _MAX_HINTS)
             return
-        for i, each in enumerate(given):
-            where, text = f"{path}.{name}[{i}].name", each.get("name", "")
+        for i, entry in enumerate(entries):
+            where, text = f"{path}.{name}[{i}].name", entry.get("name", "")
             if text in seen:
                 errors.duplicate(where, text)
             seen.add(text)

@@ -151,7 +151,7 @@ def validate_ingress_class(errors: ErrorList, obj: JSON) -> None:
 
 
 def validate_domain_prefixed_path(errors: ErrorList, path: str, text: str) -> None:
-    """A domain, a slash and a path: example.com/ingress. Source: validation.IsDomainPrefixedPath."""
+    """Validate a domain-prefixed path such as example.com/ingress. Source: validation.IsDomainPrefixedPath."""
     if not text:
         errors.required(path)
         return

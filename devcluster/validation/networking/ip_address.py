@@ -12,7 +12,7 @@ from kubeloop.kube.json_object import JSON
 def ip_address_name(name: str) -> tuple[str, ...]:
     problems = ErrorList()
     validate_strict_ip(problems, "", name)
-    return tuple(each["message"].partition(": ")[2].partition(": ")[2] for each in problems)
+    return tuple(problem["message"].partition(": ")[2].partition(": ")[2] for problem in problems)
 
 
 def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
@@ -30,5 +30,5 @@ def validate_ip_address(errors: ErrorList, obj: JSON) -> None:
 
 def validate_ip_address_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     validate_ip_address(errors, obj)
-    new, before = (each.get("spec", {}).get("parentRef") for each in (obj, old))
+    new, before = (version.get("spec", {}).get("parentRef") for version in (obj, old))
     errors.immutable("spec.parentRef", new, before, "networking/v1.ParentReference")

@@ -44,8 +44,8 @@ def _policy_ranges(spec: JSON) -> Iterator[str]:
                     yield from peer["ipBlock"].get("except", ())
 
 
-def _validate_policy_port(errors: ErrorList, where: str, each: JSON) -> None:
-    protocol, port, last = each.get("protocol"), each.get("port"), each.get("endPort")
+def _validate_policy_port(errors: ErrorList, where: str, port_rule: JSON) -> None:
+    protocol, port, last = port_rule.get("protocol"), port_rule.get("port"), port_rule.get("endPort")
     if protocol is not None and protocol not in PROTOCOLS:
         errors.not_supported(f"{where}.protocol", protocol, ("TCP", "UDP", "SCTP"))
     if port is None:
@@ -69,28 +69,28 @@ def _validate_policy_peer(errors: ErrorList, where: str, peer: JSON, known_range
             validate_label_selector(errors, f"{where}.{name}", peer[name])
     if "ipBlock" in peer:
         _validate_ip_block(errors, f"{where}.ipBlock", peer["ipBlock"], known_ranges)
-    given = [name for name in ("podSelector", "namespaceSelector", "ipBlock") if name in peer]
-    if not given:
+    kinds = [name for name in ("podSelector", "namespaceSelector", "ipBlock") if name in peer]
+    if not kinds:
         errors.required(where, "must specify a peer")
-    elif len(given) > 1 and "ipBlock" in peer:
+    elif len(kinds) > 1 and "ipBlock" in peer:
         errors.forbidden(where, "may not specify both ipBlock and another peer")
 
 
-def _validate_ip_block(errors: ErrorList, path: str, block: JSON, known: Collection[str]) -> None:
+def _validate_ip_block(errors: ErrorList, path: str, block: JSON, stored: Collection[str]) -> None:
     whole = block.get("cidr", "")
     if not whole:
         errors.required(f"{path}.cidr")
         return
-    validate_cidr(errors, f"{path}.cidr", whole, known)
+    validate_cidr(errors, f"{path}.cidr", whole, stored)
     network = sloppy_network(whole)
     if network is None:
         return
-    for i, each in enumerate(block.get("except", ())):
+    for i, excluded in enumerate(block.get("except", ())):
         where = f"{path}.except[{i}]"
-        validate_cidr(errors, where, each, known)
-        part = sloppy_network(each)
+        validate_cidr(errors, where, excluded, stored)
+        part = sloppy_network(excluded)
         if part is None:
             continue
         inside = part.version == network.version and part.network_address in network
         if not inside or network.prefixlen >= part.prefixlen:
-            errors.invalid(where, each, "must be a strict subset of `cidr`")
+            errors.invalid(where, excluded, "must be a strict subset of `cidr`")

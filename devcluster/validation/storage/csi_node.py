@@ -44,7 +44,7 @@ def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
         after = new.get(before.get("name"))
         if after is None:
             continue
-        one, other = ({**each, "allocatable": None} for each in (after, before))
-        if one != other:
+        new_driver, old_driver = ({**driver, "allocatable": None} for driver in (after, before))
+        if new_driver != old_driver:
             shown = {name: value for name, value in after.items() if name != "allocatable"}
             errors.invalid("spec.drivers", shown, "field is immutable", "storage/v1.CSINodeDriver")

@@ -18,12 +18,12 @@ def validate_storage_class(errors: ErrorList, obj: JSON) -> None:
     if mode not in ("Immediate", "WaitForFirstConsumer"):
         errors.not_supported("volumeBindingMode", mode, ("Immediate", "WaitForFirstConsumer"))
     terms = obj.get("allowedTopologies", ())
-    known: list[dict[str, set[str]]] = [{} for _ in terms]  # to v1.36, as many terms that say nothing are there before
+    seen: list[dict[str, set[str]]] = [{} for _ in terms]  # v1.36 starts with as many empty terms
     for i, term in enumerate(terms):
         values = _validate_topology_term(errors, f"allowedTopologies[{i}]", term)
-        for _ in range(known.count(values)):
+        for _ in range(seen.count(values)):
             errors.duplicate(f"allowedTopologies[{i}].matchLabelExpressions", "")
-        known.append(values)
+        seen.append(values)
 
 
 def validate_provisioner(errors: ErrorList, path: str, name: str) -> None:
@@ -49,8 +49,8 @@ def validate_parameters(errors: ErrorList, values: JSON | None) -> None:
 
 
 def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[str, set[str]]:
-    """The values by key. Source: ValidateTopologySelectorTerm."""
-    found: dict[str, set[str]] = {}
+    """Validate a topology term; return its values by key. Source: ValidateTopologySelectorTerm."""
+    values_by_key: dict[str, set[str]] = {}
     for i, match_label_expression in enumerate(term.get("matchLabelExpressions", ())):
         where, key, values = (
             f"{path}.matchLabelExpressions[{i}]",
@@ -63,10 +63,10 @@ def _validate_topology_term(errors: ErrorList, path: str, term: JSON) -> dict[st
             if value in values[:j]:
                 errors.duplicate(f"{where}.values[{j}]", value)
         validate_label_name(errors, f"{where}.key", key)
-        if key in found:
+        if key in values_by_key:
             errors.duplicate(f"{where}.key", key)
-        found[key] = set(values)
-    return found
+        values_by_key[key] = set(values)
+    return values_by_key
 
 
 def validate_storage_class_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

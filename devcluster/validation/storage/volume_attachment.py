@@ -37,12 +37,12 @@ def _validate_attachment_status(errors: ErrorList, status: JSON) -> None:
     if sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items()) > _METADATA_LIMIT:
         errors.too_long("status.attachmentMetadata", _METADATA_LIMIT)
     for name in ("attachError", "detachError"):
-        detail = status.get(name) or {}
-        if len(detail.get("message", "").encode()) > _MESSAGE_LIMIT:
+        volume_error = status.get(name) or {}
+        if len(volume_error.get("message", "").encode()) > _MESSAGE_LIMIT:
             errors.too_long(f"status.{name}.message", _METADATA_LIMIT)  # v1.36 names this limit
-        if detail.get("errorCode", 0) < 0:
-            told = "must be between 0 and 2147483647, inclusive"
-            errors.invalid(f"status.{name}.errorCode", detail["errorCode"], told)
+        if volume_error.get("errorCode", 0) < 0:
+            detail = "must be between 0 and 2147483647, inclusive"
+            errors.invalid(f"status.{name}.errorCode", volume_error["errorCode"], detail)
 
 
 def validate_volume_attachment_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
