@@ -1,4 +1,4 @@
-"""A scripted API server of pods, behind the Transport seam, that can misbehave; and a handler that checks its story."""
+"""A fake API server of pods that injects faults, and an event handler that checks the consistency of its calls."""
 
 from __future__ import annotations
 
@@ -24,37 +24,40 @@ BOOKMARK_SECONDS = 60
 
 @dataclass
 class Fault:
-    """What happens to one stream after it has sent `lines` lines: "close" (cleanly), "reset" (in the middle of the
-    next line), "silence", "expired" (an ERROR event 410), "error" (an ERROR event 500), "throttled" (429),
-    "refuse" (the stream is answered with `code`)."""
+    """Fault of one stream after it has sent `lines` lines.
+
+    kind: "close" (clean end), "reset" (connection reset in the middle of the next line), "silence" (no more data),
+    "expired" (ERROR event 410), "error" (ERROR event 500), "throttled" (ERROR event 429), "refuse" (the stream is
+    refused with `code`).
+    """
 
     kind: str
     lines: int = 0
     code: int = 500
 
 
-class ApiServer:
-    """Pods in all namespaces; resource versions count up by one. Implements Transport."""
+class FaultyApiServer:
+    """Transport that serves the pods of all namespaces; each write increments the resource version."""
 
     def __init__(self, *, seed: int = 0) -> None:
         self.rng = random.Random(seed)
         self.version = 100
         self.pods: dict[str, dict] = {}
         self.log: list[tuple[int, str, dict]] = []
-        self.compacted = 0  # events up to here are forgotten
-        self.refuse_watch_list: int | str | None = None  # a code, or "ignore": as a server that never heard of it
+        self.compacted_version = 0  # events up to this version are not available any more
+        self.watch_list_refusal: int | str | None = None  # a status code, or "ignore": sendInitialEvents unsupported
         self.down = False
-        self.faults: deque[Fault] = deque()  # of the next streams
-        self.repeat = 0  # events sent again at the start of a stream
+        self.faults: deque[Fault] = deque()  # of the next streams, in order
+        self.repeat = 0  # number of events that a resumed stream sends again
         self.initial_bookmark_seconds = 0.0
         self.page_limit = 0
         self.list_body: bytes | None = None
-        self.expire_tokens = 0  # so many continue tokens are answered with 410
+        self.expired_tokens = 0  # number of continue tokens to reject with 410
         self.requests: list[str] = []
         self.changed = asyncio.Event()
         self.uids = 0
 
-    # --- what users do ---
+    # --- writes of users ---
 
     def create(self, name: str, namespace: str = "default", **more: object) -> dict:
         self.uids += 1
@@ -64,25 +67,25 @@ class ApiServer:
             "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{self.uids}", "managedFields": [{"a": 1}]},
             **more,
         }
-        return self._happened("ADDED", pod)
+        return self._record_event("ADDED", pod)
 
     def update(self, name: str, namespace: str = "default", **more: object) -> dict:
-        return self._happened("MODIFIED", {**self.pods[f"{namespace}/{name}"], **more})
+        return self._record_event("MODIFIED", {**self.pods[f"{namespace}/{name}"], **more})
 
     def delete(self, name: str, namespace: str = "default") -> dict:
-        return self._happened("DELETED", self.pods[f"{namespace}/{name}"])
+        return self._record_event("DELETED", self.pods[f"{namespace}/{name}"])
 
     def restore(self, version: int) -> None:
-        """From a backup: every object and the whole server are of an older version, and nobody knows the newer ones."""
-        self.version, self.compacted = version, 0
+        """Restore an older version, as from a backup: all objects get that version, and newer events are lost."""
+        self.version, self.compacted_version = version, 0
         self.log.clear()
         for key, pod in self.pods.items():
             self.pods[key] = {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(version)}}
 
     def compact(self) -> None:
-        self.compacted = self.version
+        self.compacted_version = self.version
 
-    def _happened(self, type_: str, pod: dict) -> dict:
+    def _record_event(self, type_: str, pod: dict) -> dict:
         self.version += 1
         pod = {**pod, "metadata": {**pod["metadata"], "resourceVersion": str(self.version)}}
         key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
@@ -91,20 +94,20 @@ class ApiServer:
         else:
             self.pods[key] = pod
         self.log.append((self.version, type_, pod))
-        self.wake()
+        self.wake_streams()
         return pod
 
-    def wake(self) -> None:
+    def wake_streams(self) -> None:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    # --- what clients ask ---
+    # --- requests of clients ---
 
     def lists(self) -> list[str]:
-        return [each for each in self.requests if "watch=1" not in each or "sendInitialEvents" in each]
+        return [request for request in self.requests if "watch=1" not in request or "sendInitialEvents" in request]
 
     def watches(self) -> list[str]:
-        return [each for each in self.requests if "watch=1" in each]
+        return [request for request in self.requests if "watch=1" in request]
 
     async def request(self, method, target, *, headers, body=b"", timeout_seconds=None) -> Response:
         self.requests.append(target)
@@ -115,8 +118,8 @@ class ApiServer:
         query = dict(parse_qsl(urlsplit(target).query))
         pods, version, start = [*self.pods.values()], self.version, 0
         if "continue" in query:
-            if self.expire_tokens:
-                self.expire_tokens -= 1
+            if self.expired_tokens:
+                self.expired_tokens -= 1
                 return Response(410, status(410, "Expired"))
             token = json.loads(base64.b64decode(query["continue"]))
             pods, version, start = token["pods"], token["version"], token["start"]
@@ -141,11 +144,11 @@ class ApiServer:
         fault = self.faults.popleft() if self.faults else None
         refusal = 0
         version = int(query.get("resourceVersion", "0") or 0)
-        if initial and isinstance(self.refuse_watch_list, int):
-            refusal = self.refuse_watch_list
+        if initial and isinstance(self.watch_list_refusal, int):
+            refusal = self.watch_list_refusal
         elif fault and fault.kind == "refuse":
             refusal = fault.code
-        elif not initial and version < self.compacted:
+        elif not initial and version < self.compacted_version:
             refusal = 410
         elif not initial and version > self.version:
             refusal = 504
@@ -178,7 +181,7 @@ class ApiServer:
                     return
             sent += 1
             rest = line
-            while rest:  # chunks end anywhere
+            while rest:  # chunks end at random positions
                 size = self.rng.randint(1, 2 * len(line))
                 yield rest[:size]
                 rest = rest[size:]
@@ -190,16 +193,16 @@ class ApiServer:
             version = self.version
             for pod in [*self.pods.values()]:
                 yield frame("ADDED", pod)
-            if self.refuse_watch_list != "ignore":
+            if self.watch_list_refusal != "ignore":
                 await asyncio.sleep(self.initial_bookmark_seconds)
                 yield bookmark(version, {"k8s.io/initial-events-end": "true"})
         elif self.repeat:
-            version = max(self.compacted, version - self.repeat)
+            version = max(self.compacted_version, version - self.repeat)
         bookmark_at = loop.time() + BOOKMARK_SECONDS
         while loop.time() < ends_at:
             changed = self.changed
-            for event_version, type_, pod in [each for each in self.log if each[0] > version]:
-                if event_version <= self.compacted and version < self.compacted:
+            for event_version, type_, pod in [logged for logged in self.log if logged[0] > version]:
+                if event_version <= self.compacted_version and version < self.compacted_version:
                     yield json.dumps({"type": "ERROR", "object": json.loads(status(410))}).encode() + b"\n"
                     return
                 yield frame(type_, pod)
@@ -210,7 +213,7 @@ class ApiServer:
                 async with asyncio.timeout_at(min(ends_at, bookmark_at)):
                     await changed.wait()
             except TimeoutError:
-                if loop.time() >= bookmark_at and not any(each[0] > version for each in self.log):
+                if loop.time() >= bookmark_at and not any(logged[0] > version for logged in self.log):
                     bookmark_at += BOOKMARK_SECONDS
                     version = self.version
                     yield bookmark(version, {})
@@ -238,62 +241,62 @@ def status(code: int, reason: str = "") -> bytes:
         429: "TooManyRequests",
         504: "Timeout",
     }.get(code, "InternalError")
-    answer = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason}
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": code, "reason": reason}
     if code == 504:
-        answer["details"] = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
-    return json.dumps({**answer, "message": f"answered {code}"}).encode()
+        body["details"] = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
+    return json.dumps({**body, "message": f"answered {code}"}).encode()
 
 
-class Story:
-    """A handler that checks that what it is told of each key makes sense, and keeps it.
+class RecordingHandler:
+    """An event handler that records its calls, and checks that those of each key are consistent.
 
-    `problems` holds what did not: an informer catches what its handlers raise.
+    Inconsistencies go to `violations`, because informers catch exceptions of handlers.
     """
 
     def __init__(self) -> None:
-        self.problems: list[str] = []
-        self.now: dict[str, object] = {}
-        self.heard: list[tuple] = []
+        self.violations: list[str] = []
+        self.objects: dict[str, object] = {}
+        self.calls: list[tuple] = []
 
     def on_add(self, obj, initial):
-        self._expect(obj.key not in self.now, f"{obj.key} added twice")
-        self.now[obj.key] = obj
-        self.heard.append(("add", obj.key, initial))
+        self._expect(obj.key not in self.objects, f"{obj.key} added twice")
+        self.objects[obj.key] = obj
+        self.calls.append(("add", obj.key, initial))
 
     def on_update(self, old, new):
-        self._expect(self.now.get(new.key) is old, f"{new.key} changed from a state never told")
+        self._expect(self.objects.get(new.key) is old, f"{new.key} changed from an unknown state")
         self._expect(old.metadata.uid == new.metadata.uid, f"{new.key} became another object")
-        self.now[new.key] = new
-        self.heard.append(("update", new.key, new.metadata.resource_version))
+        self.objects[new.key] = new
+        self.calls.append(("update", new.key, new.metadata.resource_version))
 
     def on_delete(self, obj, final_state_unknown):
-        last = self.now.pop(obj.key, None)
-        self._expect(last is not None and last.metadata.uid == obj.metadata.uid, f"{obj.key} deleted, but was not told")
-        self._expect(last is obj or not final_state_unknown, f"{obj.key} deleted in another state than the last known")
-        self.heard.append(("delete", obj.key, final_state_unknown))
+        last = self.objects.pop(obj.key, None)
+        self._expect(last is not None and last.metadata.uid == obj.metadata.uid, f"{obj.key} deleted but never added")
+        self._expect(last is obj or not final_state_unknown, f"{obj.key} deleted with a state other than the last one")
+        self.calls.append(("delete", obj.key, final_state_unknown))
 
-    def _expect(self, truth: bool, problem: str) -> None:
-        if not truth:
-            self.problems.append(problem)
+    def _expect(self, condition: bool, violation: str) -> None:
+        if not condition:
+            self.violations.append(violation)
 
     def versions(self):
-        return {key: obj.metadata.resource_version for key, obj in self.now.items()}
+        return {key: obj.metadata.resource_version for key, obj in self.objects.items()}
 
 
-class World:
-    """One API server and the informers of one process, running while the context is open."""
+class InformerHarness:
+    """A fake API server, and the informers of a process that run inside run_informers()."""
 
     def __init__(self, *, seed: int = 0) -> None:
-        self.server = ApiServer(seed=seed)
+        self.server = FaultyApiServer(seed=seed)
         clock, rng = VirtualClock(), random.Random(seed)
         self.client = Client(self.server, clock=clock, rng=rng)
         self.informers = InformerFactory(self.client, clock=clock, rng=rng)
         self.pods = self.informers.informer(PODS)
-        self.story = Story()
-        self.registration = self.pods.add_handler(self.story)
+        self.handler = RecordingHandler()
+        self.registration = self.pods.add_handler(self.handler)
 
     @asynccontextmanager
-    async def running(self):
+    async def run_informers(self):
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(self.informers.run())
             yield self
@@ -302,22 +305,22 @@ class World:
     def versions(self):
         return {pod.key: pod.metadata.resource_version for pod in self.pods.store.list()}
 
-    def assert_level(self):
+    def assert_in_sync(self):
         expected = {key: pod["metadata"]["resourceVersion"] for key, pod in self.server.pods.items()}
         assert self.versions() == expected
-        assert self.story.versions() == expected
-        assert self.story.problems == []
+        assert self.handler.versions() == expected
+        assert self.handler.violations == []
         self.pods.store.check()
 
 
 @pytest.fixture(scope="session")
-def make_world():
-    return World
+def make_harness():
+    return InformerHarness
 
 
 @pytest.fixture(scope="session")
-def make_story():
-    return Story
+def make_handler():
+    return RecordingHandler
 
 
 @pytest.fixture(scope="session")

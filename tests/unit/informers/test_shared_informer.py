@@ -1,4 +1,4 @@
-"""Handlers hear one consistent story each, whenever they come and whatever the server does."""
+"""Handlers receive consistent calls per key, whenever they are added and whatever faults the server injects."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from kubeloop.testing import virtual_time
 
 
 @pytest.fixture
-def world(make_world):
-    return make_world()
+def harness(make_harness):
+    return make_harness()
 
 
 @pytest.mark.virtual_time
-async def test_late_handler_receives_initial_adds_then_changes(world, make_story):
-    world.server.create("a")
-    world.server.create("b")
-    async with world.running():
-        await world.informers.wait_synced()
-        late = make_story()
-        registration = world.pods.add_handler(late)
-        assert late.heard == []
+async def test_late_handler_receives_initial_adds_then_changes(harness, make_handler):
+    harness.server.create("a")
+    harness.server.create("b")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        late_handler = make_handler()
+        registration = harness.pods.add_handler(late_handler)
+        assert late_handler.calls == []
         assert not registration.synced
         await registration.wait_synced()
-        world.server.delete("a")
+        harness.server.delete("a")
         await asyncio.sleep(1)
-        assert late.heard == [
+        assert late_handler.calls == [
             ("add", "default/a", True),
             ("add", "default/b", True),
             ("delete", "default/a", False),
@@ -42,60 +42,60 @@ async def test_late_handler_receives_initial_adds_then_changes(world, make_story
 
 
 @pytest.mark.virtual_time
-async def test_event_delivers_pending_add_of_its_key_first(world, make_story):
+async def test_event_delivers_pending_add_of_its_key_first(harness, make_handler):
     for number in range(200):
-        world.server.create(f"p{number}")
-    async with world.running():
-        await world.informers.wait_synced()
-        late = make_story()
-        world.pods.add_handler(late)
-        world.pods.apply("DELETED", world.pods.store["default/p150"])
-        newer = world.pods.store["default/p151"]
+        harness.server.create(f"p{number}")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        late_handler = make_handler()
+        harness.pods.add_handler(late_handler)
+        harness.pods.apply("DELETED", harness.pods.store["default/p150"])
+        newer = harness.pods.store["default/p151"]
         metadata = msgspec.structs.replace(newer.metadata, resource_version="999999")
-        world.pods.apply("MODIFIED", msgspec.structs.replace(newer, metadata=metadata))
+        harness.pods.apply("MODIFIED", msgspec.structs.replace(newer, metadata=metadata))
         await asyncio.sleep(1)
-        assert late.heard[:4] == [
+        assert late_handler.calls[:4] == [
             ("add", "default/p150", True),
             ("delete", "default/p150", False),
             ("add", "default/p151", True),
             ("update", "default/p151", "999999"),
         ]
-        assert late.now == {pod.key: pod for pod in world.pods.store.list()}
+        assert late_handler.objects == {pod.key: pod for pod in harness.pods.store.list()}
 
 
 @pytest.mark.virtual_time
-async def test_removed_handler_is_not_called(world, make_story):
-    world.server.create("a")
-    async with world.running():
-        await world.informers.wait_synced()
-        story = make_story()
-        registration = world.pods.add_handler(story)
+async def test_removed_handler_is_not_called(harness, make_handler):
+    harness.server.create("a")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        handler = make_handler()
+        registration = harness.pods.add_handler(handler)
         await registration.wait_synced()
         registration.remove()
-        world.server.create("b")
+        harness.server.create("b")
         await asyncio.sleep(1)
-        assert story.heard == [("add", "default/a", True)]
-        never = world.pods.add_handler(story)
+        assert handler.calls == [("add", "default/a", True)]
+        never = harness.pods.add_handler(handler)
         never.remove()
         await asyncio.sleep(1)
-        assert story.heard == [("add", "default/a", True)]
+        assert handler.calls == [("add", "default/a", True)]
 
 
 @pytest.mark.virtual_time
-async def test_failing_handler_is_logged_and_does_not_block_others(world, caplog):
+async def test_failing_handler_is_logged_and_does_not_block_others(harness, caplog):
     def fail(*args):
         raise RuntimeError("boom")
 
-    world.pods.add_handler(ResourceEventHandlerFuncs(on_add=fail, on_update=fail, on_delete=fail))
-    heard = []
-    world.pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda obj, unknown: heard.append(obj.key)))
-    async with world.running():
-        await world.informers.wait_synced()
-        world.server.create("a")
-        world.server.update("a")
-        world.server.delete("a")
+    harness.pods.add_handler(ResourceEventHandlerFuncs(on_add=fail, on_update=fail, on_delete=fail))
+    deleted_keys = []
+    harness.pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda obj, unknown: deleted_keys.append(obj.key)))
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        harness.server.create("a")
+        harness.server.update("a")
+        harness.server.delete("a")
         await asyncio.sleep(1)
-    assert heard == ["default/a"]
+    assert deleted_keys == ["default/a"]
     failures = [record for record in caplog.records if record.message == "handler failed"]
     assert [(record.key, record.method) for record in failures] == [
         ("default/a", "on_add"),
@@ -105,124 +105,127 @@ async def test_failing_handler_is_logged_and_does_not_block_others(world, caplog
 
 
 @pytest.mark.virtual_time
-async def test_store_is_updated_before_handlers_are_called(world):
-    seen = []
-    store = world.pods.store
-    world.pods.add_handler(
+async def test_store_is_updated_before_handlers_are_called(harness):
+    results = []
+    store = harness.pods.store
+    harness.pods.add_handler(
         ResourceEventHandlerFuncs(
-            on_add=lambda obj, initial: seen.append(store.get(obj.key) is obj),
-            on_update=lambda old, new: seen.append(store.get(new.key) is new),
-            on_delete=lambda obj, unknown: seen.append(obj.key not in store),
+            on_add=lambda obj, initial: results.append(store.get(obj.key) is obj),
+            on_update=lambda old, new: results.append(store.get(new.key) is new),
+            on_delete=lambda obj, unknown: results.append(obj.key not in store),
         )
     )
-    async with world.running():
-        await world.informers.wait_synced()
-        world.server.create("a")
-        world.server.update("a")
-        world.server.delete("a")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        harness.server.create("a")
+        harness.server.update("a")
+        harness.server.delete("a")
         await asyncio.sleep(1)
-    assert seen == [True, True, True]
+    assert results == [True, True, True]
 
 
 @pytest.mark.virtual_time
-async def test_resync_notifies_only_handlers_that_requested_it(world):
-    world.server.create("a")
-    again, others = [], []
-    world.pods.add_handler(
-        ResourceEventHandlerFuncs(on_update=lambda old, new: again.append(old is new)), resync_seconds=60
+async def test_resync_notifies_only_handlers_that_requested_it(harness):
+    harness.server.create("a")
+    resynced, not_resynced = [], []
+    harness.pods.add_handler(
+        ResourceEventHandlerFuncs(on_update=lambda old, new: resynced.append(old is new)), resync_seconds=60
     )
-    world.pods.add_handler(ResourceEventHandlerFuncs(on_update=lambda old, new: others.append(new)))
-    async with world.running():
-        await world.informers.wait_synced()
+    harness.pods.add_handler(ResourceEventHandlerFuncs(on_update=lambda old, new: not_resynced.append(new)))
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
         await asyncio.sleep(599)
-    assert again == [True] * 9
-    assert others == []
+    assert resynced == [True] * 9
+    assert not_resynced == []
 
 
 @pytest.mark.virtual_time
-async def test_transform_is_applied_before_storing(world):
+async def test_transform_is_applied_before_storing(harness):
     def slim(pod):
         if pod.metadata.name == "odd":
             raise ValueError("cannot")
         return msgspec.structs.replace(pod, spec=type(pod.spec)())
 
-    slimmed = world.informers.informer(PODS, transform=slim)
-    assert slimmed is not world.pods
-    world.server.create("a", spec={"nodeName": "n"})
-    world.server.create("odd")
-    async with world.running():
-        await world.informers.wait_synced()
-        world.server.create("b", spec={"nodeName": "n"})
+    slimmed = harness.informers.informer(PODS, transform=slim)
+    assert slimmed is not harness.pods
+    harness.server.create("a", spec={"nodeName": "n"})
+    harness.server.create("odd")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        harness.server.create("b", spec={"nodeName": "n"})
         await asyncio.sleep(1)
         assert sorted(slimmed.store) == ["default/a", "default/b"]
         assert {pod.spec.node_name for pod in slimmed.store.list()} == {""}
 
 
 @pytest.mark.virtual_time
-async def test_factory_shares_informers_and_starts_late_ones(world):
-    assert world.informers.informer(PODS) is world.pods
-    assert world.informers.informer(PODS, namespace="x") is not world.pods
-    async with world.running():
-        await world.informers.wait_synced()
-        late = world.informers.informer(NODES)
+async def test_factory_shares_informers_and_starts_late_ones(harness):
+    assert harness.informers.informer(PODS) is harness.pods
+    assert harness.informers.informer(PODS, namespace="x") is not harness.pods
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        late = harness.informers.informer(NODES)
         await late.wait_synced()
         assert late.has_synced
 
 
 @pytest.mark.virtual_time
-async def test_acquired_informer_ends_with_its_last_handler(world):
-    factory, nodes = world.informers, dataclasses.replace(NODES, type=PartialObjectMetadata)
-    async with world.running():
-        lent = factory.acquire_informer(nodes)
-        assert factory.acquire_informer(NODES) is lent
-        first, second = lent.add_handler(ResourceEventHandlerFuncs()), lent.add_handler(ResourceEventHandlerFuncs())
-        await lent.wait_synced()
+async def test_acquired_informer_ends_with_its_last_handler(harness):
+    factory, nodes = harness.informers, dataclasses.replace(NODES, type=PartialObjectMetadata)
+    async with harness.run_informers():
+        acquired = factory.acquire_informer(nodes)
+        assert factory.acquire_informer(NODES) is acquired
+        first, second = (
+            acquired.add_handler(ResourceEventHandlerFuncs()),
+            acquired.add_handler(ResourceEventHandlerFuncs()),
+        )
+        await acquired.wait_synced()
         factory.release(first)
-        assert lent in factory.informers
+        assert acquired in factory.informers
         factory.release(second)
-        assert lent not in factory.informers
+        assert acquired not in factory.informers
         await asyncio.sleep(1)
         assert not [task for task in asyncio.all_tasks() if "nodes" in task.get_name()]
-        again = factory.acquire_informer(nodes)
-        assert again is not lent
-        await again.wait_synced()
+        new_informer = factory.acquire_informer(nodes)
+        assert new_informer is not acquired
+        await new_informer.wait_synced()
 
 
 @pytest.mark.virtual_time
-async def test_informer_stopped_before_first_list_ends_wait_synced(world):
-    lent = world.informers.acquire_informer(NODES)
-    handler = lent.add_handler(ResourceEventHandlerFuncs())
-    async with asyncio.TaskGroup() as waiting:  # run() is not running
-        waiting.create_task(world.informers.wait_synced())
+async def test_informer_stopped_before_first_list_ends_wait_synced(harness):
+    acquired = harness.informers.acquire_informer(NODES)
+    registration = acquired.add_handler(ResourceEventHandlerFuncs())
+    async with asyncio.TaskGroup() as tasks:  # without run()
+        tasks.create_task(harness.informers.wait_synced())
         await asyncio.sleep(1)
-        world.pods.mark_stopped()
-        world.informers.release(handler)
+        harness.pods.mark_stopped()
+        harness.informers.release(registration)
 
 
 @pytest.mark.virtual_time
-async def test_informer_with_store_users_is_not_released(world):
-    factory = world.informers
-    found = factory.acquire_informer(PODS)
-    assert found is world.pods
-    factory.release(found.add_handler(ResourceEventHandlerFuncs()))
-    lent = factory.acquire_informer(NODES)
-    assert factory.informer(NODES) is lent
-    factory.release(lent.add_handler(ResourceEventHandlerFuncs()))
-    assert {found, lent} <= {*factory.informers}
+async def test_informer_with_store_users_is_not_released(harness):
+    factory = harness.informers
+    shared = factory.acquire_informer(PODS)
+    assert shared is harness.pods
+    factory.release(shared.add_handler(ResourceEventHandlerFuncs()))
+    acquired = factory.acquire_informer(NODES)
+    assert factory.informer(NODES) is acquired
+    factory.release(acquired.add_handler(ResourceEventHandlerFuncs()))
+    assert {shared, acquired} <= {*factory.informers}
 
 
 @pytest.mark.virtual_time
-async def test_informer_run_again_notifies_only_changes(world):
-    world.server.create("a")
-    world.server.create("b")
-    async with world.running():
-        await world.informers.wait_synced()
-    world.server.delete("a")
-    world.server.create("c")
-    async with world.running():
+async def test_informer_run_again_notifies_only_changes(harness):
+    harness.server.create("a")
+    harness.server.create("b")
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+    harness.server.delete("a")
+    harness.server.create("c")
+    async with harness.run_informers():
         await asyncio.sleep(1)
-        world.assert_level()
-    assert world.story.heard[-2:] == [("delete", "default/a", True), ("add", "default/c", False)]
+        harness.assert_in_sync()
+    assert harness.handler.calls[-2:] == [("delete", "default/a", True), ("add", "default/c", False)]
 
 
 names = st.sampled_from(["a", "b", "c", "d"])
@@ -251,24 +254,24 @@ actions = st.one_of(
 @given(
     seed=st.integers(0, 2**32 - 1),
     script=st.lists(actions, max_size=40),
-    refuse_watch_list=st.sampled_from([None, 422, 403, "ignore"]),
+    watch_list_refusal=st.sampled_from([None, 422, 403, "ignore"]),
     repeat=st.integers(0, 4),
     initial_bookmark_seconds=st.sampled_from([0, 5, 100]),
     synced_first=st.booleans(),
 )
 @settings(max_examples=150)
 def test_store_and_handlers_are_consistent_after_any_faults(
-    make_world, make_story, fault, seed, script, refuse_watch_list, repeat, initial_bookmark_seconds, synced_first
+    make_harness, make_handler, fault, seed, script, watch_list_refusal, repeat, initial_bookmark_seconds, synced_first
 ):
     async def main():
-        world = make_world(seed=seed)
-        server = world.server
-        server.refuse_watch_list, server.repeat, server.page_limit = refuse_watch_list, repeat, 2
+        harness = make_harness(seed=seed)
+        server = harness.server
+        server.watch_list_refusal, server.repeat, server.page_limit = watch_list_refusal, repeat, 2
         server.initial_bookmark_seconds = initial_bookmark_seconds
-        stories = [world.story]
+        handlers = [harness.handler]
         for name in "abc":
             server.create(name)
-        async with world.running():
+        async with harness.run_informers():
             if synced_first:
                 await asyncio.sleep(500)
             for action, detail in script:
@@ -287,12 +290,12 @@ def test_store_and_handlers_are_consistent_after_any_faults(
                     server.compact()
                 elif action == "down":
                     server.down = detail
-                    server.wake()
+                    server.wake_streams()
                 elif action == "expire tokens":
-                    server.expire_tokens += 1
+                    server.expired_tokens += 1
                 elif action.startswith("miss") and key in server.pods:
                     server.down = True
-                    server.wake()
+                    server.wake_streams()
                     await asyncio.sleep(0.1)
                     server.delete(detail)
                     if action == "miss a replacement":
@@ -300,19 +303,19 @@ def test_store_and_handlers_are_consistent_after_any_faults(
                     server.compact()
                     server.down = False
                 elif action == "handler":
-                    stories.append(make_story())
-                    world.pods.add_handler(stories[-1])
+                    handlers.append(make_handler())
+                    harness.pods.add_handler(handlers[-1])
             server.down = False
             server.faults.clear()
-            server.expire_tokens = 0
+            server.expired_tokens = 0
             await asyncio.sleep(2_000)
-            world.assert_level()
-            expected = {pod.key: pod for pod in world.pods.store.list()}
-            for story in stories:
-                assert {key: obj.metadata.uid for key, obj in story.now.items()} == {
+            harness.assert_in_sync()
+            expected = {pod.key: pod for pod in harness.pods.store.list()}
+            for handler in handlers:
+                assert {key: obj.metadata.uid for key, obj in handler.objects.items()} == {
                     key: obj.metadata.uid for key, obj in expected.items()
                 }
-                assert story.now == expected
-                assert story.problems == []
+                assert handler.objects == expected
+                assert handler.violations == []
 
     virtual_time.run(main())

@@ -19,8 +19,8 @@ def pod(name, *, namespace="default", node="", owner="", version="1"):
 def test_built_in_indexes_return_matching_objects():
     store = Store()
     pods = [pod("a", node="n1", owner="rs"), pod("b", namespace="other", owner="rs"), pod("c", node="n1")]
-    for each in pods:
-        store.put(each.key, each)
+    for obj in pods:
+        store.put(obj.key, obj)
     a, b, c = pods
     assert store.by_index("namespace", "default") == [a, c]
     assert store.by_index("owner", "rs") == [a, b]
@@ -62,12 +62,12 @@ keys = st.sampled_from([f"ns/{letter}" for letter in "abcdef"])
 steps = st.lists(st.tuples(keys, st.none() | st.tuples(st.sampled_from(["", "n1", "n2"]), st.sampled_from(["", "x"]))))
 
 
-@given(steps=steps, late=st.integers(0, 20))
-def test_indexes_match_objects_whenever_added(steps, late):
+@given(steps=steps, added_at_step=st.integers(0, 20))
+def test_indexes_match_objects_whenever_added(steps, added_at_step):
     store, plain = Store(), {}
     store.add_index("owner")
     for number, (key, change) in enumerate(steps):
-        if number == late:
+        if number == added_at_step:
             store.add_index("node")
             store.add_index("both", lambda obj: [obj.spec.node_name, *(o.uid for o in obj.metadata.owner_references)])
         if change is None:
@@ -78,6 +78,6 @@ def test_indexes_match_objects_whenever_added(steps, late):
             plain[key] = obj
         store.check()
     assert dict(zip(store.keys(), store.list(), strict=True)) == plain
-    assert {each.key for each in store.by_index("node", "n1")} == {
+    assert {obj.key for obj in store.by_index("node", "n1")} == {
         key for key, obj in plain.items() if obj.spec.node_name == "n1"
     }
