@@ -27,7 +27,7 @@ from kubeloop.devcluster.serializer.empty_values import with_empties
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
-from kubeloop.devcluster.validation.warnings.object_warnings import warnings_before, warnings_for
+from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -98,7 +98,7 @@ class ObjectWriter:
         if resource.group_resource == "services" and not subresource:
             self._addresses.create(obj, dry_run=dry_run)
         needs_rewrite = strategies.is_completed_when_read(served, obj)
-        warnings += warnings_before(resource, obj)
+        warnings += submitted_object_warnings(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
         causes = _causes(requested, obj, None, sent, validate_create)
         if causes:
@@ -233,7 +233,7 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
     if served.custom is not None:
         return served.custom.warnings(obj, old)
     warnings = [
-        *warnings_for(served.resource, obj, old, subresource=subresource),
+        *write_warnings(served.resource, obj, old, subresource=subresource),
         *warnings_of(served.resource, new=old is None),
     ]
     warnings += kind_validator_warnings(served.resource, obj, old)

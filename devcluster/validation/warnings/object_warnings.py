@@ -9,55 +9,64 @@ from typing import Any
 
 from kubeloop.devcluster.api.name_checks import dns_label
 from kubeloop.devcluster.validation.pod.security_profile_annotations import app_armor_warnings
-from kubeloop.devcluster.validation.warnings.kind_warnings import warnings_of_kind, warnings_of_status
+from kubeloop.devcluster.validation.warnings.kind_warnings import kind_warnings, status_warnings
 from kubeloop.devcluster.validation.warnings.pod_warnings import pod_warnings
 from kubeloop.devcluster.validation.warnings.storage_warnings import (
     claim_warnings,
     class_annotation_warnings,
-    volume_warnings,
+    persistent_volume_warnings,
 )
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-_TEMPLATES = {
+_KINDS_WITH_TEMPLATE = {
     ("apps", "Deployment"), ("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "DaemonSet"),
     ("", "ReplicationController"), ("batch", "Job"),
 }  # fmt: skip
-_NAMES_OF_PODS = {("apps", "Deployment"), ("apps", "ReplicaSet"), ("", "ReplicationController"), ("batch", "Job")}
-_ALL_REVISIONS = (
+_KINDS_THAT_NAME_PODS = {
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("", "ReplicationController"),
+    ("batch", "Job"),
+}
+_NEGATIVE_HISTORY_LIMIT = (
     "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended"
 )
-_SURPRISING = "which can result in surprising behavior; a DNS label is recommended"
+_DNS_LABEL_RECOMMENDED = "which can result in surprising behavior; a DNS label is recommended"
 
 
-def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
-    """Warnings about writing `obj`; about an update of what makes pods only where the spec changed."""
+def write_warnings(resource: Resource[Any], obj: JSON, old: JSON | None = None, *, subresource: str = "") -> list[str]:
+    """Return the warnings about writing `obj`; pod templates are checked only if the spec changed."""
     key, metadata, spec = (resource.group, resource.kind), obj.get("metadata", {}), obj.get("spec", {})
     if subresource == "status":
-        return warnings_of_status(key, obj.get("status") or {})
+        return status_warnings(key, obj.get("status") or {})
     if not subresource:
-        if found := warnings_of_kind(key, obj, old):
-            return found
+        if warnings := kind_warnings(key, obj, old):
+            return warnings
         if key == ("", "Service"):
-            return list(_service(metadata, spec))
+            return list(_service_warnings(metadata, spec))
         if key == ("", "PersistentVolumeClaim"):
             return [*class_annotation_warnings(metadata), *claim_warnings(spec, "spec")]
         if key == ("", "PersistentVolume"):
-            return [*class_annotation_warnings(metadata), *volume_warnings(spec)]
+            return [*class_annotation_warnings(metadata), *persistent_volume_warnings(spec)]
     if key == ("", "Pod"):
-        if old is not None:  # people do not update pods
+        if old is not None:  # Kubernetes warns on create only
             return []
-        return [*_host_name(metadata, "the Pod's hostname"), *pod_warnings(metadata, spec, "metadata", "spec")]
+        return [*_hostname_warnings(metadata, "the Pod's hostname"), *pod_warnings(metadata, spec, "metadata", "spec")]
     if subresource not in ("", "scale"):
         return []
-    same = old is not None and metadata.get("generation") == old["metadata"].get("generation")
-    if key in _TEMPLATES:
-        return _workload(key, obj, old, same=same)
+    spec_unchanged = old is not None and metadata.get("generation") == old["metadata"].get("generation")
+    if key in _KINDS_WITH_TEMPLATE:
+        return _workload_warnings(key, obj, old, spec_unchanged=spec_unchanged)
     if key == ("batch", "CronJob"):
-        name = [] if old is not None else _host_name(metadata, "Pod names and hostnames")
-        found = [] if same else _job(spec.get("jobTemplate", {}).get("spec", {}), "spec.jobTemplate.spec")
+        name = [] if old is not None else _hostname_warnings(metadata, "Pod names and hostnames")
+        warnings = (
+            []
+            if spec_unchanged
+            else _job_warnings(spec.get("jobTemplate", {}).get("spec", {}), "spec.jobTemplate.spec")
+        )
         zone = [_ZONE_IN_SCHEDULE] if old is not None and "TZ" in spec.get("schedule", "") else []
-        return [*name, *found, *zone]
+        return [*name, *warnings, *zone]
     if key == ("", "PodTemplate"):
         template = obj.get("template", {})
         if old is not None and template == old.get("template", {}):
@@ -68,58 +77,67 @@ def warnings_for(resource: Resource[Any], obj: JSON, old: JSON | None = None, *,
     return []
 
 
-def _workload(key: tuple[str, str], obj: JSON, old: JSON | None, *, same: bool) -> list[str]:
-    """Of ReplicationControllers, v1.36 tells on an update what was wrong before it."""
+def _workload_warnings(key: tuple[str, str], obj: JSON, old: JSON | None, *, spec_unchanged: bool) -> list[str]:
+    """Return the warnings about a kind with a pod template.
+
+    On an update of a ReplicationController, v1.36 warns about the stored template.
+    """
     metadata, spec = obj.get("metadata", {}), obj.get("spec", {})
-    found = _host_name(metadata, "Pod names and hostnames") if key in _NAMES_OF_PODS and old is None else []
+    warnings = (
+        _hostname_warnings(metadata, "Pod names and hostnames") if key in _KINDS_THAT_NAME_PODS and old is None else []
+    )
     if key == ("batch", "Job"):
-        return [*found, *([] if same else _job(spec, "spec"))]
-    if not same:
-        described = old.get("spec", {}) if old is not None and key == ("", "ReplicationController") else spec
-        found += _template(described, "spec")
+        return [*warnings, *([] if spec_unchanged else _job_warnings(spec, "spec"))]
+    if not spec_unchanged:
+        template_holder = old.get("spec", {}) if old is not None and key == ("", "ReplicationController") else spec
+        warnings += _template_warnings(template_holder, "spec")
     if key == ("apps", "StatefulSet"):
-        inside = ".Spec" if old is not None else ""
+        spec_segment = ".Spec" if old is not None else ""
         for i, claim in enumerate(spec.get("volumeClaimTemplates", ())):
-            found += claim_warnings(claim.get("spec", {}), f"spec.volumeClaimTemplates[{i}]{inside}")
+            warnings += claim_warnings(claim.get("spec", {}), f"spec.volumeClaimTemplates[{i}]{spec_segment}")
         if spec.get("revisionHistoryLimit", 0) < 0:
-            found.append(_ALL_REVISIONS)
-    return found
+            warnings.append(_NEGATIVE_HISTORY_LIMIT)
+    return warnings
 
 
-def _template(spec: JSON, path: str) -> list[str]:
+def _template_warnings(spec: JSON, path: str) -> list[str]:
     template = spec.get("template") or {}
     where = f"{path}.template"
     return pod_warnings(template.get("metadata", {}), template.get("spec", {}), f"{where}.metadata", f"{where}.spec")
 
 
-def _job(spec: JSON, path: str) -> list[str]:
-    many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
-    detail = [f"{path}: {_TOO_MANY_INDEXES}"] if many and spec.get("completionMode") == "Indexed" else []
-    return [*detail, *_template(spec, path)]
+def _job_warnings(spec: JSON, path: str) -> list[str]:
+    exceeds_limits = spec.get("completions", 0) > _HIGH_COMPLETIONS and spec.get("parallelism", 0) > _HIGH_PARALLELISM
+    warnings = [f"{path}: {_TOO_MANY_INDEXES}"] if exceeds_limits and spec.get("completionMode") == "Indexed" else []
+    return [*warnings, *_template_warnings(spec, path)]
 
 
 _ZONE_IN_SCHEDULE = (
     "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
     "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
 )
-_MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
+_HIGH_COMPLETIONS, _HIGH_PARALLELISM = 100_000, 10_000
 _TOO_MANY_INDEXES = (
     "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes "
     "might not be able to track completedIndexes when a big number of indexes fail"
 )
 
 
-def warnings_before(resource: Resource[Any], obj: JSON) -> list[str]:
-    """Warnings about a new object as it came, before the server fills in what follows from them."""
+def submitted_object_warnings(resource: Resource[Any], obj: JSON) -> list[str]:
+    """Return the warnings about a new object as it was sent, before the server sets fields from its annotations."""
     return app_armor_warnings(obj) if (resource.group, resource.kind) == ("", "Pod") else []
 
 
-def _host_name(metadata: JSON, used_in: str) -> list[str]:
-    detail = dns_label(metadata.get("name", ""))
-    return [f"metadata.name: this is used in {used_in}, {_SURPRISING}: [{' '.join(detail)}]"] if detail else []
+def _hostname_warnings(metadata: JSON, used_in: str) -> list[str]:
+    problems = dns_label(metadata.get("name", ""))
+    return (
+        [f"metadata.name: this is used in {used_in}, {_DNS_LABEL_RECOMMENDED}: [{' '.join(problems)}]"]
+        if problems
+        else []
+    )
 
 
-def _service(metadata: JSON, spec: JSON) -> Iterator[str]:
+def _service_warnings(metadata: JSON, spec: JSON) -> Iterator[str]:
     if "service.kubernetes.io/topology-aware-hints" in metadata.get("annotations", {}):
         yield (
             "annotation service.kubernetes.io/topology-aware-hints is deprecated, "

@@ -18,11 +18,11 @@ DEPRECATED_NODE_LABELS = {
     "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22; use Taints and Tolerations instead",
     "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
 }
-"""Labels of nodes that selectors should not ask for, and why. Source: pkg/api/node/util.go."""
+"""Deprecated node labels, with the reason. Source: pkg/api/node/util.go."""
 
 
 def node_term_warnings(term: JSON, path: str, *, check_values: bool = False) -> Iterator[str]:
-    """check_values: they are not refused, though no label can have them."""
+    """Yield the warnings about a node selector term; check_values: values that no label can have are not rejected."""
     for i, match_expression in enumerate(term.get("matchExpressions", ())):
         where, key = f"{path}.matchExpressions[{i}]", match_expression.get("key", "")
         if key in DEPRECATED_NODE_LABELS:

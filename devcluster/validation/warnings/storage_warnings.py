@@ -20,12 +20,16 @@ DEPRECATED_VOLUME_TYPES = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
-_CLASS = "volume.beta.kubernetes.io/storage-class"
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 def class_annotation_warnings(metadata: JSON) -> list[str]:
     detail = 'deprecated since v1.8; use "storageClassName" attribute instead'
-    return [f"metadata.annotations[{_CLASS}]: {detail}"] if _CLASS in metadata.get("annotations", {}) else []
+    return (
+        [f"metadata.annotations[{_CLASS_ANNOTATION}]: {detail}"]
+        if _CLASS_ANNOTATION in metadata.get("annotations", {})
+        else []
+    )
 
 
 def claim_warnings(spec: JSON, path: str) -> list[str]:
@@ -37,7 +41,7 @@ def claim_warnings(spec: JSON, path: str) -> list[str]:
     ]
 
 
-def volume_warnings(spec: JSON) -> Iterator[str]:
+def persistent_volume_warnings(spec: JSON) -> Iterator[str]:
     required = (spec.get("nodeAffinity") or {}).get("required") or {}
     for i, term in enumerate(required.get("nodeSelectorTerms") or ()):
         yield from node_term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{i}]")

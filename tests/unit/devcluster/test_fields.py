@@ -11,7 +11,7 @@ from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr
 from kubeloop.devcluster.validation.validate import validate_update
-from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
+from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
 from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
     PERSISTENT_VOLUME_CLAIMS,
@@ -265,7 +265,7 @@ def test_a_resize_changes_amounts_and_keeps_the_class():
 
 
 def test_warnings_of_pods_templates_and_services():
-    assert warnings_for(DEPLOYMENTS, {**workload(), "metadata": {"name": "a.b"}})[0].startswith(
+    assert write_warnings(DEPLOYMENTS, {**workload(), "metadata": {"name": "a.b"}})[0].startswith(
         "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
         "a DNS label is recommended: [must not contain dots]"
     )
@@ -276,15 +276,15 @@ def test_warnings_of_pods_templates_and_services():
         volumes=[{"name": "v", "gitRepo": {}}],
     )
     body["metadata"] = {"name": "p"}
-    assert warnings_for(PODS, body) == [
+    assert write_warnings(PODS, body) == [
         "spec.topologySpreadConstraints[0].topologyKey: failure-domain.beta.kubernetes.io/zone is deprecated since "
         'v1.17; use "topology.kubernetes.io/zone" instead',
         "spec.topologySpreadConstraints[0].labelSelector: a null labelSelector results in matching no pod",
         "spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+",
         "spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]",
     ]
-    assert warnings_for(PODS, body, pod()) == []
-    assert warnings_for(SERVICES, {"spec": {"type": "ClusterIP", "externalName": "x"}}) == [
+    assert write_warnings(PODS, body, pod()) == []
+    assert write_warnings(SERVICES, {"spec": {"type": "ClusterIP", "externalName": "x"}}) == [
         'spec.externalName is ignored when spec.type is not "ExternalName"'
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode
 from kubeloop.devcluster.serializer.defaulting import image_pull_policy
-from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
+from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from support.api_requests import InProcessApi
 from support.validation_causes import create_causes, pod, pod_with_container, update_causes, workload
@@ -324,7 +324,7 @@ def test_warnings_of_addresses_and_of_port_names():
             for n, p in (("a", 80), ("b", 81))
         ],
     )
-    assert warnings_for(PODS, body) == [
+    assert write_warnings(PODS, body) == [
         'spec.containers[1].ports[0]: duplicate port name "http" with spec.containers[0].ports[0], services and probes '
         "that select ports by name will use spec.containers[0].ports[0]",
         'spec.hostAliases[0].ip: IPv6 address "FE80::1" should be in RFC 5952 canonical format ("fe80::1")',

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.served_resources import (
     served,
 )
 from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
-from kubeloop.devcluster.validation.warnings.object_warnings import warnings_for
+from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
 from kubeloop.kube.objects.resources import (
     CSI_DRIVERS,
     CSI_NODES,
@@ -230,7 +230,7 @@ OF_TEMPLATE = f"spec.template.spec.containers[0].resources.limits[memory]: {FRAC
 def test_warnings_are_about_what_is_new_except_for_replication_controllers(
     resource: Resource[Any], old: JSON | None, new: JSON, told: list[str]
 ):
-    assert warnings_for(resource, new, old) == told
+    assert write_warnings(resource, new, old) == told
 
 
 MASTER = {"node-role.kubernetes.io/master": "a"}
@@ -255,12 +255,12 @@ ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
     ],
 )  # fmt: skip
 def test_labels_of_nodes_that_are_no_more_and_odd_values_are_told(resource: Resource[Any], body: JSON, told: list[str]):
-    assert warnings_for(resource, {"metadata": {"name": "a"}, **body}) == told
+    assert write_warnings(resource, {"metadata": {"name": "a"}, **body}) == told
 
 
 def test_a_preference_for_values_that_no_label_can_have_is_told():
     preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": TERM}]}
-    key, value = warnings_for(PODS, {"metadata": {"name": "a"}, "spec": {"affinity": {"nodeAffinity": preferred}}})
+    key, value = write_warnings(PODS, {"metadata": {"name": "a"}, "spec": {"affinity": {"nodeAffinity": preferred}}})
     assert key.endswith(f"matchExpressions[0].key: {next(iter(MASTER))} is {USE}")
     assert ".values[0]: - is invalid, a valid label must be an empty string or consist of" in value
 
@@ -277,7 +277,7 @@ def test_a_preference_for_values_that_no_label_can_have_is_told():
 )  # fmt: skip
 def test_a_status_has_warnings_of_its_own(resource: Resource[Any], status: JSON, told: list[str]):
     obj = {"metadata": {"name": "a"}, "spec": {"externalID": "x"}, "status": status}
-    assert warnings_for(resource, obj, obj, subresource="status") == told
+    assert write_warnings(resource, obj, obj, subresource="status") == told
 
 
 def finished(*kinds: str, **status: Any) -> JSON:
