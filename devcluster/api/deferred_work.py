@@ -1,8 +1,8 @@
-"""What an answer has to wait for.
+"""Work that takes long, outside the synchronous handling of a request.
 
-Requests are answered in one go, so that each sees one state of the store. Where that would hold the event loop for too
-long, nothing is done yet and `Later` is raised: the work is done aside, its result kept, and the request answered again
-from its beginning. Whoever asks for the work again finds the result, if what it is about is still the same.
+A request is handled synchronously, so that it sees one state of the store. Where that would block the event loop for
+too long, the handler raises `Deferred` before it changes anything: the work runs in a thread or task, its result is
+stored, and the request is handled again from its beginning. The result is used if its inputs are still the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Costed(Protocol):
-    """Outcome of a run, with its cost."""
+    """The outcome of a run, with its cost in CEL cost units."""
 
     @property
     def cost(self) -> float: ...
@@ -36,25 +36,25 @@ class CostedProgram(Protocol[OutcomeT_co]):
     def run(self, values: dict[str, Any], budget: float) -> OutcomeT_co: ...
 
 
-_AT_ONCE = 20_000  # units of cost, or some 10 ms
+_LOOP_BUDGET = 20_000  # CEL cost units, about 10 ms
 _RUN_COST = 10
 
 
-class Later(Exception):
-    """The request has to wait for `work`, and be answered again then."""
+class Deferred(Exception):
+    """The request must be handled again after `work`."""
 
     def __init__(self, key: Hashable, work: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__("the answer takes time")
+        super().__init__("the request is deferred")
         self.key = key
         self.work = work
 
 
-class TakesLong(Exception):
-    """Expressions cost more than they were allowed to at once."""
+class BudgetExceeded(Exception):
+    """Expressions cost more than may run on the event loop."""
 
 
-class Allowance:
-    """Units of cost that expressions may use at once; each run counts some beside its cost."""
+class LoopBudget:
+    """CEL cost units that expressions may use on the event loop; each run has an overhead in addition."""
 
     __slots__ = ("_left",)
 
@@ -62,69 +62,69 @@ class Allowance:
         self._left = left
 
     def run(self, program: CostedProgram[OutcomeT], values: dict[str, Any]) -> OutcomeT:
-        """Raises TakesLong."""
+        """Run a program and charge its cost. Raises BudgetExceeded."""
         outcome = program.run(values, self._left)
         self._left -= outcome.cost + _RUN_COST
         if self._left < 0:
-            raise TakesLong
+            raise BudgetExceeded
         return outcome
 
 
-class Waiting:
-    """What the request that is being answered may wait for, and has waited for."""
+class DeferredWork:
+    """Deferred work of the request that is being handled, and results of earlier attempts."""
 
     def __init__(self) -> None:
-        self.allowed = False
-        """May the request be answered later? Not after it has changed something."""
-        self._allowance: Allowance | None = None
+        self.may_defer = False
+        """True while the request may be deferred: until it changes something."""
+        self._loop_budget: LoopBudget | None = None
         self._results: dict[Hashable, Any] = {}
         self._alone = asyncio.Lock()
 
     def begin(self, results: dict[Hashable, Any]) -> None:
-        """A request is about to be answered. results: of what it has waited for."""
-        self.allowed = True
-        self._allowance = None
+        """Start handling a request. results: of its deferred work so far, by key."""
+        self.may_defer = True
+        self._loop_budget = None
         self._results = results
 
     def end(self) -> None:
-        self.allowed = False
+        self.may_defer = False
         self._results = {}
 
-    def take(self, key: Hashable) -> Any | None:
-        """What came of the work of this key, once."""
+    def take_result(self, key: Hashable) -> Any | None:
+        """Remove and return the result of the work with this key."""
         return self._results.pop(key, None)
 
-    def worked_out(self, key: Callable[[], Hashable], compute: Callable[[Allowance], R]) -> R:
-        """What a function makes of the things that `key` tells, and of nothing else. Raises Later if it takes long.
+    def compute_or_defer(self, key: Callable[[], Hashable], compute: Callable[[LoopBudget], R]) -> R:
+        """Return compute(), a pure function of the inputs that `key` identifies. Raises Deferred if it takes long.
 
-        All that one request asks for shares an allowance.
+        All calls for one request share one budget.
         """
-        if not self.allowed:
-            return compute(Allowance())
-        if self._results and (found := self._results.get(key())) is not None:
-            result: R = deepcopy(found)  # it may be changed, and asked for again
+        if not self.may_defer:
+            return compute(LoopBudget())
+        if self._results and (stored := self._results.get(key())) is not None:
+            result: R = deepcopy(stored)  # the caller may change it, and the request may be handled again
             return result
-        self._allowance = self._allowance or Allowance(_AT_ONCE)
+        self._loop_budget = self._loop_budget or LoopBudget(_LOOP_BUDGET)
         try:
-            return compute(self._allowance)
-        except TakesLong:
-            raise Later(key(), lambda: self._in_thread(lambda: compute(Allowance()))) from None
+            return compute(self._loop_budget)
+        except BudgetExceeded:
+            raise Deferred(key(), lambda: self._in_thread(lambda: compute(LoopBudget()))) from None
 
     async def _in_thread(self, compute: Callable[[], Any]) -> Any:
-        """Compute something beside the event loop, one at a time: two would keep it waiting twice as long."""
+        """Compute in a thread, one at a time: two threads would delay the event loop twice as long."""
         async with self._alone:
             return await asyncio.to_thread(compute)
 
 
-class RequestClock:
-    """A clock that stands still while a request is answered again. held: since when, None if it goes."""
+class FreezableClock:
+    """A clock that can be frozen while a deferred request is handled again. frozen_at: None while it runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.held: datetime | None = None
+        self.frozen_at: datetime | None = None
 
     def now(self) -> datetime:
-        return self.held or self._clock.now()
+        return self.frozen_at or self._clock.now()
 
     def time_ns(self) -> int:
         return self._clock.time_ns()

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.api.deferred_work import Later
+    from kubeloop.devcluster.api.deferred_work import Deferred
     from kubeloop.devcluster.api.request_info import RequestInfo
 
 JSON_TYPE = "application/json"
@@ -37,7 +37,7 @@ class Request:
     """`path` is decoded; `query` keeps every value of a key; header names are lower-case.
 
     warnings: what its sender is told of it, whether it succeeds or fails. user: its sender, as UserInfo, once known.
-    route: the resource that it asks for, once known. later: what it has to wait for to be answered.
+    route: the resource that it asks for, once known. deferred: what it has to wait for to be answered.
     """
 
     method: str
@@ -48,7 +48,7 @@ class Request:
     warnings: list[str] = field(default_factory=list)
     user: dict[str, Any] = field(default_factory=dict)
     route: RequestInfo | None = None
-    later: Later | None = None
+    deferred: Deferred | None = None
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:

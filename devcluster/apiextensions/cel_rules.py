@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.deferred_work import Allowance
+from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
@@ -273,7 +273,7 @@ class RuleTree:
     def _run_one(self, found: Findings, rule: Rule, values: JSON, value: Any, path: str, correlation: Ratchet) -> bool:
         """False: no rule may be run after this one."""
         assert rule.program is not None
-        outcome = found.allowance.run(rule.program, values)
+        outcome = found.loop_budget.run(rule.program, values)
         if outcome.cost > found.budget:
             told = f"validation failed due to running out of cost budget, {_NO_MORE}"
             return found.stop(path, self._type, told)
@@ -321,7 +321,7 @@ def _joined(path: str, below: str) -> str:
 
 def _message(found: Findings, message: Program, values: JSON, path: str, type_: str) -> str | None:
     """What a messageExpression says; "" if it fails, None if it costs too much."""
-    outcome = found.allowance.run(message, values)
+    outcome = found.loop_budget.run(message, values)
     if outcome.cost > found.budget:
         told = f"messageExpression evaluation failed due to running out of cost budget, {_NO_MORE}"
         found.stop(path, type_, told)
@@ -371,10 +371,10 @@ class Findings:
     allowance: of what is run.
     """
 
-    __slots__ = ("allowance", "budget", "errors", "exhausted", "warnings")
+    __slots__ = ("budget", "errors", "exhausted", "loop_budget", "warnings")
 
-    def __init__(self, allowance: Allowance | None = None) -> None:
-        self.allowance = allowance or Allowance()
+    def __init__(self, loop_budget: LoopBudget | None = None) -> None:
+        self.loop_budget = loop_budget or LoopBudget()
         self.errors = ErrorList()
         self.warnings: list[str] = []
         self.budget = BUDGET
@@ -405,9 +405,9 @@ class Findings:
             self.warnings += [f"{each['field']}: {each['message']}" for each in errors]
 
 
-def check_object(tree: RuleTree, obj: JSON, old: JSON | None, allowance: Allowance | None = None) -> Findings:
+def check_object(tree: RuleTree, obj: JSON, old: JSON | None, loop_budget: LoopBudget | None = None) -> Findings:
     """Run all rules on an object, and on what it was before if it is updated. Raises TakesLong."""
-    found = Findings(allowance)
+    found = Findings(loop_budget)
     ratchet = Ratchet(None if old is None else Correlation(old, obj, tree.schema))
     tree.check(found, obj, old, "", ratchet)
     return found

@@ -1,8 +1,9 @@
 """Conversion webhooks: how a definition's author turns objects of one version into those of another.
 
 A call takes time and answering does not wait, so a request that needs one is put aside until it has been made (see
-`waiting`). What came of it is remembered by what the object says; of its metadata only names, labels and annotations
-count, as a webhook may change no other. Source: apiextensions-apiserver pkg/apiserver/conversion/webhook_converter.go.
+`deferred_work`). What came of it is remembered by what the object says; of its metadata only names, labels and
+annotations count, as a webhook may change no other. Source: apiextensions-apiserver
+pkg/apiserver/conversion/webhook_converter.go.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Later, Waiting
+from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.kube.json_object import JSON
 
@@ -37,8 +38,8 @@ class _Failed(Exception):
 class ConversionWebhook:
     """The webhook of one definition."""
 
-    def __init__(self, definition: JSON, waiting: Waiting) -> None:
-        self._waiting = waiting
+    def __init__(self, definition: JSON, deferred_work: DeferredWork) -> None:
+        self._deferred_work = deferred_work
         webhook = definition["spec"]["conversion"]["webhook"]
         known = [each for each in webhook["conversionReviewVersions"] if each in ("v1", "v1beta1")]
         self._api_version = f"apiextensions.k8s.io/{known[0]}"
@@ -68,10 +69,10 @@ class ConversionWebhook:
         if not missing:
             return
         key = (self, api_version, tuple(missing))
-        if failed := self._waiting.take(key):
+        if failed := self._deferred_work.take_result(key):
             raise errors.internal(failed)
-        if self._waiting.allowed:
-            raise Later(key, lambda: self._call([*missing.values()], api_version))
+        if self._deferred_work.may_defer:
+            raise Deferred(key, lambda: self._call([*missing.values()], api_version))
 
     async def _call(self, objects: list[JSON], api_version: str) -> str:
         """Convert objects and remember them; returns what is wrong, "" if nothing is."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import condition_of, is_true
-from kubeloop.devcluster.api.deferred_work import Waiting
+from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served, served
@@ -46,10 +46,15 @@ class Definitions:
     """
 
     def __init__(
-        self, store: Store, deleting: ObjectDeleter, clock: Clock, waiting: Waiting, changed: Callable[[Served], None]
+        self,
+        store: Store,
+        deleting: ObjectDeleter,
+        clock: Clock,
+        deferred_work: DeferredWork,
+        changed: Callable[[Served], None],
     ) -> None:
         self._store = store
-        self._waiting = waiting
+        self._deferred_work = deferred_work
         self._deleting = deleting
         self._clock = clock
         self._changed = changed
@@ -181,7 +186,7 @@ class Definitions:
                 return
             webhook = self._webhook(definition)
             versions = {
-                each["name"]: Version(definition, each, self._waiting, webhook, terminating=terminating)
+                each["name"]: Version(definition, each, self._deferred_work, webhook, terminating=terminating)
                 for each in definition["spec"]["versions"]
             }
             home = next(versions[each["name"]] for each in definition["spec"]["versions"] if each.get("storage"))
@@ -211,7 +216,7 @@ class Definitions:
             return None
         from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook  # few definitions have one
 
-        return ConversionWebhook(definition, self._waiting)
+        return ConversionWebhook(definition, self._deferred_work)
 
     def _reread(self, home: Version) -> None:
         """Bring what is stored into the form that the definition now has, as if it were read from etcd again."""
@@ -294,7 +299,7 @@ class Definitions:
         version = next(iter(versions.values()), None)
         if version is None:
             stored = next(each for each in definition["spec"]["versions"] if each.get("storage"))
-            version = Version(definition, stored, self._waiting, None, terminating=True)
+            version = Version(definition, stored, self._deferred_work, None, terminating=True)
         table = self._store.table(version.served.resource)
         for stored_object in table.list():
             if "deletionTimestamp" not in stored_object.object["metadata"]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Waiting
+from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
@@ -76,12 +76,12 @@ class Version:
         self,
         definition: JSON,
         spec: JSON,
-        waiting: Waiting,
+        deferred_work: DeferredWork,
         webhook: ConversionWebhook | None,
         *,
         terminating: bool,
     ) -> None:
-        self._waiting = waiting
+        self._deferred_work = deferred_work
         self._webhook = webhook
         self.definition = definition
         self.spec = spec
@@ -153,7 +153,7 @@ class Version:
     def stored(self, obj: JSON) -> JSON:
         """An object of this version as it is stored. Raises as shown()."""
         stored = obj if self.is_home else self._converted(obj, self.home)
-        if self._webhook is not None and self._waiting.allowed:
+        if self._webhook is not None and self._deferred_work.may_defer:
             for each in self.others:  # whoever watches is told at once, when nobody can wait
                 each.shown(stored)
         return stored
@@ -333,7 +333,7 @@ class Version:
             before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
             return rules, before, msgspec.json.encode({**obj, "metadata": seen})
 
-        return self._waiting.worked_out(key, lambda allowance: check_object(rules, obj, old, allowance))
+        return self._deferred_work.compute_or_defer(key, lambda loop_budget: check_object(rules, obj, old, loop_budget))
 
     def _check_scale(self, found: ErrorList, obj: JSON, *, only_status: bool = False) -> None:
         if self._scale is None:

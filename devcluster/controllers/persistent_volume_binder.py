@@ -19,7 +19,7 @@ from typing import Any
 
 from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.admission.policies.active import Policies
-from kubeloop.devcluster.api.deferred_work import Waiting
+from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.controllers.volume_matching import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -71,7 +71,7 @@ class SimulatedVolumes:
         self._clock = clock
         self._rng = rng
         self._events = KubeletEvents(store, clock=clock, rng=rng)
-        self._admission = Admission(store, clock, Policies(store, Waiting()))
+        self._admission = Admission(store, clock, Policies(store, DeferredWork()))
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to look at, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys

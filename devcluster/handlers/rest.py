@@ -16,7 +16,7 @@ import msgspec
 from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.admission.policies.active import Policies
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Later, Waiting
+from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, RequestInfo, check_names, request_verb
 from kubeloop.devcluster.api.served_resources import (
@@ -109,7 +109,7 @@ class Rest:
         bookmark_seconds: float,
         watch_buffer: int,
         addresses: ServiceAddresses,
-        waiting: Waiting,
+        deferred_work: DeferredWork,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -118,8 +118,8 @@ class Rest:
         self._keys = keys
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
-        self._waiting = waiting
-        self.policies = Policies(store, waiting)
+        self._deferred_work = deferred_work
+        self.policies = Policies(store, deferred_work)
         admission = Admission(store, clock, self.policies)
         self._writer = ObjectWriter(store, admission, addresses, clock=clock, rng=rng)
         self.deleter = ObjectDeleter(store, admission, clock)
@@ -536,11 +536,9 @@ class Rest:
             following = list_page(table, self._store.revision, list_options)
             items += following.items
         objects = all_from_stored(target, [stored.object for stored in items])  # may raise: before any deletion
-        self._waiting.allowed = False
-        for is_list_metadata in items:
-            if (
-                stored := table.get(is_list_metadata.key)
-            ) is not None:  # a list of an old revision may contain deleted objects
+        self._deferred_work.may_defer = False
+        for selected in items:
+            if (stored := table.get(selected.key)) is not None:  # a list of an old revision may contain deleted objects
                 self.deleter.delete(stored_form(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
         return self._list_of(request, target, objects, metadata, output)
@@ -673,7 +671,7 @@ def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], b
     def worded(type_: str, obj: JSON) -> bytes:
         try:
             return word(type_, obj)
-        except (Later, errors.StatusError):
+        except (Deferred, errors.StatusError):
             return encode_json_event("ERROR", errors.internal("the object is still to be converted").status)
 
     return worded

@@ -1,7 +1,7 @@
-"""The development API server, free of sockets: requests in, answers out, and what it does in the background.
+"""The development API server without sockets: handles requests, and runs its background work.
 
-`ApiServer.handle` is all that a face needs: `http` on sockets, `kubeloop.testing.memory_transport` without. Its store
-is open to the rest of the development cluster in the same process (simulated nodes), past admission and validation.
+`server.http` serves it on sockets, `kubeloop.testing.memory_transport` without. Its store is open to other parts of the
+development cluster in the same process (simulated nodes, controllers), which bypass admission and validation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors, request_info
-from kubeloop.devcluster.api.deferred_work import Later, RequestClock, Waiting
+from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork, FreezableClock
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.apiextensions.definitions import Definitions
@@ -52,8 +52,8 @@ _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
-_MOST_WAITS = 20
-_COLLECTED_AT_ONCE = 500  # about 2 ms
+_MAX_DEFERRALS = 20
+_PURGE_BATCH = 500  # about 2 ms
 
 
 def _loop_seconds() -> float:
@@ -61,12 +61,12 @@ def _loop_seconds() -> float:
 
 
 class ApiServer:
-    """One API server with its store; made and used on a running event loop.
+    """One API server with its store; created and used on a running event loop.
 
-    token: what clients must bear, None to let everybody in. faults: what goes wrong on purpose. journal: where the
-    store is durable, None for nowhere; closing it is its owner's. compaction_seconds: how long old versions are kept
-    for watches and lists. event_seconds: how long an Event lives after its last write (after a restart: after that).
-    service_range: where Services get their addresses. identity: what the server tells of itself.
+    token: bearer token of the administrator, None to accept every request. faults: faults to inject. data_directory:
+    makes the store durable; the caller closes it. compaction_seconds: age at which old versions are removed.
+    event_seconds: lifetime of Events after their last write or the start. service_range: cluster IPs. identity: name
+    and addresses.
     """
 
     def __init__(
@@ -92,11 +92,11 @@ class ApiServer:
         self._authentication = Authentication(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
-        self._answers = 0
+        self._handled_count = 0
         self._metrics = RequestMetrics(self.store, clock.now().timestamp())
         self._rng = rng
-        self._waiting = Waiting()
-        self._request_clock = RequestClock(clock)
+        self._deferred_work = DeferredWork()
+        self._request_clock = FreezableClock(clock)
         self._rest = Rest(
             self.store,
             clock=self._request_clock,
@@ -106,7 +106,7 @@ class ApiServer:
             bookmark_seconds=bookmark_seconds,
             watch_buffer=watch_buffer,
             addresses=self._bootstrap.addresses,
-            waiting=self._waiting,
+            deferred_work=self._deferred_work,
         )
         self._began = clock.now()
         self._service_range = service_range
@@ -115,84 +115,87 @@ class ApiServer:
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        self._definitions = Definitions(self.store, self._rest.deleter, clock, self._waiting, self._rest.end_watches)
+        self._definitions = Definitions(
+            self.store, self._rest.deleter, clock, self._deferred_work, self._rest.end_watches
+        )
         self._rest.policies.definitions = self._definitions
         self._bootstrap.local_services.settle()
         self._documents = Documents(self._definitions)
 
     async def run(self) -> None:
-        """Compact old versions, expire Events and keep what every cluster has until cancelled; then end all watches.
+        """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.
 
-        Raises ExceptionGroup of NotDurable if what that changes cannot be written to the data directory.
+        Raises ExceptionGroup of NotDurable if a change cannot be written to the data directory.
         """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._sweep(), name="sweep")
                 group.create_task(self._bootstrap.run(), name="bootstrap")
                 if self._data_directory is not None:
-                    group.create_task(self._keep(self._data_directory), name="data directory")
+                    group.create_task(self._maintain(self._data_directory), name="data directory")
         finally:
             self._rest.cut_watches()
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request, whatever it is. Raises AnswerLost only, if faults are asked for."""
-        if request.later is not None:
-            return await self._answer_again(request)
+        """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""
+        if request.deferred is not None:
+            return await self._handle_deferred(request)
         faults = self._faults
         if faults is None or faults.spares(request.headers.get("user-agent", "")):
-            return await self._answer_when_known(request)
+            return await self._handle_deferring(request)
         if (seconds := faults.latency_seconds()) > 0:
             await asyncio.sleep(seconds)
-        return await self._answer_badly(request, faults)
+        return await self._handle_with_faults(request, faults)
 
-    # --- answering ----------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-    def at_once(self, request: Request) -> Response | None:
-        """Answer one request, unless it takes time, or things go wrong on purpose: then `handle` is to be asked."""
-        return self._unless_later(request) if self._faults is None else None
+    def handle_or_defer(self, request: Request) -> Response | None:
+        """Handle a request synchronously; None if it is deferred or faults are injected: then call handle()."""
+        return self._handle_or_defer(request) if self._faults is None else None
 
-    def _unless_later(self, request: Request, results: dict[Hashable, Any] | None = None) -> Response | None:
-        """The answer; None, and `request.later`, if it has to wait for something. results: what it has waited for."""
-        request.later = None
-        self._waiting.begin(results or {})
+    def _handle_or_defer(self, request: Request, results: dict[Hashable, Any] | None = None) -> Response | None:
+        """Return the response; None, with `request.deferred` set, if it is deferred. results: of its deferred work."""
+        request.deferred = None
+        self._deferred_work.begin(results or {})
         try:
-            return self.answer(request)
-        except Later as later:
-            request.later = later
+            return self.handle_now(request)
+        except Deferred as later:
+            request.deferred = later
             return None
         finally:
-            self._waiting.end()
+            self._deferred_work.end()
 
-    async def _answer_when_known(self, request: Request) -> Response:
-        response = self._unless_later(request)
-        return response if response is not None else await self._answer_again(request)
+    async def _handle_deferring(self, request: Request) -> Response:
+        response = self._handle_or_defer(request)
+        return response if response is not None else await self._handle_deferred(request)
 
-    async def _answer_again(self, request: Request) -> Response:
-        """Answer what has to wait, as often as it has to: at one time and with one fortune, so that names, uids,
-        addresses and times that it is given, and were waited with, stay.
+    async def _handle_deferred(self, request: Request) -> Response:
+        """Handle a deferred request until no work is pending.
+
+        Clock and random seed are frozen, so that names, uids, addresses and times stay the same.
         """
         moment, seed, results = self.clock.now(), self._rng.getrandbits(128), dict[Hashable, Any]()
-        for _ in range(_MOST_WAITS):
+        for _ in range(_MAX_DEFERRALS):
             request.warnings.clear()
             outside = self._rng.getstate()
             self._rng.seed(seed)
-            self._request_clock.held = moment
+            self._request_clock.frozen_at = moment
             try:
-                response = self._unless_later(request, results)
+                response = self._handle_or_defer(request, results)
             finally:
                 self._rng.setstate(outside)
-                self._request_clock.held = None
+                self._request_clock.frozen_at = None
             if response is not None:
                 return response
-            assert request.later is not None
-            results[request.later.key] = await request.later.work()
+            assert request.deferred is not None
+            results[request.deferred.key] = await request.deferred.work()
         request.warnings.clear()
-        return self.answer(request)  # what it is about is another thing each time
+        return self.handle_now(request)  # its inputs change each time: compute on the loop
 
-    def answer(self, request: Request) -> Response:
-        """Answer one request, whatever it is, at once."""
-        began = perf_counter()  # the loop's time stands still while it answers
-        response = self._answer(request)
+    def handle_now(self, request: Request) -> Response:
+        """Handle a request synchronously, with all its work on the event loop."""
+        began = perf_counter()  # the loop's time does not advance meanwhile
+        response = self._dispatch(request)
         if request.warnings:
             response.headers += warning_headers(request.warnings)
         self._metrics.note(request, response, perf_counter() - began)
@@ -206,31 +209,31 @@ class ApiServer:
         return response
 
     def _next_audit_id(self) -> str:
-        self._answers += 1
-        return f"{self._audit_ids}{self._answers & 0xFFFF_FFFF_FFFF:012x}"
+        self._handled_count += 1
+        return f"{self._audit_ids}{self._handled_count & 0xFFFF_FFFF_FFFF:012x}"
 
-    def _answer(self, request: Request) -> Response:
+    def _dispatch(self, request: Request) -> Response:
         try:
             self._authenticate(request)
-            if (watched := request_info.watched(request.path, request.method)) is not None:
-                request.route, request.query = watched, {**request.query, "watch": ["1"]}
-                return self._rest.watch(request, watched)
+            if (old_watch := request_info.watched(request.path, request.method)) is not None:
+                request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
+                return self._rest.watch(request, old_watch)
             if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
                 return _no_kind(request.path)
-            found = request.route = self._route(request)
-            if found is None:
-                return self._elsewhere(request)
-            if told := found.served.deprecation:
-                request.warnings.append(told)
-            if found.served.custom is not None:
-                found.served.custom.check_accept(request.headers.get("accept", ""))
-            response = self._rest.handle(request, found)
+            info = request.route = self._route(request)
+            if info is None:
+                return self._non_resource(request)
+            if warning := info.served.deprecation:
+                request.warnings.append(warning)
+            if info.served.custom is not None:
+                info.served.custom.check_accept(request.headers.get("accept", ""))
+            response = self._rest.handle(request, info)
             if self._definitions.pending:
                 self._definitions.settle()
             if self._bootstrap.local_services.pending:
                 self._bootstrap.local_services.settle()
             return response
-        except Later:
+        except Deferred:
             raise
         except errors.StatusError as error:
             return failed(request, error)
@@ -238,7 +241,7 @@ class ApiServer:
             refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
             return failed(request, refusal)
         except QuantityError as error:
-            # each amount can be read, but they are too far apart to be added (1e99999 and 1m)
+            # each quantity is valid, but their sum is not (1e99999 and 1m)
             refusal = errors.bad_request(f"quantities out of range: {error}")
             return failed(request, refusal)
         except Exception:
@@ -254,18 +257,18 @@ class ApiServer:
             user = self._authentication.user(request.headers.get("authorization", ""))
             request.user = impersonated(user, request.headers)
 
-    def _elsewhere(self, request: Request) -> Response:
+    def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
             return self._metrics.answer(request, self._rest.watched())
         if (document := published(self._documents, request)) is not None:
             return document
-        known = health_paths.openid(request, self._keys) or health_paths.health(request)
-        if known is not None:
-            return known
+        response = health_paths.openid(request, self._keys) or health_paths.health(request)
+        if response is not None:
+            return response
         if path in ("", "/index.html"):
-            mine = (each.served.resource for each in self._definitions.versions())
-            return health_paths.root(f"{each.group}/{each.version}" for each in mine)
+            resources = (version.served.resource for version in self._definitions.versions())
+            return health_paths.root(f"{resource.group}/{resource.version}" for resource in resources)
         if request.path in ("/flagz", "/statusz"):
             from kubeloop.devcluster.server import zpages  # few ask for them
 
@@ -277,7 +280,7 @@ class ApiServer:
         return health_paths.not_found()
 
     def _flags(self) -> dict[str, str]:
-        """The settings that kube-apiserver has, too, by the names of its flags."""
+        """Return the settings that kube-apiserver has as well, by the names of its flags."""
         return {
             "allow-privileged": "true",
             "authorization-mode": "[AlwaysAllow]",
@@ -293,9 +296,9 @@ class ApiServer:
             "storage-media-type": "application/json",
         }
 
-    # --- misbehaving --------------------------------------------------------------------------------------------------
+    # --- injected faults ----------------------------------------------------------------------------------------------
 
-    async def _answer_badly(self, request: Request, faults: FaultSource) -> Response:
+    async def _handle_with_faults(self, request: Request, faults: FaultSource) -> Response:
         write = request.method in ("POST", "PUT", "PATCH", "DELETE")
         match faults.draw(write=write):
             case Fault.SILENCE:
@@ -311,19 +314,19 @@ class ApiServer:
             case Fault.CONFLICT:
                 return await self._conflict(request)
             case Fault.LOST_ANSWER:
-                await self._answer_when_known(request)
+                await self._handle_deferring(request)
                 raise AnswerLost
-        response = await self._answer_when_known(request)
+        response = await self._handle_deferring(request)
         if not isinstance(response.body, bytes):
-            response.body = _dropping(response.body, faults)
+            response.body = _drop_at_random(response.body, faults)
         return response
 
     async def _conflict(self, request: Request) -> Response:
         try:
-            found = self._route(request)
-            if found is None or request.method == "POST":
-                return await self._answer_when_known(request)
-            failure = errors.conflict(found.served.resource, found.name)
+            info = self._route(request)
+            if info is None or request.method == "POST":
+                return await self._handle_deferring(request)
+            failure = errors.conflict(info.served.resource, info.name)
         except errors.StatusError as error:
             failure = error
         return json_response(failure.code, failure.status)
@@ -336,20 +339,20 @@ class ApiServer:
             self.store.compact()
             self._expire_events()
 
-    async def _keep(self, data_directory: DataDirectory) -> None:
-        """Keep the data directory small: old versions leave it, and the log goes into the file."""
+    async def _maintain(self, data_directory: DataDirectory) -> None:
+        """Remove old versions from the data directory and checkpoint its write-ahead log."""
         failing = False
         while True:
             await asyncio.sleep(_CHECKPOINT_SECONDS)
             try:
-                while self.store.purge(_COLLECTED_AT_ONCE):
+                while self.store.purge(_PURGE_BATCH):
                     await asyncio.sleep(0)
                 if data_directory.needs_checkpoint():
                     await asyncio.to_thread(data_directory.checkpoint)
                 failing = False
             except sqlite3.Error as error:
                 if not failing:
-                    log.warning("the data directory cannot be tidied up, trying again: %s", error)
+                    log.warning("could not compact the data directory, will retry: %s", error)
                 failing = True
 
     def _note_event(self, change: Change) -> None:
@@ -371,13 +374,13 @@ class ApiServer:
 
 
 def _no_kind(path: str) -> Response:
-    """500, as v1.36, for a path of old watches that names nothing."""
-    told = f'"{path}": failed to create RequestInfo: unable to determine kind and namespace from url, {path}'
-    return text_response(500, f"Internal Server Error: {told}\n")
+    """Return v1.36's 500 for a deprecated watch path without kind."""
+    message = f'"{path}": failed to create RequestInfo: unable to determine kind and namespace from url, {path}'
+    return text_response(500, f"Internal Server Error: {message}\n")
 
 
-async def _dropping(chunks: AsyncIterator[bytes], faults: FaultSource) -> AsyncIterator[bytes]:
-    """The stream of a watch that ends now and then after an event."""
+async def _drop_at_random(chunks: AsyncIterator[bytes], faults: FaultSource) -> AsyncIterator[bytes]:
+    """Yield a watch's chunks, and end at random after an event."""
     try:
         async for chunk in chunks:
             for line in chunk.splitlines(keepends=True):

@@ -1,6 +1,6 @@
 """HTTP/1.1 for the API server (and the endpoint of a process): an asyncio Protocol around httptools' parser.
 
-    bytes -> parser -> Request -> Answering.at_once -> bytes       within data_received, for all but watches
+    bytes -> parser -> Request -> Answering.handle_or_defer -> bytes       within data_received, for all but watches
                                                    -> a task       that writes chunks as they come
 
 A connection answers one request after the other, in order; what a client sends ahead waits, within limits. Nobody can
@@ -47,13 +47,13 @@ _STATUS_LINES = {code: b"HTTP/1.1 %d %s\r\n" % (code, phrase.encode()) for code,
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Answering(Protocol):
+class RequestHandler(Protocol):
     """Who answers the requests: `ApiServer`, for one."""
 
     @property
     def clock(self) -> Clock: ...
 
-    def at_once(self, request: Request) -> Response | None:
+    def handle_or_defer(self, request: Request) -> Response | None:
         """The answer, or None where `handle` is to be asked."""
 
     async def handle(self, request: Request) -> Response:
@@ -72,7 +72,7 @@ class HttpServer:
 
     def __init__(
         self,
-        api: Answering,
+        api: RequestHandler,
         *,
         headers: bytes = b"Cache-Control: no-cache, private\r\n",
         gzip_from_bytes: float = _GZIP_FROM_BYTES,
@@ -279,7 +279,7 @@ class _Connection(asyncio.Protocol):
         api = self._server.api
         while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
             request, stays = self._waiting.popleft()
-            response = api.at_once(request)
+            response = api.handle_or_defer(request)
             if response is not None and isinstance(response.body, bytes):
                 self._write(request, response, response.body, stays)
             else:

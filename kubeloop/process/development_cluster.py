@@ -133,7 +133,7 @@ def _simulated(
         from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
         from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 
-        requests = StageRequests(api.answer, token)
+        requests = StageRequests(api.handle_now, token)
         others = [stage for stage in stages if not stage.of_kubelets]
         if others:
             components["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=rng)

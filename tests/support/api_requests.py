@@ -40,7 +40,7 @@ class InProcessApi:
         self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
     ) -> tuple[int, Any]:
         """Send a request and return the status and the decoded content (see `decoded`)."""
-        return self._content(self.server.answer(self._request(method, path, body, content_type, headers)))
+        return self._content(self.server.handle_now(self._request(method, path, body, content_type, headers)))
 
     async def handle(
         self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
@@ -50,7 +50,7 @@ class InProcessApi:
 
     def respond(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Response:
         """Send a request and return the server's own response."""
-        response = self.server.answer(self._request(method, path, body, content_type, headers))
+        response = self.server.handle_now(self._request(method, path, body, content_type, headers))
         self._note_headers(response)
         return response
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kubeloop.devcluster.api.deferred_work import Waiting
+from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import (
@@ -60,9 +60,9 @@ class Policies:
     whose objects may be parameters, once there are any.
     """
 
-    def __init__(self, store: Store, waiting: Waiting) -> None:
+    def __init__(self, store: Store, deferred_work: DeferredWork) -> None:
         self._store = store
-        self._waiting = waiting
+        self._deferred_work = deferred_work
         self.asked: Request | None = None
         self.definitions: CustomResources | None = None
         self._surroundings: Surroundings | None = None
@@ -169,7 +169,7 @@ class Policies:
         self._changed = False
         if self._surroundings is None:
             matcher = Matcher(self._store, self._others)
-            self._surroundings = Surroundings(self._store, matcher, self._served, self._waiting)
+            self._surroundings = Surroundings(self._store, matcher, self._served, self._deferred_work)
         self._validating = self._bound(_VALIDATING, self._validating, validating.Policy)
         self._mutating = self._bound(_MUTATING, self._mutating, mutating.Policy)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.api.deferred_work import Allowance
+from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.languages.cel.types import unescape
 from kubeloop.devcluster.languages.cel.values import CelError, Container, no_overload
 from kubeloop.devcluster.languages.policy_cel.environment import Expression
@@ -37,12 +37,12 @@ class Result:
 class Variables(Container):
     """A policy's own variables. cost: of those that have been worked out since somebody last looked."""
 
-    __slots__ = ("_allowance", "_expressions", "_found", "_values", "cost")
+    __slots__ = ("_expressions", "_found", "_loop_budget", "_values", "cost")
     is_map = True
 
-    def __init__(self, expressions: Mapping[str, Expression], allowance: Allowance) -> None:
+    def __init__(self, expressions: Mapping[str, Expression], loop_budget: LoopBudget) -> None:
         self._expressions = expressions
-        self._allowance = allowance
+        self._loop_budget = loop_budget
         self._found: dict[str, Any] = {}
         self._values: JSON = {}
         self.cost = 0
@@ -73,7 +73,7 @@ class Variables(Container):
         expression = self._expressions[name]
         if expression.program is None:
             return CelError(f'composited variable "{name}" fails to compile: {expression.error}')
-        outcome = self._allowance.run(expression.program, self._values)
+        outcome = self._loop_budget.run(expression.program, self._values)
         self.cost += outcome.cost
         if outcome.error:
             return CelError(f'composited variable "{name}" fails to evaluate: {outcome.error}')
@@ -88,13 +88,13 @@ def evaluate(
     values: JSON,
     own: Mapping[str, Expression],
     budget: int,
-    allowance: Allowance,
+    loop_budget: LoopBudget,
 ) -> tuple[Sequence[Result | None], int]:
     """(a result for each expression, None where there is none; what is left of the budget).
 
     Raises OutOfBudget; TakesLong where the allowance ends before.
     """
-    variables = Variables(own, allowance)
+    variables = Variables(own, loop_budget)
     values = variables.within(values)
     results: list[Result | None] = []
     for each in expressions:
@@ -104,7 +104,7 @@ def evaluate(
         if each.program is None:
             results.append(Result(None, f"compilation error: {each.error}"))
             continue
-        outcome = allowance.run(each.program, values)
+        outcome = loop_budget.run(each.program, values)
         budget -= outcome.cost + variables.cost
         variables.cost = 0
         if budget < 0:

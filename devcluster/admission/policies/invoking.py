@@ -16,7 +16,7 @@ from kubeloop.devcluster.admission.policies.matching import Matcher
 from kubeloop.devcluster.admission.policies.parameters import WrongConfiguration, kind_of_parameters, parameters
 from kubeloop.devcluster.admission.policies.variables import namespace_value, request_value
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
+from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, Environment, Expression
 from kubeloop.devcluster.storage.store import Store
@@ -41,12 +41,12 @@ class Conditions:
             environment.compile(each.get("expression", ""), BOOLEAN) for each in conditions
         ]
 
-    def hold(self, values: JSON, allowance: Allowance) -> bool:
+    def hold(self, values: JSON, loop_budget: LoopBudget) -> bool:
         """Do all hold? They know no namespace. Raises ConditionFailed, OutOfBudget, TakesLong."""
         if not self._expressions:
             return True
         values = {**values, "namespaceObject": None}
-        results, _ = evaluate(self._expressions, values, self.own, MATCH_BUDGET, allowance)
+        results, _ = evaluate(self._expressions, values, self.own, MATCH_BUDGET, loop_budget)
         found = [each for each in results if each is not None]
         if any(each.value is False and not each.error for each in found):
             return False
@@ -84,7 +84,7 @@ class Surroundings:
     store: Store
     matcher: Matcher
     find: FindKind
-    waiting: Waiting
+    deferred_work: DeferredWork
 
     def invocations(
         self, policy: Compiled, bindings: Sequence[JSON], request: Attributes, fail: Callable[[str, str], None]

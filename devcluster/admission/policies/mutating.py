@@ -18,7 +18,7 @@ from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudge
 from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
 from kubeloop.devcluster.admission.policies.patches import WrongPatch, WrongResult, applied, patched
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Allowance, Waiting
+from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
 from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
@@ -45,7 +45,7 @@ class Policy:
             text = (each.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
             self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
 
-    def run(self, values: JSON, asked: Served, matched: Served, allowance: Allowance, *, only_look: bool) -> Step:
+    def run(self, values: JSON, asked: Served, matched: Served, loop_budget: LoopBudget, *, only_look: bool) -> Step:
         """Make one change after the other. Raises TakesLong.
 
         values: as Surroundings.values, with params. asked, matched: what the request names, and as what the policy sees
@@ -54,7 +54,7 @@ class Policy:
         values = {**values, "authorizer": Authorizer()}
         step = Step(values["object"])
         try:
-            if not self._conditions.hold(values, allowance) or only_look:
+            if not self._conditions.hold(values, loop_budget) or only_look:
                 return step
         except (ConditionFailed, OutOfBudget) as error:
             step.wrong.append(str(error))
@@ -62,7 +62,7 @@ class Policy:
         step.has_run = True
         for each in self._mutations:
             try:
-                changed = self._mutated(each, {**values, "object": step.object}, matched, allowance)
+                changed = self._mutated(each, {**values, "object": step.object}, matched, loop_budget)
                 _check_version(asked, matched)
                 step.object, step.is_dirty = changed, True
             except (WrongPatch, OutOfBudget) as error:
@@ -72,9 +72,9 @@ class Policy:
                 break
         return step
 
-    def _mutated(self, mutation: Expression, values: JSON, served: Served, allowance: Allowance) -> JSON:
+    def _mutated(self, mutation: Expression, values: JSON, served: Served, loop_budget: LoopBudget) -> JSON:
         """What a mutation makes of the variable `object`."""
-        results, _ = evaluate([mutation], values, self._conditions.own, BUDGET, allowance)
+        results, _ = evaluate([mutation], values, self._conditions.own, BUDGET, loop_budget)
         result = results[0]
         assert result is not None
         if result.error:
@@ -139,7 +139,7 @@ def mutate(
         run = _run_of(policy, each)
         values = {**surroundings.values(request, each.matched), "params": each.params}
         only_look = only is not None and run not in only
-        step = _step(policy, values, request.served, each.matched, surroundings.waiting, only_look=only_look)
+        step = _step(policy, values, request.served, each.matched, surroundings.deferred_work, only_look=only_look)
         if step.broken:
             raise errors.internal_error(step.broken)
         if not policy.ignores_failures:
@@ -156,13 +156,17 @@ def mutate(
     return Outcome(request.object, frozenset(again) if is_dirty else None)
 
 
-def _step(policy: Policy, values: JSON, asked: Served, matched: Served, waiting: Waiting, *, only_look: bool) -> Step:
+def _step(
+    policy: Policy, values: JSON, asked: Served, matched: Served, deferred_work: DeferredWork, *, only_look: bool
+) -> Step:
     """Run one policy. Raises Later."""
 
     def key() -> Hashable:
         return policy, asked, matched, only_look, msgspec.json.encode(values)
 
-    return waiting.worked_out(key, lambda allowance: policy.run(values, asked, matched, allowance, only_look=only_look))
+    return deferred_work.compute_or_defer(
+        key, lambda loop_budget: policy.run(values, asked, matched, loop_budget, only_look=only_look)
+    )
 
 
 def _check_version(asked: Served, matched: Served) -> None:

@@ -15,7 +15,7 @@ from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, Result, evaluate
 from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Allowance
+from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
 from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT, TEXT_OR_NULL, Environment
 from kubeloop.kube.json_object import JSON
@@ -60,7 +60,7 @@ class Policy:
         annotations = spec.get("auditAnnotations") or ()
         self._annotations = [environment.compile(each.get("valueExpression", ""), TEXT_OR_NULL) for each in annotations]
 
-    def judge(self, values: JSON, allowance: Allowance) -> Verdict:
+    def judge(self, values: JSON, loop_budget: LoopBudget) -> Verdict:
         """Run it on a request, with one object of parameters or none. Raises TakesLong.
 
         values: of the variables object, oldObject, request, namespaceObject and params.
@@ -68,23 +68,23 @@ class Policy:
         asked = {**values, "authorizer": Authorizer()}
         own = self._conditions.own
         try:
-            if not self._conditions.hold(asked, allowance):
+            if not self._conditions.hold(asked, loop_budget):
                 return Verdict()
-            found, left = evaluate(self._rules, asked, own, BUDGET, allowance)
-            denials = self._denials(found, values, left, allowance)
-            notes, _ = evaluate(self._annotations, asked, own, BUDGET, allowance)
+            found, left = evaluate(self._rules, asked, own, BUDGET, loop_budget)
+            denials = self._denials(found, values, left, loop_budget)
+            notes, _ = evaluate(self._annotations, asked, own, BUDGET, loop_budget)
         except (OutOfBudget, ConditionFailed) as error:
             return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
         failed = [Decision(each.error) for each in notes if each is not None and each.error]
         return Verdict(denials, [] if self.ignores_failures else failed)
 
     def _denials(
-        self, found: Sequence[Result | None], values: JSON, budget: int, allowance: Allowance
+        self, found: Sequence[Result | None], values: JSON, budget: int, loop_budget: LoopBudget
     ) -> list[Decision]:
         spent = ""
         messages: Sequence[Result | None] = ()
         try:
-            messages, _ = evaluate(self._messages, values, self._conditions.own, budget, allowance)
+            messages, _ = evaluate(self._messages, values, self._conditions.own, budget, loop_budget)
         except OutOfBudget as error:
             spent = f"failed messageExpression: {error}"
         denials = []
@@ -147,11 +147,11 @@ def validate(
     def key() -> Hashable:
         return tuple(each.policy for each in questions), msgspec.json.encode([each.values for each in questions])
 
-    def judge(allowance: Allowance) -> list[Verdict]:
-        return [each.policy.judge(each.values, allowance) for each in questions]
+    def judge(loop_budget: LoopBudget) -> list[Verdict]:
+        return [each.policy.judge(each.values, loop_budget) for each in questions]
 
     refusals: list[_Refusal] = []
-    verdicts = iter(surroundings.waiting.worked_out(key, judge) if questions else ())
+    verdicts = iter(surroundings.deferred_work.compute_or_defer(key, judge) if questions else ())
     for each in found:
         if isinstance(each, _Refusal):
             refusals.append(each)

@@ -98,7 +98,7 @@ class Endpoint:
             finally:
                 server.close()
 
-    def at_once(self, request: Request) -> Response | None:
+    def handle_or_defer(self, request: Request) -> Response | None:
         """Return the response of a health page; None for other pages, which may await."""
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"only GET\n", _TEXT_TYPE, [("Allow", "GET, HEAD")])

@@ -30,7 +30,8 @@ PROGRAM = dedent(
         api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
 
         def ask(method, path, body=None, **headers):
-            answer = api.answer(Request.of(method, path, headers, b"" if body is None else json.dumps(body).encode()))
+            payload = b"" if body is None else json.dumps(body).encode()
+            answer = api.handle_now(Request.of(method, path, headers, payload))
             return answer.status, json.loads(answer.body)
 
         here = "/apis/example.com/v1/namespaces/default/widgets"

@@ -24,7 +24,7 @@ async def test_every_answer_is_that_of_kube_apiserver():
     for step, recorded in zip(steps(), expected, strict=True):
         headers = {"Content-Type": step.content_type, "Accept": step.accept, "User-Agent": "tester/1"}
         body = b"" if step.body is None else json.dumps(step.body).encode()
-        response = server.answer(Request.of(step.method, step.path, headers, body))
+        response = server.handle_now(Request.of(step.method, step.path, headers, body))
         assert isinstance(response.body, bytes)
         content = (
             json.loads(response.body) if response.body.startswith(b"{") else response.body.decode(errors="replace")

@@ -23,7 +23,7 @@ async def test_rules_are_accepted_refused_broken_and_kept_as_by_kube_apiserver()
     wrong = []
     for step, recorded in zip(steps(), expected, strict=True):
         body = b"" if step.body is None else json.dumps(step.body).encode()
-        response = server.answer(Request.of(step.method, step.path, {"Content-Type": step.content_type}, body))
+        response = server.handle_now(Request.of(step.method, step.path, {"Content-Type": step.content_type}, body))
         assert isinstance(response.body, bytes)
         content = json.loads(response.body)
         warnings = [value for name, value in response.headers if name == "Warning"]

@@ -55,15 +55,15 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_rules_that_cost_little_are_run_at_once(server: ApiServer, threads: list[str]):
-    assert status_and_content(server.at_once(request("POST", OBJECTS, pair("a", 10))))[0] == 201
-    assert status_and_content(server.at_once(request("POST", OBJECTS, pair("bad", 10))))[0] == 422
+    assert status_and_content(server.handle_or_defer(request("POST", OBJECTS, pair("a", 10))))[0] == 201
+    assert status_and_content(server.handle_or_defer(request("POST", OBJECTS, pair("bad", 10))))[0] == 422
     assert {*threads} == {"loop"}
 
 
 async def test_rules_that_cost_much_are_run_beside_the_loop(server: ApiServer, threads: list[str]):
     for name, status in (("a", 201), ("bad", 422)):
         pending = request("POST", OBJECTS, pair(name, 200))
-        assert server.at_once(pending) is None
+        assert server.handle_or_defer(pending) is None
         code, answer = status_and_content(await server.handle(pending))
         assert code == status
         assert status == 201 or "failed rule: self != 'bad'" in answer["message"]
@@ -72,7 +72,7 @@ async def test_rules_that_cost_much_are_run_beside_the_loop(server: ApiServer, t
 
 async def test_what_costs_too_much_altogether_is_refused_after_it_too(server: ApiServer, threads: list[str]):
     pending = request("POST", OBJECTS, pair("a", 1000))
-    assert server.at_once(pending) is None
+    assert server.handle_or_defer(pending) is None
     code, answer = status_and_content(await server.handle(pending))
     assert code == 422
     assert "call cost exceeds limit" in answer["message"]
@@ -80,24 +80,24 @@ async def test_what_costs_too_much_altogether_is_refused_after_it_too(server: Ap
 
 
 async def test_an_object_that_changes_meanwhile_is_looked_at_again(server: ApiServer, threads: list[str]):
-    assert status_and_content(server.answer(request("POST", OBJECTS, pair("a", 200))))[0] == 201
+    assert status_and_content(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
     long = request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "bad"}})
-    assert server.at_once(long) is None
+    assert server.handle_or_defer(long) is None
     waiting = asyncio.create_task(server.handle(long))
     await asyncio.sleep(0)
     quick = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
-    assert status_and_content(server.at_once(quick))[0] == 200
+    assert status_and_content(server.handle_or_defer(quick))[0] == 200
     assert status_and_content(await waiting)[0] == 422
     assert threads[-1] == "loop"  # the object has few numbers now
 
 
 async def test_a_name_that_is_made_up_each_time_does_no_harm(server: ApiServer, threads: list[str]):
     pending = request("POST", OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
-    assert server.at_once(pending) is None
+    assert server.handle_or_defer(pending) is None
     assert status_and_content(await server.handle(pending))[0] == 201
     assert threads == ["beside"]
 
 
 async def test_who_asks_inside_of_the_process_does_not_wait(server: ApiServer, threads: list[str]):
-    assert status_and_content(server.answer(request("POST", OBJECTS, pair("a", 200))))[0] == 201
+    assert status_and_content(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
     assert threads == ["loop"]

@@ -20,7 +20,7 @@ ANSWERS = Path(policy_cases.__file__).parent / "policy_answers.json"
 
 def _answer(server: ApiServer, step: Step) -> Response:
     body = b"" if step.body is None else json.dumps(step.body).encode()
-    return server.answer(Request.of(step.method, step.path, {"Content-Type": step.content_type}, body))
+    return server.handle_now(Request.of(step.method, step.path, {"Content-Type": step.content_type}, body))
 
 
 async def test_policies_refuse_warn_and_change_as_at_kube_apiserver():

@@ -173,7 +173,7 @@ from kubeloop.kube.clock import SystemClock
 async def main():
     server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
     body = b'{"metadata": {"name": "a"}}'
-    answer = server.answer(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
+    answer = server.handle_now(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
     assert answer.status == 201, answer
     print([name for name in sys.modules if name.startswith("kubeloop.devcluster.admission.policies.")])
 

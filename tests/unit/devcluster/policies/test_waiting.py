@@ -28,12 +28,12 @@ class Cluster:
         bound = {"policyName": name, **({"validationActions": ["Deny"]} if kind == "validating" else {}), **binding}
         for plural, each in ((f"{kind}admissionpolicies", spec), (f"{kind}admissionpolicybindings", bound)):
             create = request("POST", f"{ADMISSION}/{plural}", {"metadata": {"name": name}, "spec": each})
-            assert self.server.answer(create).status == 201
+            assert self.server.handle_now(create).status == 201
 
     async def send(self, method: str, path: str, body: Any = None, *, waits: bool) -> tuple[int, JSON]:
         """Send a request and return its status and content. waits: whether it must have been deferred."""
         pending = request(method, path, body)
-        response = self.server.at_once(pending)
+        response = self.server.handle_or_defer(pending)
         assert (response is None) is waits
         response = response or await self.server.handle(pending)
         return response.status, decoded(response)
@@ -94,7 +94,7 @@ async def test_what_is_made_up_for_an_object_is_what_policies_have_seen(threads:
         ("/apis/batch/v1/namespaces/default/jobs", job),
     ):
         pending = request("POST", path, body)
-        assert cluster.server.at_once(pending) is None
+        assert cluster.server.handle_or_defer(pending) is None
         response = await cluster.server.handle(pending)
         metadata = decoded(response)["metadata"]
         told = " ".join(metadata[name] for name in ("name", "uid", "creationTimestamp"))
@@ -136,7 +136,7 @@ async def test_what_policies_look_at_may_change_meanwhile(expression: str, path:
         **PARAMS,
     )
     long = request("PATCH", f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"ask": "yes"}}})
-    assert cluster.server.at_once(long) is None
+    assert cluster.server.handle_or_defer(long) is None
     waiting = asyncio.create_task(cluster.server.handle(long))
     await asyncio.sleep(0)
     assert (await cluster.send("PATCH", path, change, waits=False))[0] == 200
@@ -147,7 +147,7 @@ async def test_a_policy_that_is_taken_back_meanwhile_refuses_nothing():
     cluster = Cluster()
     cluster.policy({"validations": [{"expression": f"!{LONG}"}]})
     long = request("POST", CONFIG_MAPS, config_map("a"))
-    assert cluster.server.at_once(long) is None
+    assert cluster.server.handle_or_defer(long) is None
     waiting = asyncio.create_task(cluster.server.handle(long))
     await asyncio.sleep(0)
     assert (await cluster.send("DELETE", f"{ADMISSION}/validatingadmissionpolicybindings/p", waits=False))[0] == 200

@@ -39,7 +39,7 @@ class Cluster:
 
     @asynccontextmanager
     async def playing(self, stages: list[Stage]) -> AsyncIterator[None]:
-        requests = StageRequests(self.api.answer, "secret")
+        requests = StageRequests(self.api.handle_now, "secret")
         player = ObjectStages(stages, requests, self.api.store, clock=self.clock, rng=random.Random(1))
         async with asyncio.TaskGroup() as group:
             task = group.create_task(player.run())
