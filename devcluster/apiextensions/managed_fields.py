@@ -36,7 +36,7 @@ from kubeloop.devcluster.managedfields.field_sets import (
     starting_entries,
 )
 from kubeloop.devcluster.managedfields.typed_validation import scalar_error, struct_errors
-from kubeloop.devcluster.serializer.patches import go_text
+from kubeloop.devcluster.serializer.patches import format_go_value
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.schema import StructType, type_named
 
@@ -129,9 +129,9 @@ def _type_errors(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
         return
     type_ = schema.get("type")
     if type_ == "object" and not isinstance(value, dict):
-        yield f"{path}: expected map, got &{{{go_text(value)}}}"
+        yield f"{path}: expected map, got &{{{format_go_value(value)}}}"
     elif type_ == "array" and not isinstance(value, list):
-        yield f"{path}: expected list, got &{{{go_text(value)}}}"
+        yield f"{path}: expected list, got &{{{format_go_value(value)}}}"
     elif type_ in _SCALARS and (wrong := scalar_error(_SCALARS[type_], value)):
         yield f"{path}: {wrong}"
     elif isinstance(value, dict):

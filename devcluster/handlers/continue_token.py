@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.serializer.decoding import json_kind
-from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 
 
 def encode_continue_token(revision: int, start: str) -> str:
@@ -30,7 +30,7 @@ def decode_continue_token(token: str) -> tuple[int, str]:
             text = urlsafe_b64decode(token + "=" * (-len(token) % 4))
         except Base64Error as error:
             raise ValueError(f": illegal base64 data at input byte {len(token) - 1}") from error
-        if wrong := json_error(text):
+        if wrong := go_json_error(text):
             raise ValueError(f": {wrong}")
         decoded = msgspec.json.decode(text)
         if not isinstance(decoded, dict):

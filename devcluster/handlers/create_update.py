@@ -23,7 +23,7 @@ from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
 from kubeloop.devcluster.registry.stored_kinds import warnings_of
 from kubeloop.devcluster.serializer.conversion import from_stored
-from kubeloop.devcluster.serializer.empty_values import with_empties
+from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
@@ -252,12 +252,14 @@ def _causes(
         resource, obj = requested.resource, from_stored(requested, obj)
         old = None if old is None else from_stored(requested, old)
     elif resource.group_resource in _COMPARED_AS_SENT and sent:
-        obj = with_empties(obj, sent)
+        obj = restore_empty_values(obj, sent)
     more = () if old is None else (old,)
     causes = validate(resource, obj, *more)
     if causes and sent and requested.custom is None:
         known = {_place(cause) for cause in causes}
-        as_sent = [cause for cause in validate(resource, with_empties(obj, sent), *more) if _place(cause) in known]
+        as_sent = [
+            cause for cause in validate(resource, restore_empty_values(obj, sent), *more) if _place(cause) in known
+        ]
         if [*map(_place, as_sent)] == [*map(_place, causes)]:
             return as_sent
     return causes

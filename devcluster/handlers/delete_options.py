@@ -15,7 +15,12 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.list_options import query_integer
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.serializer.request_bodies import META_TYPE, UNREADABLE, check_type_meta, parse_body
+from kubeloop.devcluster.serializer.request_bodies import (
+    TYPE_META_ERROR,
+    TYPE_META_GO_TYPE,
+    check_type_meta,
+    parse_body,
+)
 from kubeloop.kube.json_object import JSON
 
 _POLICIES = ("Background", "Foreground", "Orphan")
@@ -38,7 +43,7 @@ def _body(request: Request) -> JSON:
         raw = {} if raw is None else raw
         if not isinstance(raw, dict):
             went = decoding.json_kind(raw)
-            raise ValueError(f"{UNREADABLE}: json: cannot unmarshal {went} into Go value of {META_TYPE}")
+            raise ValueError(f"{TYPE_META_ERROR}: json: cannot unmarshal {went} into Go value of {TYPE_META_GO_TYPE}")
         check_type_meta(raw)
         kind, api_version = raw.get("kind") or "DeleteOptions", raw.get("apiVersion") or META_VERSION
         if kind != "DeleteOptions":

@@ -15,14 +15,14 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, type_error, with_go_numbers
 from kubeloop.devcluster.serializer import decoding, patches
-from kubeloop.devcluster.serializer.controller_revision_data import keep_patched_text
+from kubeloop.devcluster.serializer.controller_revision_data import record_patched_text
 from kubeloop.devcluster.serializer.request_bodies import (
     Body,
-    all_strict,
     check_type_meta,
-    keep_reset,
+    format_strict_errors,
+    keep_managed_fields_reset,
+    merge_strict_errors,
     parse_json,
-    strict_text,
     unknown_kind,
 )
 from kubeloop.kube import schema
@@ -61,7 +61,7 @@ def patched(live: JSON, body: bytes, kind: str, resource: Resource[Any], mode: s
     """Return the live object with the patch, decoded. Raises StatusError."""
     obj, patch, strict = _applied(live, body, kind, resource)
     result = _decoded(obj, live, patch, strict, resource, mode, kind)
-    keep_patched_text(resource, result.obj, live, is_typed=kind == _STRATEGIC)
+    record_patched_text(resource, result.obj, live, is_typed=kind == _STRATEGIC)
     return result
 
 
@@ -77,7 +77,7 @@ def _applied(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
         try:
             return patches.json_patch(live, patch or []), patch, strict
         except patches.PatchError:
-            raise patches.refused() from None
+            raise patches.invalid_patch_error() from None
     if patch is None:
         if kind == _MERGE:
             raise errors.bad_request("Invalid JSON Patch")
@@ -211,7 +211,7 @@ def _decoded(
 
     def refused(reason: str) -> errors.StatusError:
         if kind == _STRATEGIC:
-            shown = patches.go_text(patches.left_of(patch, live))
+            shown = patches.format_go_value(patches.remaining_patch(patch, live))
         else:
             shown = _encode_sorted(patched).decode()
         text = f"Invalid value: {quoted(shown)}: {reason}"
@@ -251,9 +251,9 @@ def _decoded(
             message = conversion_error(schema.TypeRef(struct.name, "struct", named=struct.name), patched)
         raise refused(message or str(error)) from error
     if strict or unknown:
-        strict = all_strict(strict, sorted(unknown) if kind == _STRATEGIC else unknown)
+        strict = merge_strict_errors(strict, sorted(unknown) if kind == _STRATEGIC else unknown)
         if mode == "Strict":
-            raise refused(f"strict decoding error: {strict_text(strict)}")
+            raise refused(f"strict decoding error: {format_strict_errors(strict)}")
     obj.setdefault("metadata", {})
-    keep_reset(patched, obj)
+    keep_managed_fields_reset(patched, obj)
     return Body(obj, strict if mode == "Warn" else [], patched)

@@ -34,11 +34,11 @@ class ProtobufWriter:
         return self._write(from_stored(self._target, stored.object))
 
     def body(self, stored: StoredObject) -> bytes:
-        return codec.enveloped(self._api_version, self._kind, self.message(stored))
+        return codec.wrap_in_envelope(self._api_version, self._kind, self.message(stored))
 
     def body_of(self, obj: JSON) -> bytes:
         """Encode an object in its stored form."""
-        return codec.enveloped(self._api_version, self._kind, self._write(from_stored(self._target, obj)))
+        return codec.wrap_in_envelope(self._api_version, self._kind, self._write(from_stored(self._target, obj)))
 
     def list_body(self, page: Page) -> bytes:
         messages = [self.message(stored) for stored in page.items]
@@ -60,13 +60,13 @@ class ObjectFrames:
         return self.stored(change.type, change.now)
 
     def stored(self, type_: str, stored: StoredObject) -> bytes:
-        return codec.frame(type_, self._writer.body(stored))
+        return codec.encode_watch_event(type_, self._writer.body(stored))
 
     def object(self, type_: str, obj: JSON) -> bytes:
-        return codec.frame(type_, self._writer.body_of(obj))
+        return codec.encode_watch_event(type_, self._writer.body_of(obj))
 
     def failure(self, status: JSON) -> bytes:
-        return codec.frame("ERROR", codec.encode(status))
+        return codec.encode_watch_event("ERROR", codec.encode(status))
 
 
 class MetadataFrames:
@@ -84,7 +84,7 @@ class MetadataFrames:
         return self.object(type_, stored.object)
 
     def object(self, type_: str, obj: JSON) -> bytes:
-        return codec.frame(type_, codec.encode(self._view(obj)))
+        return codec.encode_watch_event(type_, codec.encode(self._view(obj)))
 
     def failure(self, status: JSON) -> bytes:
-        return codec.frame("ERROR", codec.encode(status))
+        return codec.encode_watch_event("ERROR", codec.encode(status))

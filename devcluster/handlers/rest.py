@@ -57,12 +57,17 @@ from kubeloop.devcluster.managedfields.field_sets import track_create, track_upd
 from kubeloop.devcluster.printers.table import check_include_object, table
 from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.serializer.controller_revision_data import keep_applied_text
+from kubeloop.devcluster.serializer.controller_revision_data import record_applied_text
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.serializer.negotiation import OutputFormat, check_metadata_form, negotiate_output
-from kubeloop.devcluster.serializer.request_bodies import Body, drop_repeated_owners, field_validation, read_object
-from kubeloop.devcluster.serializer.responses import document
+from kubeloop.devcluster.serializer.request_bodies import (
+    Body,
+    deduplicate_owner_references,
+    field_validation,
+    read_object,
+)
+from kubeloop.devcluster.serializer.responses import encode_response
 from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
 from kubeloop.devcluster.storage.watch import Watcher
 from kubeloop.devcluster.storage.watch_encoding import (
@@ -199,7 +204,7 @@ class Rest:
         resource = target.resource
         check_metadata_form(output, resource, is_list=True)
         if output.form == "table":
-            return document(200, self._table(request, target, objects, metadata, output), output)
+            return encode_response(200, self._table(request, target, objects, metadata, output), output)
         if output.form == "metadata":
             # a null list, as Go encodes a nil slice
             items = [_metadata_of(obj, output) for obj in objects] or None
@@ -209,7 +214,9 @@ class Rest:
             metadata = metadata if target.custom is None else {"continue": "", **metadata}
             items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
             kind, api_version = target.list_kind, resource.api_version
-        return document(200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output)
+        return encode_response(
+            200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output
+        )
 
     def watch(self, request: Request, info: RequestInfo) -> Response:
         """Watch a collection, or one object in it. Raises StatusError."""
@@ -324,7 +331,7 @@ class Rest:
         elif output.form == "metadata":
             check_metadata_form(output, target.resource, is_list=False)
             obj = _metadata_of(obj, output)
-        return document(status, obj, output)
+        return encode_response(status, obj, output)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -335,7 +342,7 @@ class Rest:
 
     def _with_defaults(self, request: Request, target: Served, body: Body) -> Body:
         metadata = body.obj["metadata"]
-        if len(metadata.get("ownerReferences", ())) > 1 and (warning := drop_repeated_owners(metadata)):
+        if len(metadata.get("ownerReferences", ())) > 1 and (warning := deduplicate_owner_references(metadata)):
             request.warnings.append(warning)
         apply_defaults(target.resource, body.obj)
         return body
@@ -484,8 +491,8 @@ class Rest:
         )
         request.warnings += repeated_key_warnings(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
-        body = self._with_defaults(request, target, Body(decoding.normal(resource, obj), sent=obj))
-        keep_applied_text(resource, body.obj, obj, None if before is None else before.object)
+        body = self._with_defaults(request, target, Body(decoding.normalize(resource, obj), sent=obj))
+        record_applied_text(resource, body.obj, obj, None if before is None else before.object)
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
@@ -517,7 +524,7 @@ class Rest:
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
-        return document(200, {**_SUCCESS, "details": details}, output)
+        return encode_response(200, {**_SUCCESS, "details": details}, output)
 
     def _delete_collection(self, request: Request, info: RequestInfo) -> Response:
         output = negotiate_output(request.headers.get("accept", ""))
@@ -596,7 +603,7 @@ class Rest:
             raise errors.bad_request("name in URL does not match name in Binding object")
         self.policies.check("CREATE", body.obj, None)
         self._binder.bind(name, info.namespace, body.obj, dry_run=dry_run)
-        return document(201, {**_SUCCESS, "code": 201}, output)
+        return encode_response(201, {**_SUCCESS, "code": 201}, output)
 
     def _evict(self, request: Request, info: RequestInfo) -> Response:
         output = negotiate_output(request.headers.get("accept", ""))
@@ -615,7 +622,7 @@ class Rest:
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
         self.policies.check("CREATE", body.obj, None)
         self._evictor.evict(_PODS, info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run})
-        return document(201, {**_SUCCESS, "code": 201}, output)
+        return encode_response(201, {**_SUCCESS, "code": 201}, output)
 
     def _read_pod_subresource(
         self, request: Request, info: RequestInfo, resource: Resource[JSON], also: Sequence[str] = ()
@@ -623,7 +630,7 @@ class Rest:
         """Read a body that is created for a pod and not stored. Raises StatusError 400, 404."""
         body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
         metadata = body.obj["metadata"]
-        if "ownerReferences" in metadata and (warning := drop_repeated_owners(metadata)):
+        if "ownerReferences" in metadata and (warning := deduplicate_owner_references(metadata)):
             body.warnings.append(warning)
         request.warnings += body.warnings
         if (metadata.get("namespace") or info.namespace) != info.namespace:

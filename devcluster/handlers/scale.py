@@ -163,7 +163,7 @@ def _applied(request: Request, info: RequestInfo, old: JSON, mode: FieldValidati
     if custom and without_managed_fields(obj) != without_managed_fields(old):
         metadata = configuration["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
-    return Body(decoding.normal(SCALE, obj), repeated_key_warnings(repeated, mode))
+    return Body(decoding.normalize(SCALE, obj), repeated_key_warnings(repeated, mode))
 
 
 def _is_untyped(request: Request) -> bool:

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.serializer.decoding import DecodeError, go_type_text, read_base64
-from kubeloop.devcluster.serializer.patches import go_syntax, go_text
+from kubeloop.devcluster.serializer.decoding import DecodeError, decode_base64, go_type_name
+from kubeloop.devcluster.serializer.patches import format_go_syntax, format_go_value
 from kubeloop.kube import schema
 
 _TEXTS = frozenset({"string", "bytes"})
@@ -36,7 +36,7 @@ def struct_errors(struct: schema.StructType, value: Any, path: str) -> Iterator[
     if value is None:
         return
     if type(value) is not dict:
-        yield _told(path, f"expected map, got &{{{go_text(value)}}}")
+        yield _told(path, f"expected map, got &{{{format_go_value(value)}}}")
         return
     for name, each in value.items():
         field = struct.json.get(name)
@@ -56,14 +56,14 @@ def _value(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: st
     elif kind == "map":
         assert ref.element is not None
         if type(value) is not dict:
-            yield _told(path, f"expected map, got &{{{go_text(value)}}}")
+            yield _told(path, f"expected map, got &{{{format_go_value(value)}}}")
             return
         for key, each in value.items():
             yield from _value(ref.element, None, each, f"{path}.{key}")
     elif kind == "list":
         assert ref.element is not None
         if type(value) is not list:
-            yield _told(path, f"expected list, got &{{{go_text(value)}}}")
+            yield _told(path, f"expected list, got &{{{format_go_value(value)}}}")
             return
         yield from _list(ref.element, field, value, path)
     elif wrong := scalar_error(kind, value):
@@ -140,14 +140,16 @@ def scalar_error(kind: str, value: Any) -> str:
     """What is wrong with a value of a kind of scalar ("string", "int64", "bool", ...); "" if nothing is."""
     given = type(value)
     if kind in _TEXTS:
-        return "" if given is str else f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
+        return (
+            "" if given is str else f"expected string, got &value.valueUnstructured{{Value:{format_go_syntax(value)}}}"
+        )
     if kind in _NUMBERS:
         right = given in (int, float)
         return "" if right else f"expected numeric (int or float), got {_GO_TYPES.get(given, given.__name__)}"
     if kind == "bool":
-        return "" if given is bool else f"expected boolean, got &{{{go_text(value)}}}"
+        return "" if given is bool else f"expected boolean, got &{{{format_go_value(value)}}}"
     if kind in _ANY_SCALAR and given in (dict, list):
-        return f"expected any scalar, got &{{{go_text(value)}}}"
+        return f"expected any scalar, got &{{{format_go_value(value)}}}"
     return ""
 
 
@@ -210,7 +212,7 @@ def _bytes_error(given: str, value: Any) -> str:
     if given != "string":
         return f"cannot restore slice from {given}"
     try:
-        read_base64(value)
+        decode_base64(value)
     except DecodeError as error:
         return f"error decoding from json: {error}"
     return ""
@@ -224,4 +226,4 @@ def _scalar_error(ref: schema.TypeRef, given: str, value: Any) -> str:
         fits = False
     else:
         return "" if given == kind else f"unrecognized type: {kind}"
-    return "" if fits else f"cannot convert {given} to {go_type_text(ref.named or ref.go_type)}"
+    return "" if fits else f"cannot convert {given} to {go_type_name(ref.named or ref.go_type)}"

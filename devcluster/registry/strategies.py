@@ -15,7 +15,7 @@ from kubeloop.devcluster.registry import stored_kinds
 from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, drop_disabled_status
 from kubeloop.devcluster.registry.match_label_keys import merge_label_keys
 from kubeloop.devcluster.registry.service_fields import drop_internal_traffic, drop_what_the_type_has_not
-from kubeloop.devcluster.serializer.empty_values import with_empties
+from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.validation.pod.security_profile_annotations import set_app_armor_from_annotations
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -297,7 +297,7 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None
         update(obj, old)
     watched = _COUNTED_METADATA.get(name)
     annotated = watched is not None and metadata.get(watched) != before.get(watched)
-    told = with_empties(obj, sent) if name in _COUNTING_EMPTY else obj
+    told = restore_empty_values(obj, sent) if name in _COUNTING_EMPTY else obj
     if annotated or any(told.get(each) != old.get(each) for each in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
 

@@ -44,7 +44,7 @@ class _WithData(msgspec.Struct):
     data: msgspec.Raw
 
 
-def keep_text(resource: Resource[Any], obj: JSON, body: bytes, strict: list[str]) -> list[str]:
+def record_sent_text(resource: Resource[Any], obj: JSON, body: bytes, strict: list[str]) -> list[str]:
     """Note, in place, how the data of a JSON `body` is written, if it is a revision's.
 
     Returns the strict errors without those inside of the data, into which Kubernetes does not look.
@@ -59,7 +59,7 @@ def keep_text(resource: Resource[Any], obj: JSON, body: bytes, strict: list[str]
     return [each for each in strict if not each.startswith(_DUPLICATE)]
 
 
-def keep_patched_text(resource: Resource[Any], obj: JSON, live: JSON | None, *, is_typed: bool) -> None:
+def record_patched_text(resource: Resource[Any], obj: JSON, live: JSON | None, *, is_typed: bool) -> None:
     """Note, in place, how the data of what a patch has made of `live` is written.
 
     is_typed: by a strategic merge patch or an apply, which read all of an object and write it anew.
@@ -75,7 +75,7 @@ def keep_patched_text(resource: Resource[Any], obj: JSON, live: JSON | None, *, 
         obj["data"] = SentData.of(data, compact(data.text))
 
 
-def keep_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, live: JSON | None) -> None:
+def record_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, live: JSON | None) -> None:
     """As keep_patched_text(): what is applied (`applied` before it was decoded) and changes nothing is not written
     anew."""
     if (
@@ -85,7 +85,7 @@ def keep_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, live: J
     ):
         obj["data"] = live.get("data")
     else:
-        keep_patched_text(resource, obj, live, is_typed=True)
+        record_patched_text(resource, obj, live, is_typed=True)
 
 
 def is_same_data(one: Any, other: Any) -> bool:

@@ -19,8 +19,8 @@ from kubeloop.devcluster.api.served_resources import (
     HORIZONTAL_POD_AUTOSCALERS_V1,
     Served,
 )
-from kubeloop.devcluster.serializer.decoding import DecodeError, normal
-from kubeloop.devcluster.serializer.events_conversion import from_events_api, in_events_api
+from kubeloop.devcluster.serializer.decoding import DecodeError, normalize
+from kubeloop.devcluster.serializer.events_conversion import event_from_core, event_to_core
 from kubeloop.kube.json_object import JSON
 
 Convert = Callable[[JSON], JSON]
@@ -158,7 +158,7 @@ def _text(value: Any) -> str:
 # --- autoscalers ------------------------------------------------------------------------------------------------------
 
 
-def autoscaler_in_v1(obj: JSON) -> JSON:
+def autoscaler_to_v1(obj: JSON) -> JSON:
     """The autoscaling/v1 HorizontalPodAutoscaler of a v2 one."""
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
     metrics, current = spec.pop("metrics", None) or [], status.pop("currentMetrics", None) or []
@@ -188,7 +188,7 @@ def autoscaler_in_v1(obj: JSON) -> JSON:
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **kept}
     converted = {**obj, "metadata": metadata, "spec": spec, "status": status}
     converted["apiVersion"] = HORIZONTAL_POD_AUTOSCALERS_V1.api_version
-    return normal(HORIZONTAL_POD_AUTOSCALERS_V1, converted)
+    return normalize(HORIZONTAL_POD_AUTOSCALERS_V1, converted)
 
 
 def autoscaler_from_v1(obj: JSON) -> JSON:
@@ -223,7 +223,7 @@ def autoscaler_from_v1(obj: JSON) -> JSON:
             metadata.pop("annotations", None)
         converted = {**obj, "metadata": metadata, "spec": spec, "status": status}
         converted["apiVersion"] = HORIZONTAL_POD_AUTOSCALERS.api_version
-        return normal(HORIZONTAL_POD_AUTOSCALERS, converted)
+        return normalize(HORIZONTAL_POD_AUTOSCALERS, converted)
     except (msgspec.DecodeError, DecodeError, AttributeError, TypeError) as error:
         raise errors.bad_request(f"annotations of {_PREFIX} cannot be converted to autoscaling/v2: {error}") from error
 
@@ -240,8 +240,8 @@ class Conversion:
 
 
 _CONVERSIONS: dict[str, Conversion] = {
-    EVENTS_V1.path(): Conversion(from_events_api, in_events_api),
-    HORIZONTAL_POD_AUTOSCALERS_V1.path(): Conversion(autoscaler_from_v1, autoscaler_in_v1),
+    EVENTS_V1.path(): Conversion(event_to_core, event_from_core),
+    HORIZONTAL_POD_AUTOSCALERS_V1.path(): Conversion(autoscaler_from_v1, autoscaler_to_v1),
 }
 
 

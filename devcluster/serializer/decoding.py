@@ -171,10 +171,10 @@ def _int_or_string(value: Any) -> int | str:
 def _bytes(value: Any) -> str:
     if type(value) is not str:
         raise _Mismatch
-    return b64encode(read_base64(value)).decode()
+    return b64encode(decode_base64(value)).decode()
 
 
-def read_base64(text: str) -> bytes:
+def decode_base64(text: str) -> bytes:
     """Raises DecodeError in encoding/base64's words."""
     try:
         return b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
@@ -429,7 +429,7 @@ def json_kind(value: Any, *, number: bool = False) -> str:
     return "object" if isinstance(value, dict) else "array"
 
 
-def go_type_text(go_type: str) -> str:
+def go_type_name(go_type: str) -> str:
     """A type as Go prints it: "[]core/v1.Container" -> "[]v1.Container"."""
     return re.sub(r"[a-z]+/(v\d)", r"\1", go_type.lstrip("*")).replace("[]byte", "[]uint8")
 
@@ -506,9 +506,9 @@ def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sch
     if ref.kind == "intOrString":
         go_type = "int32"
     where = f"Go struct field {owner.go_name}.{'.'.join(path)}"
-    raise DecodeError(f"json: cannot unmarshal {kind} into {where} of type {go_type_text(go_type)}")
+    raise DecodeError(f"json: cannot unmarshal {kind} into {where} of type {go_type_name(go_type)}")
 
 
-def normal(resource: Resource[Any], obj: JSON) -> JSON:
+def normalize(resource: Resource[Any], obj: JSON) -> JSON:
     """`obj`, which fits its type, in the server's form, whatever in it is unknown dropped without a word."""
     return resource.rules.normal(obj) if isinstance(resource, CustomResource) else decode(resource, obj)[0]

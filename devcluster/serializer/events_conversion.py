@@ -6,7 +6,7 @@ Source: pkg/apis/events/v1/conversion.go.
 from __future__ import annotations
 
 from kubeloop.devcluster.api.served_resources import EVENTS_V1
-from kubeloop.devcluster.serializer.decoding import normal
+from kubeloop.devcluster.serializer.decoding import normalize
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
 
@@ -22,13 +22,13 @@ _TO_CORE = {
 _FROM_CORE = {core: name for name, core in _TO_CORE.items()}
 
 
-def from_events_api(obj: JSON) -> JSON:
+def event_to_core(obj: JSON) -> JSON:
     """The core/v1 Event of an events.k8s.io/v1 one."""
     renamed = {_TO_CORE.get(name, name): value for name, value in obj.items()}
-    return normal(EVENTS, {**renamed, "kind": "Event", "apiVersion": EVENTS.api_version})
+    return normalize(EVENTS, {**renamed, "kind": "Event", "apiVersion": EVENTS.api_version})
 
 
-def in_events_api(obj: JSON) -> JSON:
+def event_from_core(obj: JSON) -> JSON:
     """The events.k8s.io/v1 Event of a core/v1 one."""
     renamed = {_FROM_CORE.get(name, name): value for name, value in obj.items()}
-    return normal(EVENTS_V1, {**renamed, "kind": "Event", "apiVersion": EVENTS_V1.api_version})
+    return normalize(EVENTS_V1, {**renamed, "kind": "Event", "apiVersion": EVENTS_V1.api_version})

@@ -22,7 +22,7 @@ class _Wrong(Exception):
     pass
 
 
-def shown(body: bytes) -> str:
+def summarize_body(body: bytes) -> str:
     """The beginning of a body as errors show it: as text if it may be JSON, else in hexadecimal."""
     if not body:
         return "<empty>"
@@ -31,7 +31,7 @@ def shown(body: bytes) -> str:
     return (part.decode("utf-8", "replace") if part.startswith(b"{") else part.hex()) + more
 
 
-def json_error(body: bytes) -> str:
+def go_json_error(body: bytes) -> str:
     """The first syntax error; "" if there is none."""
     text = body.decode("utf-8", "replace")
     try:

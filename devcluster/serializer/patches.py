@@ -21,11 +21,11 @@ class PatchError(Exception):
     """The patch does not fit the object, or makes no sense."""
 
 
-class ValueDiffers(PatchError):
+class PatchTestFailed(PatchError):
     """The object is not as the patch wants it to be."""
 
 
-def refused() -> errors.StatusError:
+def invalid_patch_error() -> errors.StatusError:
     """422 in kube-apiserver's words for a JSON patch that cannot be applied."""
     failure = errors.unprocessable("the server rejected our request due to an error in our request")
     failure.details = {}
@@ -60,7 +60,7 @@ def _operate(obj: Any, operation: JSON | None) -> Any:
             with _told("test", text, missing="is missing path"):
                 found = _get(obj, path)
             if not _same(found, operation.get("value")):
-                raise ValueDiffers(f"testing value {text} failed: test failed")
+                raise PatchTestFailed(f"testing value {text} failed: test failed")
             return obj
         case "remove":
             with _told("remove", text, quoted=True):
@@ -236,7 +236,7 @@ def _merge_map(original: JSON, patch: JSON, struct: schema.StructType | None) ->
             return {name: value for name, value in patch.items() if name != _DIRECTIVE}
         if directive == "delete":
             return {}
-        raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {go_text(patch)}")
+        raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {format_go_value(patch)}")
     result = _retained(original, patch)
     done = _merge_ordered(result, patch, struct)
     for name, value in patch.items():
@@ -354,13 +354,13 @@ def _merge_ordered(result: JSON, patch: JSON, struct: schema.StructType | None) 
             if not isinstance(each, dict):
                 raise PatchError(f"value for key {index} is not a map")
             if key not in each:
-                raise PatchError(f"map: {go_text(each)} does not contain declared merge key: {key}")
+                raise PatchError(f"map: {format_go_value(each)} does not contain declared merge key: {key}")
         result[name] = _interleaved(merged, order, original, key)
         done.add(name)
     return done
 
 
-def left_of(patch: JSON, original: JSON) -> JSON:
+def remaining_patch(patch: JSON, original: JSON) -> JSON:
     """What kube-apiserver has left of a patch that it has merged: lists whose order it gives are taken out."""
     ordered = {name.removeprefix(_ORDER_PREFIX) for name in patch if name.startswith(_ORDER_PREFIX)}
     left: JSON = {}
@@ -368,7 +368,7 @@ def left_of(patch: JSON, original: JSON) -> JSON:
         if name in ordered or name.startswith(_ORDER_PREFIX):
             continue
         inner = original.get(name)
-        left[name] = left_of(value, inner) if isinstance(value, dict) and isinstance(inner, dict) else value
+        left[name] = remaining_patch(value, inner) if isinstance(value, dict) and isinstance(inner, dict) else value
     return left
 
 
@@ -393,8 +393,8 @@ def _check_order(given: list[Any], order: list[Any], key: str) -> None:
             continue
         wanted = _identity(each, key)
         if all(name != wanted for name in rest):
-            told = f"The order in patch list:\n{go_text(given)}\n doesn't match $setElementOrder list:\n"
-            raise PatchError(f"{told}{go_text(order)}\n")
+            told = f"The order in patch list:\n{format_go_value(given)}\n doesn't match $setElementOrder list:\n"
+            raise PatchError(f"{told}{format_go_value(order)}\n")
 
 
 def _identity(item: Any, key: str) -> Any:
@@ -411,7 +411,7 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
         merged = list(dict.fromkeys((*original, *patch)))
         return _interleaved(merged, patch, original, "")
     if not all(isinstance(each, dict) for each in (*original, *patch)):
-        raise PatchError(f"list element types are not identical: {go_text([original, patch])}")
+        raise PatchError(f"list element types are not identical: {format_go_value([original, patch])}")
     if not key:
         raise PatchError(f"cannot merge lists without merge key for {field.name}")
     live, given, replaced = list(original), [], False
@@ -421,21 +421,21 @@ def _merge_list(original: list[Any], patch: list[Any], field: schema.Field) -> l
             given.append(each)
         elif directive == "delete":
             if key not in each:
-                raise PatchError(f"map: {go_text(each)} does not contain declared merge key: {key}")
+                raise PatchError(f"map: {format_go_value(each)} does not contain declared merge key: {key}")
             live = [item for item in live if item.get(key) != each[key]]
         elif directive == "replace":
             replaced = True
         elif directive == "merge":
             raise PatchError("merging lists cannot yet be specified in the patch")
         else:
-            raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {go_text(each)}")
+            raise PatchError(f"unknown patch type: {_as_text(directive)} in map: {format_go_value(each)}")
     if replaced:
         return _interleaved(given, [], given, key)
     merged = list(live)
     element = field.type.element.struct if field.type.element is not None else None
     for each in given:
         if not isinstance(each, dict) or key not in each:
-            raise PatchError(f"map: {go_text(each)} does not contain declared merge key: {key}")
+            raise PatchError(f"map: {format_go_value(each)} does not contain declared merge key: {key}")
         index = next((index for index, item in enumerate(merged) if item.get(key) == each[key]), None)
         if index is None:
             merged.append(_without_directives(each)[0])
@@ -470,25 +470,25 @@ def _as_text(value: Any) -> str:
     """A value as Go prints it with %s."""
     if isinstance(value, str):
         return value
-    return f"%!s({'int64' if type(value) is int else type(value).__name__}={go_text(value)})"
+    return f"%!s({'int64' if type(value) is int else type(value).__name__}={format_go_value(value)})"
 
 
-def go_text(value: Any) -> str:
+def format_go_value(value: Any) -> str:
     """A value as Go prints it with %v."""
     if isinstance(value, dict):
-        return f"map[{' '.join(f'{name}:{go_text(value[name])}' for name in sorted(value))}]"
+        return f"map[{' '.join(f'{name}:{format_go_value(value[name])}' for name in sorted(value))}]"
     if isinstance(value, list):
-        return f"[{' '.join(map(go_text, value))}]"
+        return f"[{' '.join(map(format_go_value, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return "<nil>" if value is None else str(value)
 
 
-def go_syntax(value: Any) -> str:
+def format_go_syntax(value: Any) -> str:
     """A value as Go prints it with %#v."""
     if isinstance(value, dict):
-        pairs = ", ".join(f"{go_syntax(key)}:{go_syntax(value[key])}" for key in sorted(value))
+        pairs = ", ".join(f"{format_go_syntax(key)}:{format_go_syntax(value[key])}" for key in sorted(value))
         return f"map[string]interface {{}}{{{pairs}}}"
     if isinstance(value, list):
-        return f"[]interface {{}}{{{', '.join(map(go_syntax, value))}}}"
+        return f"[]interface {{}}{{{', '.join(map(format_go_syntax, value))}}}"
     return msgspec.json.encode(value).decode()

@@ -15,8 +15,8 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.serializer.controller_revision_data import keep_text
-from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
+from kubeloop.devcluster.serializer.controller_revision_data import record_sent_text
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error, summarize_body
 from kubeloop.devcluster.serializer.negotiation import internal_group
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
@@ -68,7 +68,7 @@ def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
     return merged, list(dict.fromkeys(found))
 
 
-UNREADABLE = "couldn't get version/kind; json parse error"
+TYPE_META_ERROR = "couldn't get version/kind; json parse error"
 _IN_YAML = "yaml: "
 _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
@@ -91,7 +91,7 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if wrong := json_error(body):
+        if wrong := go_json_error(body):
             raise ValueError(wrong) from error
         return _with_duplicates(_with_whole_characters(body))
     # a key that is there twice is lost on the way; then the text is shorter by its quotes when written again
@@ -122,9 +122,9 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
         try:
             return parse_json(request.body)
         except ValueError as error:
-            raise ValueError(f"{UNREADABLE}: {error}") from error
+            raise ValueError(f"{TYPE_META_ERROR}: {error}") from error
         except RecursionError as error:
-            raise ValueError(f"{UNREADABLE}: exceeded max depth") from error
+            raise ValueError(f"{TYPE_META_ERROR}: exceeded max depth") from error
     if kind == "application/yaml":
         from kubeloop.kube import yaml as yaml_text  # once a client sends it
 
@@ -163,7 +163,9 @@ def check_type_meta(obj: JSON) -> None:
         value = obj.get(name)
         if value is not None and not isinstance(value, str):
             went = decoding.json_kind(value)
-            raise ValueError(f"{UNREADABLE}: json: cannot unmarshal {went} into Go struct field .{name} of type string")
+            raise ValueError(
+                f"{TYPE_META_ERROR}: json: cannot unmarshal {went} into Go struct field .{name} of type string"
+            )
     api_version = obj.get("apiVersion")
     if api_version and api_version.count("/") > 1:
         raise ValueError(f"unexpected GroupVersion string: {api_version}")
@@ -226,22 +228,20 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
         if raw is None:
             raw = {}
         if not isinstance(raw, dict):
-            raise ValueError(
-                f"{UNREADABLE}: json: cannot unmarshal {decoding.json_kind(raw)} into Go value of {META_TYPE}"
-            )
+            value = decoding.json_kind(raw)
+            raise ValueError(f"{TYPE_META_ERROR}: json: cannot unmarshal {value} into Go value of {TYPE_META_GO_TYPE}")
         check_type_meta(raw)
     except ProtobufError as error:
         api_version, kind = error.of
         if not kind:
-            told = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
-            raise errors.bad_request(f"{told} ({shown(request.body)})") from error
+            message = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
+            raise errors.bad_request(f"{message} ({summarize_body(request.body)})") from error
         raise errors.bad_request(
             f'{kind} in version "{api_version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: {error}'
         ) from error
     except ValueError as error:
-        raise errors.bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): {error} ({shown(request.body)})"
-        ) from error
+        message = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
+        raise errors.bad_request(f"{message} ({summarize_body(request.body)})") from error
     check_kind(raw, resource, also)
     version = resource.version
     try:
@@ -250,20 +250,20 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
         raise errors.bad_request(
             f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: {error}'
         ) from error
-    strict = keep_text(resource, obj, request.body, strict)
+    strict = record_sent_text(resource, obj, request.body, strict)
     if strict or unknown:
-        strict = all_strict(strict, unknown)
+        strict = merge_strict_errors(strict, unknown)
         if mode == "Strict":
             raise errors.bad_request(
                 f'{resource.kind} in version "{version}" cannot be handled as a {resource.kind}: '
-                f"strict decoding error: {strict_text(strict)}"
+                f"strict decoding error: {format_strict_errors(strict)}"
             )
     obj.setdefault("metadata", {})
-    keep_reset(raw, obj)
+    keep_managed_fields_reset(raw, obj)
     return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [], raw)
 
 
-def keep_reset(sent: JSON, obj: JSON) -> None:
+def keep_managed_fields_reset(sent: JSON, obj: JSON) -> None:
     """Put `managedFields: []` of what was sent into `obj`, in place: decoding drops empty lists, this one means that
     nobody owns anything from now on."""
     metadata = sent.get("metadata")
@@ -271,7 +271,7 @@ def keep_reset(sent: JSON, obj: JSON) -> None:
         obj["metadata"]["managedFields"] = []
 
 
-def drop_repeated_owners(metadata: JSON) -> str:
+def deduplicate_owner_references(metadata: JSON) -> str:
     """Keep one of owner references that are the same. Returns the warning of it, "" if there are none."""
     kept: list[JSON] = []
     repeated: list[str] = []
@@ -288,17 +288,19 @@ _REPEATED_OWNERS = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
 )
-META_TYPE = r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+TYPE_META_GO_TYPE = (
+    r'type struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+)
 
 
-def all_strict(duplicates: list[str], unknown: list[str]) -> list[str]:
+def merge_strict_errors(duplicates: list[str], unknown: list[str]) -> list[str]:
     """Repeated and unknown fields together; a field that nobody knows is not told to be there twice."""
     paths = tuple(f"duplicate field {each.removeprefix('unknown field ')}" for each in unknown)
     inner = tuple(f"{each[:-1]}{sign}" for each in paths for sign in (".", "["))
     return [each for each in duplicates if each not in paths and not each.startswith(inner)] + unknown
 
 
-def strict_text(strict: list[str]) -> str:
+def format_strict_errors(strict: list[str]) -> str:
     """Strict errors in one line; those of YAML first, as its reader tells them."""
     lines = [each.removeprefix(_IN_YAML) for each in strict if each.startswith(_IN_YAML)]
     rest = [each for each in strict if not each.startswith(_IN_YAML)]

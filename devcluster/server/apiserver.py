@@ -31,7 +31,7 @@ from kubeloop.devcluster.authentication.token_requests import ISSUER
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.registry.service_allocation import NODE_PORTS, SERVICE_RANGE
-from kubeloop.devcluster.serializer.responses import failed
+from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
 from kubeloop.devcluster.server.api_documents import published
 from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
@@ -236,18 +236,18 @@ class ApiServer:
         except Deferred:
             raise
         except errors.StatusError as error:
-            return failed(request, error)
+            return error_response(request, error)
         except RecursionError:
             refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
-            return failed(request, refusal)
+            return error_response(request, refusal)
         except QuantityError as error:
             # each quantity is valid, but their sum is not (1e99999 and 1m)
             refusal = errors.bad_request(f"quantities out of range: {error}")
-            return failed(request, refusal)
+            return error_response(request, refusal)
         except Exception:
             log.exception("a request failed", extra={"method": request.method, "path": request.path})
             failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
-            return failed(request, failure)
+            return error_response(request, failure)
 
     def _route(self, request: Request) -> RequestInfo | None:
         return request_info.route(request.path) or self._definitions.route(request.path, request.method)

@@ -15,7 +15,7 @@ import msgspec
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
 from kubeloop.devcluster.serializer.negotiation import Clause, negotiate_media_type
-from kubeloop.devcluster.serializer.responses import failed
+from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -73,7 +73,7 @@ def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
     found = negotiate_media_type(accept, allowed, _MADE) if accept else (_TEXT, None)
     if found is None:
         told = f"only the following media types are accepted: {', '.join(_MADE)}"
-        return failed(request, StatusError(406, "NotAcceptable", told))
+        return error_response(request, StatusError(406, "NotAcceptable", told))
     media_type, clause = found
     if clause is None or clause.conversion is None:
         return text_response(200, f"\n{_NAME} {kind.lower()}\n{_FOR_PEOPLE}\n{text}")

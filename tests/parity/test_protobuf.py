@@ -168,9 +168,9 @@ REQUESTS = [
     ("POST", MAPS, b"{}", PROTOBUF_TYPE, "application/cbor"),
     ("POST", MAPS, codec.encode({"kind": "Pod", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("POST", MAPS, codec.encode({"kind": "ConfigMap", "apiVersion": "v1"}), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, codec.enveloped("v1", "Nosuch", b""), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, codec.enveloped("v1", "ConfigMap", b"\x0a\x05abc"), PROTOBUF_TYPE, PROTOBUF_TYPE),
-    ("POST", MAPS, codec.enveloped("v1", "ConfigMap", b"\x08\x01"), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.wrap_in_envelope("v1", "Nosuch", b""), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.wrap_in_envelope("v1", "ConfigMap", b"\x0a\x05abc"), PROTOBUF_TYPE, PROTOBUF_TYPE),
+    ("POST", MAPS, codec.wrap_in_envelope("v1", "ConfigMap", b"\x08\x01"), PROTOBUF_TYPE, PROTOBUF_TYPE),
     ("PATCH", f"{MAPS}/nope", b"{}", PROTOBUF_TYPE, PROTOBUF_TYPE),
     (
         "DELETE",

@@ -8,7 +8,7 @@ from kubeloop.devcluster.managedfields.apply import atomic_paths, overlaid
 from kubeloop.devcluster.managedfields.typed_validation import type_error
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.serializer.request_bodies import strict_text
+from kubeloop.devcluster.serializer.request_bodies import format_strict_errors
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
@@ -58,13 +58,13 @@ def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
         steps.append(step)
     try:
         result = patches.json_patch(obj, steps)
-    except patches.ValueDiffers:
+    except patches.PatchTestFailed:
         return obj
     except patches.PatchError as error:
         raise WrongPatch(f"JSON Patch: {error}") from error
     found, unknown = _decoded(served, result)
     if unknown:
-        raise WrongResult(f"strict decoding error: {strict_text(unknown)}")
+        raise WrongResult(f"strict decoding error: {format_strict_errors(unknown)}")
     return found
 
 

@@ -373,7 +373,7 @@ def _message_of(api_version: str, kind: str) -> _Message:
     return _message(struct.name)
 
 
-def has_form(api_version: str, kind: str) -> bool:
+def has_protobuf_form(api_version: str, kind: str) -> bool:
     """Is there a protobuf form of this kind? Custom resources have none, and tables do not."""
     try:
         return kind != "Table" and _message_of(api_version, kind) is not None
@@ -414,10 +414,10 @@ def decode(body: bytes, api_version: str = "", kind: str = "") -> JSON:
 def encode(obj: JSON) -> bytes:
     """An object that carries apiVersion and kind as a body. Raises ProtobufError for kinds the schema does not hold."""
     api_version, kind = obj.get("apiVersion", ""), obj.get("kind", "")
-    return enveloped(api_version, kind, _message_of(api_version, kind).write(obj))
+    return wrap_in_envelope(api_version, kind, _message_of(api_version, kind).write(obj))
 
 
-def enveloped(api_version: str, kind: str, message: bytes) -> bytes:
+def wrap_in_envelope(api_version: str, kind: str, message: bytes) -> bytes:
     """A message as a body."""
     return b"".join((_head(api_version, kind), _SIZES[len(message)], message, _END))
 
@@ -436,10 +436,10 @@ def encode_list(api_version: str, list_kind: str, metadata: JSON, messages: Iter
     """A body of many messages of one kind. Lists of all kinds have their metadata in field 1 and their items in 2."""
     head = field(1, BYTES, _message("meta/v1.ListMeta").write(metadata))
     items = (each for message in messages for each in (b"\x12", _SIZES[len(message)], message))
-    return enveloped(api_version, list_kind, b"".join((head, *items)))
+    return wrap_in_envelope(api_version, list_kind, b"".join((head, *items)))
 
 
-def frame(type_: str, body: bytes) -> bytes:
+def encode_watch_event(type_: str, body: bytes) -> bytes:
     """One event of a watch: the length of a WatchEvent, and the WatchEvent with a body in it."""
     extension = b"".join((b"\x0a", _SIZES[len(body)], body))
     event = b"".join((b"\x0a", _SIZES[len(type_)], type_.encode(), b"\x12", _SIZES[len(extension)], extension))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from base64 import b64decode
 
 from kubeloop.devcluster.api.name_checks import config_key
-from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -79,7 +79,7 @@ def validate_secret(errors: ErrorList, obj: JSON) -> None:
 
 def _json_object_error(text: bytes) -> str:
     """Return why the text is not a JSON object; "" if it is one."""
-    if detail := json_error(text):
+    if detail := go_json_error(text):
         return detail
     kind = _JSON_KINDS.get(text.lstrip()[:1], "number")
     return "" if kind in ("object", "null") else f"{_NOT_AN_OBJECT.format(kind)}"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import label_value
-from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
@@ -42,7 +42,7 @@ _ONE_CIDR_PER_FAMILY = "may specify no more than one CIDR for each IP family"
 
 def _validate_avoid_pods_annotation(errors: ErrorList, obj: JSON) -> None:
     avoided = obj["metadata"].get("annotations", {}).get(_AVOID_PODS_ANNOTATION)
-    if avoided and (detail := json_error(avoided.encode())):
+    if avoided and (detail := go_json_error(avoided.encode())):
         errors.invalid("metadata.annotations.AvoidPods", _AVOID_PODS_ANNOTATION, detail)
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, dns_subdomain_with_underscores, qualified_name
-from kubeloop.devcluster.serializer.go_json_errors import json_error
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_labels
 from kubeloop.devcluster.validation.common.ip_addresses import validate_ip
@@ -291,7 +291,7 @@ def validate_pod_annotations(
 
 def _validate_tolerations_annotation(errors: ErrorList, path: str, text: str) -> None:
     """Validate tolerations in the annotation that preceded the field; the annotation has no effect any more."""
-    if detail := json_error(text.encode()):
+    if detail := go_json_error(text.encode()):
         errors.invalid(path, _TOLERATIONS, detail)
         return
     values = msgspec.json.decode(text)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, type_error
-from kubeloop.devcluster.serializer.go_json_errors import json_error, shown
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error, summarize_body
 from kubeloop.devcluster.serializer.patches import PatchError, json_patch
 from kubeloop.devcluster.serializer.request_bodies import parse_json
 from kubeloop.kube import schema
@@ -35,14 +35,14 @@ DEPLOYMENT = schema.type_for("apps", "v1", "Deployment")
     ("[" * 100_000, "exceeded max depth"),
 ])  # fmt: skip
 def test_a_syntax_error_is_told_as_by_go(text: str, told: str):
-    assert json_error(text.encode()) == told
+    assert go_json_error(text.encode()) == told
 
 
 @pytest.mark.parametrize(
     "value", [None, True, -1.5e-7, 'a"\\\u2028ü', [[], {}], {"a": [1, {"b": None}]}, 12345678901234]
 )
 def test_what_is_json_has_no_error(value: Any):
-    assert json_error(json.dumps(value, indent=1).encode()) == ""
+    assert go_json_error(json.dumps(value, indent=1).encode()) == ""
 
 
 def test_half_a_character_is_replaced_and_a_whole_one_kept():
@@ -51,9 +51,9 @@ def test_half_a_character_is_replaced_and_a_whole_one_kept():
 
 
 def test_of_a_body_its_beginning_is_shown():
-    assert shown(b"") == "<empty>"
-    assert shown(b'{"kind": "ConfigMap", "apiVersion": "v1"}') == '{"kind": "ConfigMap", "apiVers ...'
-    assert shown(b"[1]") == "5b315d"
+    assert summarize_body(b"") == "<empty>"
+    assert summarize_body(b'{"kind": "ConfigMap", "apiVersion": "v1"}') == '{"kind": "ConfigMap", "apiVers ...'
+    assert summarize_body(b"[1]") == "5b315d"
 
 
 def container(**fields: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.serializer.conversion import autoscaler_from_v1, autoscaler_in_v1
+from kubeloop.devcluster.serializer.conversion import autoscaler_from_v1, autoscaler_to_v1
 
 JSON = dict[str, Any]
 TARGET = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
@@ -41,7 +41,7 @@ def autoscaler(version: str, spec: JSON, status: JSON | None = None, **metadata:
 
 
 def test_the_first_version_says_cpu_as_a_number_of_percent():
-    shown = autoscaler_in_v1(autoscaler("v2", {"metrics": [CPU]}))
+    shown = autoscaler_to_v1(autoscaler("v2", {"metrics": [CPU]}))
     assert shown["apiVersion"] == "autoscaling/v1"
     assert shown["spec"]["targetCPUUtilizationPercentage"] == 50
     assert "annotations" not in shown["metadata"]
@@ -63,7 +63,7 @@ def test_what_the_first_version_cannot_say_travels_in_annotations_and_comes_back
         {"currentMetrics": current, "conditions": [CONDITION]},
         annotations={"mine": "kept"},
     )
-    shown = autoscaler_in_v1(whole)
+    shown = autoscaler_to_v1(whole)
     assert shown["status"]["currentCPUUtilizationPercentage"] == 40
     annotations = dict(shown["metadata"]["annotations"])
     assert annotations.pop("mine") == "kept"
@@ -87,7 +87,7 @@ def test_an_annotation_that_is_not_json_is_refused():
 def test_annotations_are_written_as_go_writes_its_structs():
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 0, **BEHAVIOR["scaleUp"]}}
     condition = {"message": "a<b", **CONDITION}
-    shown = autoscaler_in_v1(
+    shown = autoscaler_to_v1(
         autoscaler("v2", {"metrics": [REQUESTS], "behavior": behavior}, {"conditions": [condition]})
     )
     annotations = shown["metadata"]["annotations"]

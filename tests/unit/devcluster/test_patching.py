@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.serializer.patches import PatchError, json_patch, left_of, merge_patch, strategic_patch
+from kubeloop.devcluster.serializer.patches import PatchError, json_patch, merge_patch, remaining_patch, strategic_patch
 from kubeloop.kube import schema
 
 POD = schema.type_for("", "v1", "Pod")
@@ -44,7 +44,7 @@ def test_a_patch_that_contradicts_its_own_order_is_refused():
 def test_ordered_lists_are_not_left_of_a_patch_that_is_merged():
     """Messages about a merged patch show the rest of it, as kube-apiserver's do."""
     order = {"$setElementOrder/containers": [{"name": "x"}], "containers": [{"name": "x"}], "contaners": []}
-    assert left_of({"spec": order, "new": order}, LIVE) == {"spec": {"contaners": []}, "new": order}
+    assert remaining_patch({"spec": order, "new": order}, LIVE) == {"spec": {"contaners": []}, "new": order}
 
 
 def test_members_of_a_primitive_list_are_deleted_by_name():

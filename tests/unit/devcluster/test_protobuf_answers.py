@@ -161,19 +161,19 @@ async def test_discovery_is_answered_in_protobuf(api: ProtobufApi, path: str, ki
 
 async def test_a_body_that_names_no_kind_is_of_the_resources(api: ProtobufApi):
     message = codec.writer("v1", "ConfigMap")({"metadata": {"name": "d"}})
-    assert api.send("POST", PATH, codec.enveloped("", "", message)).status == 201
+    assert api.send("POST", PATH, codec.wrap_in_envelope("", "", message)).status == 201
 
 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
         pytest.param(
-            codec.enveloped("v1", "ConfigMap", b"\x0a\x05abc"),
+            codec.wrap_in_envelope("v1", "ConfigMap", b"\x0a\x05abc"),
             'ConfigMap in version "v1" cannot be handled as a ConfigMap: unexpected EOF',
             id="a message that ends early",
         ),
         pytest.param(
-            codec.enveloped("v1", "Nosuch", b""),
+            codec.wrap_in_envelope("v1", "Nosuch", b""),
             'Nosuch in version "v1" cannot be handled as a ConfigMap: no kind "Nosuch" is registered for version "v1"',
             id="an unknown kind",
         ),

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.serializer.decoding import decode_struct
-from kubeloop.devcluster.serializer.protobuf.codec import decode, encode, encode_list, enveloped, frame, writer
+from kubeloop.devcluster.serializer.protobuf.codec import (
+    decode,
+    encode,
+    encode_list,
+    encode_watch_event,
+    wrap_in_envelope,
+    writer,
+)
 from kubeloop.devcluster.serializer.protobuf.wire import BYTES, wire_values
 from kubeloop.kube import schema
 
@@ -134,7 +141,7 @@ def test_a_list_holds_its_items_messages():
 
 def test_a_frame_is_a_length_and_an_event_with_a_whole_body_in_it():
     body = encode({"apiVersion": "v1", "kind": "Secret", "data": {"k": base64.b64encode(bytes(300)).decode()}})
-    sent = frame("ADDED", body)
+    sent = encode_watch_event("ADDED", body)
     assert int.from_bytes(sent[:4], "big") == len(sent) - 4
     event = {number: value for number, _, value in wire_values(sent[4:])}
     assert event[1] == b"ADDED"
@@ -149,7 +156,7 @@ def recorded() -> list[tuple[str, JSON, bytes]]:
 @pytest.mark.parametrize(("obj", "message"), [pytest.param(*rest, id=name) for name, *rest in recorded()])
 def test_bytes_are_those_of_kube_apiserver(obj: JSON, message: bytes):
     assert writer(obj["apiVersion"], obj["kind"])(obj) == message
-    read = decode(enveloped(obj["apiVersion"], obj["kind"], message))
+    read = decode(wrap_in_envelope(obj["apiVersion"], obj["kind"], message))
     struct = schema.type_for(*obj["apiVersion"].rpartition("/")[::2], obj["kind"])
     assert struct is not None
     assert as_go_has_it(struct, read) == as_go_has_it(struct, obj)
