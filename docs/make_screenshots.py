@@ -98,7 +98,7 @@ def main() -> None:
         manifest.write_text(APPLICATION)
         kubeloop = Kubeloop(Path(folder))
         with kubeloop.running("up", "--nodes", 20, "-f", MIXED, "-f", manifest, "--trace-until", "ready") as up:
-            up.wait_for("stays up until Ctrl-C")
+            up.wait_for("runs until Ctrl-C")
             url = up.wait_for(r"in a browser: (http://\S+)").group(1)
             asyncio.run(take(url))
 

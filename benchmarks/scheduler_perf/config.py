@@ -180,9 +180,9 @@ class CreatePods(Operation, tag="createPods", frozen=True):
     def check(self) -> None:
         Operation.check(self)
         if self.collect_metrics and self.skip_wait_to_completion:
-            raise _Problem("collectMetrics and skipWaitToCompletion exclude each other")
+            raise _Problem("collectMetrics and skipWaitToCompletion are mutually exclusive")
         if self.steady_state and self.skip_wait_to_completion:
-            raise _Problem("steadyState and skipWaitToCompletion exclude each other")
+            raise _Problem("steadyState and skipWaitToCompletion are mutually exclusive")
         if bool(self.persistent_volume_template_path) != bool(self.persistent_volume_claim_template_path):
             raise _Problem("persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath belong together")
         _check_duration(self.duration)

@@ -22,43 +22,43 @@ if TYPE_CHECKING:
     from kubeloop.cli.options import DevClusterOptions, ServeOptions
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
-_NODES_WITH_EVENTS = 500  # kubelets' events are for people to read; of a cluster this large nobody reads them
+_NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events
 
 
-def serve(cluster: DevClusterOptions, serving: ServeOptions) -> int:
-    """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    configure_logging("warning", serving.log_format)
+def serve(cluster: DevClusterOptions, options: ServeOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for invalid input."""
+    configure_logging("warning", options.log_format)
     settings = _node_settings(cluster)
-    played = _read_stages(cluster.stages)
-    misbehaviour = parse_faults(serving.faults) if serving.faults else None
-    own_file = cluster.kubeconfig is None
+    stages = _read_stages(cluster.stages)
+    faults = parse_faults(options.faults) if options.faults else None
+    temporary_kubeconfig = cluster.kubeconfig is None
     path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
     data_directory = None if cluster.data_dir is None else DataDirectory(cluster.data_dir)
     api = ApiServerSettings(
         port=cluster.port,
         kubeconfig=path,
-        token=serving.token or read_or_create_token(cluster.data_dir),
-        faults=misbehaviour,
+        token=options.token or read_or_create_token(cluster.data_dir),
+        faults=faults,
         data_directory=data_directory,
-        compaction_seconds=serving.compaction_interval,
+        compaction_seconds=options.compaction_interval,
         service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
-        supervised=serving.supervised,
+        supervised=options.supervised,
     )
     try:
-        return run_until_interrupted(serve_cluster(settings, played, api), interrupted=0)
+        return run_until_interrupted(serve_cluster(settings, stages, api), interrupted=0)
     finally:
         if data_directory is not None:
             data_directory.close()
-        if own_file:
+        if temporary_kubeconfig:
             path.unlink(missing_ok=True)
 
 
 def _node_settings(cluster: DevClusterOptions) -> NodeSettings:
-    """Raises UserError."""
+    """Return the settings of the simulated nodes. Raises UserError."""
     names = [chr(ord("a") + number) if cluster.zones <= 26 else str(number) for number in range(cluster.zones)]
     return NodeSettings(
         count=cluster.nodes,
-        every_node=cluster.nodes > 0,  # where none are asked for, others may have kubelets of their own
+        every_node=cluster.nodes > 0,  # with --nodes 0, Nodes may have other kubelets
         capacity={
             "cpu": positive_quantity(cluster.node_cpu, "--node-cpu"),
             "memory": positive_quantity(cluster.node_memory, "--node-memory"),

@@ -19,7 +19,7 @@ def control_plane_settings(
     *,
     namespace_grace_seconds: float = 5.0,
 ) -> Settings:
-    """What the options of a process ask for. Raises UserError."""
+    """Return the settings that the options of a process select. Raises UserError."""
     return Settings(
         controllers=controllers,
         concurrent_deployment_syncs=process.concurrent_deployment_syncs,

@@ -1,4 +1,4 @@
-"""Asking a running kubeloop process: what `kubeloop trace` and `kubeloop explain` have in common."""
+"""Client of a running kubeloop process' endpoint, for `kubeloop trace` and `kubeloop explain`."""
 
 from __future__ import annotations
 
@@ -16,54 +16,54 @@ from kubeloop.process.process_files import default_process
 
 PODS = {"pod": "pod", "pods": "pod", "po": "pod"}
 DEPLOYMENTS = {"deployment": "deployment", "deployments": "deployment", "deploy": "deployment"}
-_ANSWER_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 
 
 def parse_target(target: str, kinds: Mapping[str, str], *, verb: str) -> tuple[str, str]:
-    """("pod", "web-1") out of "po/web-1". kinds: what users write, in lower case -> what we call it.
+    """Return ("pod", "web-1") for "po/web-1". kinds: accepted spellings in lower case -> kind.
 
-    Raises UserError, which names the forms that are understood.
+    Raises UserError, which lists the accepted forms.
     """
-    written, slash, name = target.partition("/")
-    kind = kinds.get(written.lower().removesuffix(".apps"))
+    prefix, slash, name = target.partition("/")
+    kind = kinds.get(prefix.lower().removesuffix(".apps"))
     if not slash or not name or kind is None:
-        forms = " or ".join(f"{each}/NAME" for each in dict.fromkeys(kinds.values()))
-        raise UserError(f"cannot {verb} '{target}'", hint=f"say {forms}")
+        forms = " or ".join(f"{kind_name}/NAME" for kind_name in dict.fromkeys(kinds.values()))
+        raise UserError(f"cannot {verb} '{target}'", hint=f"use {forms}")
     return kind, name
 
 
-def ask(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Any:
-    """The JSON that a process' page answers; `endpoint`: its URL, by default that of the process_to_ask().
+def get_json(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Any:
+    """Return the JSON of a process' page. endpoint: its URL, by default that of default_process().
 
-    Raises UserError: with `hint` if the process has no answer to this question and no hint of its own.
+    Raises UserError: with `hint` if the process has no response to this query and no hint of its own.
     """
-    with _answer(path, query, endpoint, hint) as answer:
-        return json.load(answer)
+    with _get(path, query, endpoint, hint) as response:
+        return json.load(response)
 
 
-def ask_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Iterator[Any]:
-    """As ask(), for a page whose answer is long: a JSON value on each line, read as they come."""
-    with _answer(path, query, endpoint, hint) as answer:
-        for line in answer:
+def stream_json_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Iterator[Any]:
+    """As get_json(), for a long response: yield the JSON value of each line as it arrives."""
+    with _get(path, query, endpoint, hint) as response:
+        for line in response:
             yield json.loads(line)
 
 
 @contextlib.contextmanager
-def _answer(path: str, query: Mapping[str, str], endpoint: str | None, hint: str) -> Iterator[Any]:
+def _get(path: str, query: Mapping[str, str], endpoint: str | None, hint: str) -> Iterator[Any]:
     server = (endpoint or default_process().endpoint).rstrip("/")
     try:
-        # the endpoint is on this machine: a proxy for the world outside does not concern it
+        # the endpoint is on this machine: ignore the proxy of the environment
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{server}{path}?{urllib.parse.urlencode(query)}", timeout=_ANSWER_SECONDS) as answer:
-            yield answer
+        with opener.open(f"{server}{path}?{urllib.parse.urlencode(query)}", timeout=_TIMEOUT_SECONDS) as response:
+            yield response
     except urllib.error.HTTPError as error:
         try:
-            refusal = json.load(error)
-            problem, hint = refusal["error"], refusal.get("hint", hint)
+            body = json.load(error)
+            problem, hint = body["error"], body.get("hint", hint)
         except (ValueError, KeyError, TypeError):
             problem = f"the endpoint responds {error.code}"
         raise UserError(problem, hint=hint) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
-        problem = getattr(error, "reason", None) or error  # an URLError wraps what happened
+        problem = getattr(error, "reason", None) or error  # an URLError wraps the actual error
         problem = getattr(problem, "strerror", None) or problem
         raise UserError(f"{server} does not respond: {problem}", hint="is kubeloop running? see --endpoint") from None

@@ -1,4 +1,4 @@
-"""The command line: options and their checks. What a command does is in a module of its own, imported when it runs."""
+"""The command line: commands and their options. The module of each command is imported when it runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.options import (
     FILE,
     DevClusterOptions,
+    DisplayOptions,
     ElectionOptions,
     ProcessOptions,
     RunOptions,
     ServeOptions,
     ServerOptions,
-    ShowOptions,
     UpOptions,
-    taking,
+    with_options,
 )
 from kubeloop.process.python_gc import importing
 
@@ -32,54 +32,61 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 @click.group(context_settings=_CONTEXT, no_args_is_help=True)
 def commands() -> None:
-    """Kubernetes controllers and scheduler in one process, with a development cluster and a trace for every pod."""
+    """Run Kubernetes controllers and scheduler in one process, with a development cluster and a trace per pod."""
 
 
 @commands.command()
-@taking(UpOptions, DevClusterOptions, ProcessOptions, ShowOptions)
-def up(files: UpOptions, cluster: DevClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
-    """Start a development cluster with all controllers, apply manifests, and show their pods come up."""
+@with_options(UpOptions, DevClusterOptions, ProcessOptions, DisplayOptions)
+def up(files: UpOptions, cluster: DevClusterOptions, process: ProcessOptions, display: DisplayOptions) -> int:
+    """Start a development cluster with all controllers.
+
+    Applies manifests and shows the progress of their pods. Runs until Ctrl-C, unless --once is set.
+    """
     with importing():
         from kubeloop.cli.up import up as start
 
-    return start(files.files, cluster, process, shown)
+    return start(files.files, cluster, process, display)
 
 
 @commands.command()
-@taking(DevClusterOptions, ServeOptions)
-def apiserver(cluster: DevClusterOptions, serving: ServeOptions) -> int:
-    """Run the development cluster alone: API server and simulated nodes, no controllers."""
+@with_options(DevClusterOptions, ServeOptions)
+def apiserver(cluster: DevClusterOptions, server: ServeOptions) -> int:
+    """Start an API server with simulated nodes only."""
     with importing():
         from kubeloop.cli.apiserver import serve
 
-    return serve(cluster, serving)
+    return serve(cluster, server)
 
 
 @commands.command()
-@taking(ServerOptions, ProcessOptions, RunOptions, ElectionOptions)
-def run(server: ServerOptions, process: ProcessOptions, more: RunOptions, election: ElectionOptions) -> int:
-    """Run controllers and scheduler against an existing API server.
+@with_options(ServerOptions, ProcessOptions, RunOptions, ElectionOptions)
+def run(server: ServerOptions, process: ProcessOptions, run_options: RunOptions, election: ElectionOptions) -> int:
+    """Run controllers and scheduler on an API server.
 
-    What --config says under clientConnection and leaderElection counts, unless an option says otherwise.
+    Options take precedence over clientConnection and leaderElection in the file of --config.
     """
     with importing():
         from kubeloop.cli.run import run as start
-        from kubeloop.cli.scheduler_options import options_said_by
+        from kubeloop.cli.scheduler_options import options_from_configuration
 
     context = click.get_current_context()
-    said = {
+    configured = {
         name: value
-        for name, value in options_said_by(process.config, algorithm_provider=process.algorithm_provider).items()
+        for name, value in options_from_configuration(
+            process.config, algorithm_provider=process.algorithm_provider
+        ).items()
         if context.get_parameter_source(name) is ParameterSource.DEFAULT
     }
-    return start(_changed(server, said), process, _changed(more, said), _changed(election, said))
+    return start(
+        _replaced(server, configured), process, _replaced(run_options, configured), _replaced(election, configured)
+    )
 
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def _changed(options: T, values: Mapping[str, Any]) -> T:
-    """These options, but for those among `values` that are theirs."""
+def _replaced(options: T, values: Mapping[str, Any]) -> T:
+    """Return the options with those of `values` that are fields of their class."""
     own = {name: value for name, value in values.items() if name in options.__struct_fields__}
     return msgspec.structs.replace(options, **own) if own else options
 
@@ -89,22 +96,32 @@ def _changed(options: T, values: Mapping[str, Any]) -> T:
 @click.option(
     "-n",
     "--namespace",
-    help="Default: 'default', or the only namespace that has the name; without a name, all of them.",
+    help="Namespace (default: 'default', or the only one that has NAME; without NAME, all).",
 )
-@click.option("-w", "--watch", is_flag=True, help="Draw it anew as it changes; in a pipe, print what is new.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as a JSON document (with --watch, one a line).")
-@click.option("--html", type=_OUTPUT, help="Write a page for browsers, with everything in one file.")
-@click.option("--perfetto", type=_OUTPUT, help="Write Chrome trace events, for ui.perfetto.dev.")
-@click.option("--otlp", type=_OUTPUT, help="Write OTLP as JSON, for other tools and for --from.")
+@click.option(
+    "-w",
+    "--watch",
+    is_flag=True,
+    help="Update the output until the trace is complete or Ctrl-C; in a pipe, print changes.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON document (with --watch, one per line).")
+@click.option("--html", type=_OUTPUT, help="File to write a self-contained web page to.")
+@click.option("--perfetto", type=_OUTPUT, help="File to write Chrome trace events to, for ui.perfetto.dev.")
+@click.option("--otlp", type=_OUTPUT, help="File to write OTLP JSON to, for other tools and for --from.")
 @click.option(
     "--from",
     "source",
     type=click.Path(path_type=Path, allow_dash=True),
-    help="Read OTLP JSON, ours or another tool's, instead of asking a process; - for stdin.",
+    help="File of OTLP JSON to read traces from, instead of a kubeloop process; - for stdin.",
 )
-@click.option("--endpoint", help="URL of the kubeloop process to ask (default: the newest one on this machine).")
+@click.option(
+    "--endpoint", help="URL of the endpoint to query (default: of the newest kubeloop process on this machine)."
+)
 def trace(**options: Any) -> int:
-    """Show where the time of a pod, of a rollout, or of all pods went."""
+    """Show how long each phase of pod creation took.
+
+    Of a pod, of the pods of a Deployment, or of all pods.
+    """
     from kubeloop.cli.trace import show
 
     return show(**options)
@@ -112,11 +129,16 @@ def trace(**options: Any) -> int:
 
 @commands.command()
 @click.argument("target", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as a JSON document.")
-@click.option("--endpoint", help="URL of the kubeloop process to ask (default: the newest one on this machine).")
+@click.option(
+    "--endpoint", help="URL of the endpoint to query (default: of the newest kubeloop process on this machine)."
+)
 def explain(**options: Any) -> int:
-    """Say why a pod is pending: per node and plugin, what would help, and whether preemption could."""
+    """Explain why a pod is pending.
+
+    Lists the reasons by plugin with their nodes, what would help, and whether preemption would.
+    """
     from kubeloop.cli.explain import show
 
     return show(**options)
@@ -124,54 +146,58 @@ def explain(**options: Any) -> int:
 
 @commands.group(no_args_is_help=True)
 def nodes() -> None:
-    """Add simulated nodes to a development cluster, take them out, let them fail and recover.
+    """Add, remove and fail simulated nodes.
 
     The cluster is that of --kubeconfig, of $KUBECONFIG, or of the newest `kubeloop up` on this machine.
     """
 
 
 def _node_options(command: Any) -> Any:
-    """Options that all commands of `nodes` share."""
-    kubeconfig = click.option("--kubeconfig", type=FILE, help="Of the development cluster.")
+    """Add the options that all `nodes` commands share."""
+    kubeconfig = click.option("--kubeconfig", type=FILE, help="Kubeconfig file of the development cluster.")
     return kubeconfig(click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(command))
 
 
-def _choosing_nodes(command: Any) -> Any:
-    """Names, --selector and --all, handed on as one argument."""
+def _node_selection_options(command: Any) -> Any:
+    """Add NAME, --selector and --all, which the command receives as one argument."""
 
     @functools.wraps(command)
-    def choosing(names: tuple[str, ...], selector: str, everyone: bool, **options: Any) -> int:
-        from kubeloop.cli.nodes import Chosen
+    def called(names: tuple[str, ...], selector: str, all_nodes: bool, **options: Any) -> int:
+        from kubeloop.cli.nodes import NodeSelection
 
-        result: int = command(chosen=Chosen(names, selector, everyone), **options)
+        result: int = command(selection=NodeSelection(names, selector, all_nodes), **options)
         return result
 
-    everyone = click.option("--all", "everyone", is_flag=True, help="All nodes.")
-    selector = click.option("-l", "--selector", default="", help="Nodes with these labels.")
-    return click.argument("names", nargs=-1, metavar="[NAME]...")(selector(everyone(_node_options(choosing))))
+    all_nodes = click.option("--all", "all_nodes", is_flag=True, help="Select all nodes.")
+    selector = click.option("-l", "--selector", default="", help="Label selector of the nodes.")
+    return click.argument("names", nargs=-1, metavar="[NAME]...")(selector(all_nodes(_node_options(called))))
 
 
 @nodes.command("list")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("-l", "--selector", default="", help="Nodes with these labels.")
+@click.option("-l", "--selector", default="", help="Label selector of the nodes.")
 @_node_options
 def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
-    """Show nodes: their status, how they fail, and what is on them."""
-    from kubeloop.cli.nodes import Chosen, show
+    """List nodes with status, failure mode and pods."""
+    from kubeloop.cli.nodes import NodeSelection, show
 
-    return show(Chosen(names, selector, False), **options)
+    return show(NodeSelection(names, selector, False), **options)
 
 
 @nodes.command("add")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--count", type=click.IntRange(1, 20_000), default=1, show_default=True, help="How many, if not by name.")
-@click.option("--name-prefix", default="node-", show_default=True, help="Their names, but for a number.")
-@click.option("--cpu", default="8", show_default=True, help="CPU of each (quantity).")
-@click.option("--memory", default="32Gi", show_default=True, help="Memory of each (quantity).")
-@click.option("--pods", type=click.IntRange(1), default=110, show_default=True, help="Pods each may run.")
-@click.option("--zone", default="", help="Zone they are in (default: the one with the fewest nodes).")
-@click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="More labels. May be given more than once.")
-@click.option("--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="May be given more than once.")
+@click.option(
+    "--count", type=click.IntRange(1, 20_000), default=1, show_default=True, help="Number of nodes, unless named."
+)
+@click.option("--name-prefix", default="node-", show_default=True, help="Prefix of the names, before a number.")
+@click.option("--cpu", default="8", show_default=True, help="CPU capacity per node (quantity).")
+@click.option("--memory", default="32Gi", show_default=True, help="Memory capacity per node (quantity).")
+@click.option("--pods", type=click.IntRange(1), default=110, show_default=True, help="Maximum number of pods per node.")
+@click.option("--zone", default="", help="Zone of the nodes (default: the one with the fewest nodes).")
+@click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Additional labels. May be repeated.")
+@click.option(
+    "--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="Taint of the nodes. May be repeated."
+)
 @_node_options
 def nodes_add(
     names: tuple[str, ...],
@@ -185,34 +211,37 @@ def nodes_add(
     taints: tuple[str, ...],
     **options: Any,
 ) -> int:
-    """Create simulated nodes, and wait until they are ready."""
+    """Create simulated nodes and wait until they are ready."""
     from kubeloop.cli.nodes import NewNodes, add
 
     return add(NewNodes(names, count, name_prefix, cpu, memory, pods, zone, labels, taints), **options)
 
 
 @nodes.command("remove")
-@_choosing_nodes
+@_node_selection_options
 def nodes_remove(**options: Any) -> int:
-    """Delete nodes. Their pods are removed 40 s later, and replaced if somebody wants them."""
+    """Delete nodes.
+
+    Their pods are deleted 40 s later; controllers replace them.
+    """
     from kubeloop.cli.nodes import remove
 
     return remove(**options)
 
 
 @nodes.command("cordon")
-@_choosing_nodes
+@_node_selection_options
 def nodes_cordon(**options: Any) -> int:
-    """Have no new pods scheduled to nodes."""
+    """Mark nodes as unschedulable."""
     from kubeloop.cli.nodes import cordon
 
     return cordon(unschedulable=True, **options)
 
 
 @nodes.command("uncordon")
-@_choosing_nodes
+@_node_selection_options
 def nodes_uncordon(**options: Any) -> int:
-    """Have new pods scheduled to nodes again."""
+    """Mark nodes as schedulable."""
     from kubeloop.cli.nodes import cordon
 
     return cordon(unschedulable=False, **options)
@@ -226,20 +255,20 @@ def nodes_uncordon(**options: Any) -> int:
     ),
     default="unreachable",
     show_default=True,
-    help="unreachable: nothing is heard of it; not-ready: its kubelet says that it cannot start pods.",
+    help="Failure mode. unreachable: no contact with the node; not-ready: the kubelet cannot start pods.",
 )
-@_choosing_nodes
+@_node_selection_options
 def nodes_fail(**options: Any) -> int:
-    """Let nodes fail until they are told to recover."""
+    """Simulate failures of nodes."""
     from kubeloop.cli.nodes import fail
 
     return fail(**options)
 
 
 @nodes.command("recover")
-@_choosing_nodes
+@_node_selection_options
 def nodes_recover(**options: Any) -> int:
-    """End the failure of nodes."""
+    """End simulated failures of nodes."""
     from kubeloop.cli.nodes import fail
 
     return fail(mode="", **options)
@@ -247,5 +276,5 @@ def nodes_recover(**options: Any) -> int:
 
 @commands.command()
 def version() -> None:
-    """Print the version, and the Kubernetes release whose behaviour it follows."""
+    """Print the versions of kubeloop and Kubernetes."""
     click.echo(f"kubeloop {__version__} (Kubernetes {KUBERNETES_VERSION})")

@@ -1,7 +1,7 @@
-"""`kubeloop nodes`: add simulated nodes to a development cluster, take them out, and let them fail.
+"""`kubeloop nodes`: add, remove and fail simulated nodes of a development cluster.
 
-Everything happens through the API: a simulated node is a Node object, and its annotation `kubeloop.dev/fail` tells its
-kubelet how to fail. So kubectl can do all of it as well.
+All changes go through the API: a simulated node is a Node object, and its annotation `kubeloop.dev/fail` sets its
+failure mode. kubectl can make the same changes.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from kubeloop.process.signals import run_until_interrupted
 JSON = dict[str, Any]
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-_READY_SECONDS, _LOOK_SECONDS = 5.0, 0.05
+_READY_SECONDS, _POLL_SECONDS = 5.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """Which nodes a command is for: by name, by label selector, or all simulated ones."""
+class NodeSelection:
+    """Selection of nodes: by name, by label selector, or all simulated nodes."""
 
     names: Sequence[str]
     selector: str
-    everyone: bool
+    all_nodes: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NewNodes:
-    """What `nodes add` was asked for. Texts are as the user wrote them."""
+    """Options of `nodes add`, as the user wrote them."""
 
     names: Sequence[str]
     count: int
@@ -67,7 +67,7 @@ class NewNodes:
 
 
 def add(new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
-    """Create Nodes and wait until they are ready. Raises UserError for what the user can mend."""
+    """Create Nodes and wait until they are ready. Raises UserError for invalid input."""
     template = _template(new)
 
     async def act(client: Client) -> int:
@@ -79,48 +79,48 @@ def add(new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
             if _ZONE in labels
         )
         for name in names:
-            place = _place(new.zone, zones)
+            place = _choose_zone(new.zone, zones)
             zones[place] += 1
-            await client.create_raw(NODES, _named(template, name, place))
+            await client.create_raw(NODES, _with_name(template, name, place))
         if not as_json:
             print("\n".join(f"node/{name} created" for name in names))
         await _wait_until_ready(client, names)
         return await _show(client, names, as_json=as_json, title=False)
 
-    return _run(act, kubeconfig)
+    return _run_with_client(act, kubeconfig)
 
 
-def remove(chosen: Chosen, *, kubeconfig: Path | None, as_json: bool) -> int:
-    """Delete Nodes; their pods are collected after the quarantine."""
+def remove(selection: NodeSelection, *, kubeconfig: Path | None, as_json: bool) -> int:
+    """Delete Nodes; the node lifecycle controller deletes their pods after 40 s."""
 
     async def act(client: Client) -> int:
-        nodes = await _chosen(client, chosen)
+        nodes = await _selected_nodes(client, selection)
         for node in nodes:
             metadata = node["metadata"]
             await client.delete(NODES, metadata["name"], precondition_uid=metadata["uid"])
-        return _told(nodes, "deleted", as_json=as_json)
+        return _print_outcome(nodes, "deleted", as_json=as_json)
 
-    return _run(act, kubeconfig)
+    return _run_with_client(act, kubeconfig)
 
 
-def cordon(chosen: Chosen, *, unschedulable: bool, kubeconfig: Path | None, as_json: bool) -> int:
-    """Let no new pods be scheduled to the nodes, or let them again."""
+def cordon(selection: NodeSelection, *, unschedulable: bool, kubeconfig: Path | None, as_json: bool) -> int:
+    """Mark the nodes as unschedulable, or as schedulable."""
 
     async def act(client: Client) -> int:
-        nodes = await _chosen(client, chosen)
+        nodes = await _selected_nodes(client, selection)
         for node in nodes:
             await _patch(client, node, {"spec": {"unschedulable": unschedulable or None}})
-        return _told(nodes, "cordoned" if unschedulable else "uncordoned", as_json=as_json)
+        return _print_outcome(nodes, "cordoned" if unschedulable else "uncordoned", as_json=as_json)
 
-    return _run(act, kubeconfig)
+    return _run_with_client(act, kubeconfig)
 
 
-def fail(chosen: Chosen, mode: str, *, kubeconfig: Path | None, as_json: bool) -> int:
-    """Let the nodes fail in one of node_objects.FAILURE_MODES; "" lets them recover."""
+def fail(selection: NodeSelection, mode: str, *, kubeconfig: Path | None, as_json: bool) -> int:
+    """Set the failure mode of the nodes (node_objects.FAILURE_MODES); "" ends the failure."""
 
     async def act(client: Client) -> int:
-        nodes = await _chosen(client, chosen)
-        if not mode and chosen.everyone:
+        nodes = await _selected_nodes(client, selection)
+        if not mode and selection.all_nodes:
             nodes = [node for node in nodes if ANNOTATION_FAIL in (node["metadata"].get("annotations") or {})]
         for node in nodes:
             if not is_simulated(node):
@@ -131,27 +131,27 @@ def fail(chosen: Chosen, mode: str, *, kubeconfig: Path | None, as_json: bool) -
                 )
         for node in nodes:
             await _patch(client, node, {"metadata": {"annotations": {ANNOTATION_FAIL: mode or None}}})
-        return _told(nodes, f"fails: {mode}" if mode else "recovers", as_json=as_json)
+        return _print_outcome(nodes, f"fails: {mode}" if mode else "recovers", as_json=as_json)
 
-    return _run(act, kubeconfig)
+    return _run_with_client(act, kubeconfig)
 
 
-def show(chosen: Chosen, *, kubeconfig: Path | None, as_json: bool) -> int:
+def show(selection: NodeSelection, *, kubeconfig: Path | None, as_json: bool) -> int:
     """Print a table of nodes."""
 
     async def act(client: Client) -> int:
-        if not chosen.names and not chosen.selector:
+        if not selection.names and not selection.selector:
             return await _show(client, None, as_json=as_json)
-        nodes = await _chosen(client, chosen)
+        nodes = await _selected_nodes(client, selection)
         return await _show(client, [node["metadata"]["name"] for node in nodes], as_json=as_json)
 
-    return _run(act, kubeconfig)
+    return _run_with_client(act, kubeconfig)
 
 
 # --- the cluster ----------------------------------------------------------------------------------
 
 
-def _run(act: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> int:
+def _run_with_client(command: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> int:
     path = _kubeconfig(kubeconfig)
 
     async def main() -> int:
@@ -159,10 +159,10 @@ def _run(act: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> in
         client = Client(transport, clock=SystemClock(), rng=random.Random())
         try:
             await _check_server(client, transport.server)
-            return await act(client)
+            return await command(client)
         except ApiError as error:
             raise UserError(
-                error.status.message or str(error), hint="kubeloop nodes list shows what there is"
+                error.status.message or str(error), hint="list the nodes with kubeloop nodes list"
             ) from None
         except ServerUnreachable as error:
             raise unreachable_error(transport.server, error) from None
@@ -172,55 +172,58 @@ def _run(act: Callable[[Client], Awaitable[int]], kubeconfig: Path | None) -> in
     return run_until_interrupted(main(), interrupted=130)
 
 
-def _kubeconfig(given: Path | None) -> str:
-    """--kubeconfig, $KUBECONFIG, or the newest `kubeloop up`'s; never ~/.kube/config, which may be a real cluster's."""
-    if given is not None:
-        return str(given)
+def _kubeconfig(path: Path | None) -> str:
+    """Return --kubeconfig, $KUBECONFIG, or that of the newest `kubeloop up`.
+
+    Never ~/.kube/config, which may belong to a real cluster. Raises UserError.
+    """
+    if path is not None:
+        return str(path)
     if os.environ.get("KUBECONFIG"):
         return os.environ["KUBECONFIG"]
-    running = next((each.kubeconfig for each in list_processes() if each.kubeconfig), "")
-    if not running:
-        raise UserError("no kubeloop up runs on this machine", hint="start one, or give --kubeconfig")
-    return running
+    kubeconfig = next((process.kubeconfig for process in list_processes() if process.kubeconfig), "")
+    if not kubeconfig:
+        raise UserError("no kubeloop up runs on this machine", hint="start one, or set --kubeconfig")
+    return kubeconfig
 
 
 async def _check_server(client: Client, server: str) -> None:
-    """Nodes made up in a real cluster would get real pods that nobody runs. Raises UserError."""
-    answer = await client.raw("GET", "/version")
-    version = msgspec.json.decode(answer.body).get("gitVersion", "")
+    """Raise UserError unless the server is a development cluster: in a real cluster, no kubelet would run the pods."""
+    response = await client.raw("GET", "/version")
+    version = msgspec.json.decode(response.body).get("gitVersion", "")
     if not version.endswith("+kubeloop"):
         raise UserError(
-            f"{server} is no development cluster of kubeloop (its version is {version})",
+            f"{server} is not a development cluster of kubeloop (its version is {version})",
             hint="kubeloop up starts one; see --kubeconfig",
         )
 
 
 async def _nodes(client: Client, selector: str = "") -> list[JSON]:
     query = f"?labelSelector={quote(selector)}" if selector else ""
-    answer = await client.raw("GET", f"/api/v1/nodes{query}")
-    nodes: list[JSON] = msgspec.json.decode(answer.body)["items"]
+    response = await client.raw("GET", f"/api/v1/nodes{query}")
+    nodes: list[JSON] = msgspec.json.decode(response.body)["items"]
     return nodes
 
 
-async def _chosen(client: Client, chosen: Chosen) -> list[JSON]:
-    """The nodes meant, all of which exist. Raises UserError."""
-    if sum((bool(chosen.names), bool(chosen.selector), chosen.everyone)) != 1:
-        raise UserError("say which nodes", hint="by name, with --selector, or --all")
-    if chosen.selector:
-        nodes = await _nodes(client, chosen.selector)
+async def _selected_nodes(client: Client, selection: NodeSelection) -> list[JSON]:
+    """Return the selected nodes. Raises UserError if one does not exist."""
+    if sum((bool(selection.names), bool(selection.selector), selection.all_nodes)) != 1:
+        raise UserError("no nodes selected", hint="select nodes by name, with --selector, or with --all")
+    if selection.selector:
+        nodes = await _nodes(client, selection.selector)
         if not nodes:
-            raise UserError(f"no node matches {chosen.selector!r}", hint="kubeloop nodes list shows what there is")
+            raise UserError(f"no node matches {selection.selector!r}", hint="list the nodes with kubeloop nodes list")
         return nodes
     nodes = await _nodes(client)
-    if chosen.everyone:
+    if selection.all_nodes:
         return nodes
     present = {node["metadata"]["name"]: node for node in nodes}
-    for name in chosen.names:
+    for name in selection.names:
         if name not in present:
-            near = difflib.get_close_matches(name, present, 3, 0.5)
-            hint = f"did you mean {' or '.join(near)}?" if near else "kubeloop nodes list shows what there is"
+            similar = difflib.get_close_matches(name, present, 3, 0.5)
+            hint = f"did you mean {' or '.join(similar)}?" if similar else "list the nodes with kubeloop nodes list"
             raise UserError(f"no node {name!r}", hint=hint)
-    return [present[name] for name in dict.fromkeys(chosen.names)]
+    return [present[name] for name in dict.fromkeys(selection.names)]
 
 
 async def _patch(client: Client, node: JSON, body: JSON) -> None:
@@ -228,23 +231,23 @@ async def _patch(client: Client, node: JSON, body: JSON) -> None:
 
 
 async def _wait_until_ready(client: Client, names: Sequence[str]) -> None:
-    """Until the kubelets have registered; stages of the user's own may take longer, and are not waited for."""
+    """Wait until the kubelets have registered; custom stages may take longer than this waits."""
     try:
         async with asyncio.timeout(_READY_SECONDS):
             while True:
                 nodes = {node["metadata"]["name"]: node for node in await _nodes(client)}
                 if all(name in nodes and _ready(nodes[name]) == "True" for name in names):
                     return
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
     except TimeoutError:
-        print("warning: not all of them are ready yet", file=sys.stderr)
+        print("warning: some nodes are not ready yet", file=sys.stderr)
 
 
 # --- new nodes ------------------------------------------------------------------------------------
 
 
 def _template(new: NewNodes) -> JSON:
-    """The Node without its name. Raises UserError for what is wrong with the options."""
+    """Return the Node without a name. Raises UserError for invalid options."""
     capacity = {
         "cpu": positive_quantity(new.cpu, "--cpu"),
         "memory": positive_quantity(new.memory, "--memory"),
@@ -282,31 +285,31 @@ def _taint(text: str) -> JSON:
 
 
 def _new_names(new: NewNodes, present: Iterable[str]) -> list[str]:
-    """The names given, or so many as asked for after the highest number in use. Raises UserError for one in use."""
-    taken = set(present)
+    """Return the names of the new nodes: as given, or the next free numbers. Raises UserError for an existing name."""
+    existing = set(present)
     if new.names:
         number = next((name for name in new.names if name.isdecimal()), None)
-        if number is not None:  # a good name to Kubernetes, and never meant
-            raise UserError(f"{number!r} is no name for a node", hint=f"kubeloop nodes add --count {number}")
-        used = [name for name in new.names if name in taken]
-        if used:
-            raise UserError(f"node {used[0]!r} exists already", hint="kubeloop nodes list shows what there is")
+        if number is not None:  # valid for Kubernetes, but surely meant as a count
+            raise UserError(f"{number!r} looks like a number of nodes", hint=f"use kubeloop nodes add --count {number}")
+        duplicates = [name for name in new.names if name in existing]
+        if duplicates:
+            raise UserError(f"node {duplicates[0]!r} already exists", hint="list the nodes with kubeloop nodes list")
         return list(dict.fromkeys(new.names))
     numbers = [
-        int(name.removeprefix(new.prefix)) for name in taken if re.fullmatch(re.escape(new.prefix) + r"\d+", name)
+        int(name.removeprefix(new.prefix)) for name in existing if re.fullmatch(re.escape(new.prefix) + r"\d+", name)
     ]
     first = max(numbers, default=-1) + 1
     return [f"{new.prefix}{first + offset}" for offset in range(new.count)]
 
 
-def _place(zone: str, zones: Mapping[tuple[str, str], int]) -> tuple[str, str]:
-    """Region and zone for the next node: the zone asked for, or the one with the fewest nodes."""
+def _choose_zone(zone: str, zones: Mapping[tuple[str, str], int]) -> tuple[str, str]:
+    """Return region and zone of the next node: the given zone, or the one with the fewest nodes."""
     if zone:
         return next((place for place in zones if place[1] == zone), ("local", zone))
     return min(sorted(zones), key=lambda place: zones[place], default=("", ""))
 
 
-def _named(template: JSON, name: str, place: tuple[str, str]) -> JSON:
+def _with_name(template: JSON, name: str, place: tuple[str, str]) -> JSON:
     region, zone = place
     labels = {
         **({_REGION: region} if region else {}),
@@ -317,10 +320,10 @@ def _named(template: JSON, name: str, place: tuple[str, str]) -> JSON:
     return {**template, "metadata": {**template["metadata"], "name": name, "labels": labels}}
 
 
-# --- what is printed ------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
-def _told(nodes: Sequence[JSON], outcome: str, *, as_json: bool) -> int:
+def _print_outcome(nodes: Sequence[JSON], outcome: str, *, as_json: bool) -> int:
     if as_json:
         names = [node["metadata"]["name"] for node in nodes]
         print(json.dumps({"nodes": [{"name": name, "outcome": outcome} for name in names]}))
@@ -344,16 +347,16 @@ async def _show(client: Client, names: Sequence[str] | None, *, as_json: bool, t
 
 def _ready(node: JSON) -> str:
     conditions = (node.get("status") or {}).get("conditions") or ()
-    return str(next((each["status"] for each in conditions if each["type"] == "Ready"), "Unknown"))
+    return str(next((condition["status"] for condition in conditions if condition["type"] == "Ready"), "Unknown"))
 
 
 def _row(node: JSON, pods: int) -> JSON:
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    told = {"True": "Ready", "False": "NotReady"}.get(_ready(node), "NotReady (unreachable)")
+    status_text = {"True": "Ready", "False": "NotReady"}.get(_ready(node), "NotReady (unreachable)")
     allocatable = status.get("allocatable") or {}
     return {
         "name": metadata["name"],
-        "status": told + (",SchedulingDisabled" if spec.get("unschedulable") else ""),
+        "status": status_text + (",SchedulingDisabled" if spec.get("unschedulable") else ""),
         "fails": (metadata.get("annotations") or {}).get(ANNOTATION_FAIL, ""),
         "simulated": bool(is_simulated(node)),
         "zone": (metadata.get("labels") or {}).get(_ZONE, ""),
@@ -362,8 +365,8 @@ def _row(node: JSON, pods: int) -> JSON:
         "pods": pods,
         "podsAllowed": allocatable.get("pods", ""),
         "taints": [
-            f"{each['key']}{'=' + each['value'] if each.get('value') else ''}:{each['effect']}"
-            for each in spec.get("taints") or ()
+            f"{taint['key']}{'=' + taint['value'] if taint.get('value') else ''}:{taint['effect']}"
+            for taint in spec.get("taints") or ()
         ],
     }
 

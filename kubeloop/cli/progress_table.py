@@ -1,4 +1,4 @@
-"""Progress on a terminal: one table that is drawn anew in place."""
+"""Progress table of `kubeloop up`, redrawn in place on a terminal."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ _ROWS = 20
 
 
 @contextlib.contextmanager
-def live_progress() -> Iterator[Callable[[Progress, float, bool], None]]:
-    """Gives the function that shows a moment; what it last showed stays on the screen."""
+def progress_table() -> Iterator[Callable[[Progress, float, bool], None]]:
+    """Yield the function that displays a Progress; the last one stays on the screen."""
     console = Console()
-    with Live(console=console, refresh_per_second=10, transient=False) as live:
+    with Live(console=console, refresh_per_second=10, transient=False) as display:
 
         def show(progress: Progress, seconds: float, finished: bool) -> None:
-            live.update(_picture(progress, seconds), refresh=finished)
+            display.update(_render(progress, seconds), refresh=finished)
 
         yield show
 
 
-def _picture(progress: Progress, seconds: float) -> Group:
+def _render(progress: Progress, seconds: float) -> Group:
     table = Table.grid(padding=(0, 2))
-    unfinished_first = sorted(progress.workloads, key=lambda workload: workload.complete)
-    for workload in unfinished_first[:_ROWS]:
+    incomplete_first = sorted(progress.workloads, key=lambda workload: workload.complete)
+    for workload in incomplete_first[:_ROWS]:
         table.add_row(
             Text("✓" if workload.complete else "…", style="green" if workload.complete else "yellow"),
             f"{workload.namespace}/{workload.title}",
             ProgressBar(total=max(workload.replicas, 1), completed=workload.available, width=24),
             f"{workload.available}/{workload.replicas} available",
         )
-    if len(unfinished_first) > _ROWS:
-        table.add_row("", f"and {len(unfinished_first) - _ROWS} more")
+    if len(incomplete_first) > _ROWS:
+        table.add_row("", f"and {len(incomplete_first) - _ROWS} more")
     rate = f", {progress.bound / seconds:.0f} bound/s" if seconds > 0 else ""
     return Group(table, Text(f"{seconds:.1f} s  {progress.line()}{rate}", style="dim"))

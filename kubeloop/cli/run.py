@@ -35,23 +35,27 @@ if TYPE_CHECKING:
     from kubeloop.process.metrics.registry import Registry
 
 
-def run(server: ServerOptions, process: ProcessOptions, more: RunOptions, election: ElectionOptions) -> int:
-    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+def run(server: ServerOptions, process: ProcessOptions, run_options: RunOptions, election: ElectionOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging(process.verbosity, process.log_format)
     scheduler = read_scheduler_configuration(
-        process.config, algorithm_provider=process.algorithm_provider, scheduler_name=more.scheduler_name
+        process.config, algorithm_provider=process.algorithm_provider, scheduler_name=run_options.scheduler_name
     )
-    if more.write_config_to is not None:
-        write_scheduler_configuration(scheduler, more.write_config_to)
+    if run_options.write_config_to is not None:
+        write_scheduler_configuration(scheduler, run_options.write_config_to)
         return 0
     settings = control_plane_settings(process, parse_controllers(server.controllers), scheduler)
     if election.leader_elect:
-        _check(election)
-    return run_until_interrupted(_run(settings, server, process, more, election), interrupted=0)
+        _check_election(election)
+    return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
 
 
 async def _run(
-    settings: Settings, server: ServerOptions, process: ProcessOptions, more: RunOptions, election: ElectionOptions
+    settings: Settings,
+    server: ServerOptions,
+    process: ProcessOptions,
+    run_options: RunOptions,
+    election: ElectionOptions,
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
@@ -60,41 +64,41 @@ async def _run(
     transport = await connect(kubeconfig, server.kube_context)
     async with contextlib.AsyncExitStack() as stack:
         measured = MeasuredTransport(transport, registry, clock.time_ns)
-        qps = more.kube_api_qps if more.kube_api_qps > 0 else None
-        client = Client(measured, clock=clock, rng=rng, qps=qps, burst=more.kube_api_burst)
+        qps = run_options.kube_api_qps if run_options.kube_api_qps > 0 else None
+        client = Client(measured, clock=clock, rng=rng, qps=qps, burst=run_options.kube_api_burst)
         stack.push_async_callback(client.close)
-        listening = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
+        listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         with importing():
             async with asyncio.TaskGroup() as group:
-                group.create_task(check_api_server(client, transport.server), name="greeting")
-                # what is imported first, and soon
-                first = settings.controllers - {"scheduler"}
-                group.create_task(asyncio.to_thread(import_components, first), name="imports")
+                group.create_task(check_api_server(client, transport.server), name="api-server-check")
+                # the control plane imports these before the scheduler
+                needed_first = settings.controllers - {"scheduler"}
+                group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
-        if plane.tracing.exports and more.trace_journal != "":
-            folder = Path(more.trace_journal) if more.trace_journal is not None else runtime_directory()
+        if plane.tracing.exports and run_options.trace_journal != "":
+            folder = Path(run_options.trace_journal) if run_options.trace_journal is not None else runtime_directory()
             plane.tracing.use_journal(TraceJournal(folder, transport.server))
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
         async with asyncio.TaskGroup() as group:
-            url = listener_url(listening)
-            here = ProcessRecord(
+            url = listener_url(listener)
+            record = ProcessRecord(
                 os.getpid(), url, transport.server, kubeconfig or os.environ.get("KUBECONFIG", ""), clock.time_ns()
             )
-            pages = group.create_task(_serve_pages(plane, registry, clock, listening, here), name="endpoint")
+            pages_task = group.create_task(_serve_pages(plane, registry, clock, listener, record), name="endpoint")
             try:
                 if not election.leader_elect:
                     await plane.run(import_in_background=True)
                     return 0
-                return await _run_elected(plane, client, election, clock, rng)
+                return await _run_with_election(plane, client, election, clock, rng)
             finally:
-                pages.cancel()
+                pages_task.cancel()
 
 
 async def _serve_pages(
-    plane: ControlPlane, registry: Registry, clock: Clock, listening: socket.socket, here: ProcessRecord
+    plane: ControlPlane, registry: Registry, clock: Clock, listener: socket.socket, record: ProcessRecord
 ) -> None:
-    """Serve the endpoint, and let others find this process, until cancelled. What only the pages need is imported when
-    the parts are: pods do not wait for it."""
+    """Serve the endpoint and list this process for other commands, until cancelled. Modules that only the pages need
+    are imported after those of the control plane, so that pods do not wait for them."""
     await plane.components_created.wait()
     await asyncio.to_thread(_import_pages)
     from kubeloop.process.endpoint.process_pages import add_process_pages
@@ -102,13 +106,14 @@ async def _serve_pages(
 
     endpoint = Endpoint(registry, clock=clock)
     add_process_pages(endpoint, plane)
-    async with endpoint.serving_on(listening):
-        with process_file(here):
+    async with endpoint.serving_on(listener):
+        with process_file(record):
             print(
-                f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {here.server}", file=sys.stderr
+                f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {record.server}",
+                file=sys.stderr,
             )
             print(
-                f"endpoint {here.endpoint}\n  in a browser: {here.endpoint}{TRACES_PAGE_PATH}",
+                f"endpoint {record.endpoint}\n  in a browser: {record.endpoint}{TRACES_PAGE_PATH}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -119,10 +124,10 @@ def _import_pages() -> None:
     import kubeloop.process.endpoint.process_pages  # noqa: F401
 
 
-async def _run_elected(
+async def _run_with_election(
     plane: ControlPlane, client: Client, options: ElectionOptions, clock: Clock, rng: random.Random
 ) -> int:
-    """Act while we lead. 1 if the lease was lost."""
+    """Run the control plane while this replica is the leader. Returns exit code 1 if the lease was lost."""
     import secrets
 
     from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
@@ -145,14 +150,14 @@ async def _run_elected(
     return int(lost_lease)
 
 
-def _check(election: ElectionOptions) -> None:
-    """Source: client-go tools/leaderelection; component-base config/validation. Raises UserError."""
+def _check_election(election: ElectionOptions) -> None:
+    """Raise UserError for invalid options. Source: client-go tools/leaderelection; component-base config/validation."""
     for name, option in (
         (election.leader_elect_resource_namespace, "--leader-elect-resource-namespace"),
         (election.leader_elect_resource_name, "--leader-elect-resource-name"),
     ):
         if not name:
-            raise UserError(f"{option} is empty", hint="candidates find each other by the Lease of that name")
+            raise UserError(f"{option} is empty", hint="replicas share the Lease of that name")
     if election.leader_elect_lease_duration <= election.leader_elect_renew_deadline:
         raise UserError(
             "the lease duration must be longer than the renew deadline",

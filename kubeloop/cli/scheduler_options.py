@@ -1,4 +1,4 @@
-"""The scheduler's configuration as the command line gives it: a file, and options that change it."""
+"""The scheduler's configuration on the command line: a file, and options that override it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 def read_scheduler_configuration(
     path: Path | None, *, algorithm_provider: str | None = None, scheduler_name: str | None = None
 ) -> SchedulerConfiguration:
-    """The configuration of --config (a KubeSchedulerConfiguration, or a Policy), or kube-scheduler's defaults.
+    """Return the configuration of --config (KubeSchedulerConfiguration or Policy), or kube-scheduler's defaults.
 
-    algorithm_provider names a configuration instead. scheduler_name renames the only profile. Raises UserError for
-    what cannot be read or is not valid.
+    algorithm_provider selects a built-in configuration instead. scheduler_name renames the only profile. Raises
+    UserError for a file that cannot be read or is invalid.
     """
     if path is not None and algorithm_provider is not None:
         raise UserError(
-            "--algorithm-provider and --config exclude each other",
-            hint="the file says it all; for ClusterAutoscalerProvider, give NodeResourcesFit "
-            "the scoringStrategy MostAllocated in its pluginConfig",
+            "--algorithm-provider and --config are mutually exclusive",
+            hint="remove one; in the file, NodeResourcesFit with the scoringStrategy MostAllocated in its pluginConfig "
+            "corresponds to ClusterAutoscalerProvider",
         )
     config = SchedulerConfiguration()
     if algorithm_provider is not None:
@@ -54,8 +54,8 @@ def read_scheduler_configuration(
     return msgspec.structs.replace(config, profiles=(profile,))
 
 
-def options_said_by(path: Path | None, *, algorithm_provider: str | None = None) -> dict[str, Any]:
-    """Options of `kubeloop run` that the configuration file sets: how to connect, and whether to elect a leader.
+def options_from_configuration(path: Path | None, *, algorithm_provider: str | None = None) -> dict[str, Any]:
+    """Return options of `kubeloop run` that the configuration file sets: client connection and leader election.
 
     Raises UserError as read_scheduler_configuration does.
     """

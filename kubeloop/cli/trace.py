@@ -1,4 +1,4 @@
-"""`kubeloop trace`: where the time of pods went, from the running process or a file, to the terminal or to files."""
+"""`kubeloop trace`: phase durations of pods, from a running process or a file, to the terminal or to files."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ def show(
     source: Path | None,
     endpoint: str | None,
 ) -> int:
-    """Run the command and return its exit code. Raises UserError for what the user can mend."""
-    wanted = Target(namespace=namespace or "")
+    """Run the command and return its exit code. Raises UserError for invalid input."""
+    selected = Target(namespace=namespace or "")
     if target is not None:
         kind, name = endpoint_client.parse_target(
             target, endpoint_client.PODS | endpoint_client.DEPLOYMENTS, verb="trace"
         )
-        wanted = Target(kind, name, namespace or "")
+        selected = Target(kind, name, namespace or "")
     files = {form: path for form, path in (("html", html), ("perfetto", perfetto), ("otlp", otlp)) if path is not None}
     if watch:
         if source is not None:
-            raise UserError("--watch looks at a running process, and --from at a file", hint="leave one of them out")
+            raise UserError("--watch and --from are mutually exclusive", hint="remove one of them")
         if files:
-            raise UserError("--watch draws on the terminal, and writes no file", hint="leave one of them out")
-        from kubeloop.cli.trace_watch import watching
+            raise UserError("--watch writes no file", hint="remove --watch, or --html, --perfetto and --otlp")
+        from kubeloop.cli.trace_watch import watch_traces
 
-        return watching(RunningProcessTraces(endpoint), wanted, as_json=as_json)
+        return watch_traces(RunningProcessTraces(endpoint), selected, as_json=as_json)
     traces: Traces = RunningProcessTraces(endpoint) if source is None else FileTraces(source)
     if files:
         if as_json:
-            raise UserError("--json prints, and --html, --perfetto, --otlp write files", hint="leave one of them out")
-        return _write_files(files, wanted, [*traces.documents(wanted)])
+            raise UserError("--json writes no file", hint="remove --json, or --html, --perfetto and --otlp")
+        return _write_files(files, selected, [*traces.documents(selected)])
     if as_json:
-        return _print_json(traces, wanted)
-    return _draw(traces, wanted)
+        return _print_json(traces, selected)
+    return _draw(traces, selected)
 
 
-def _print_json(traces: Traces, wanted: Target) -> int:
+def _print_json(traces: Traces, selected: Target) -> int:
     from kubeloop.tracing.views.rollout import rollout
 
-    if wanted.kind == "deployment":
-        document = rollout(str(wanted), _traced(traces.lines(wanted), wanted)).document()
+    if selected.kind == "deployment":
+        document = rollout(str(selected), _traced(traces.lines(selected), selected)).document()
     else:
-        document = traces.one(wanted)
+        document = traces.trace(selected)
     sys.stdout.write(json.dumps(document) + "\n")
     return 0
 
 
-def _draw(traces: Traces, wanted: Target) -> int:
+def _draw(traces: Traces, selected: Target) -> int:
     from rich.console import Console
 
     from kubeloop.tracing.views.rollout import rollout
@@ -75,38 +75,38 @@ def _draw(traces: Traces, wanted: Target) -> int:
     from kubeloop.tracing.views.waterfall import waterfall
 
     console = Console(highlight=False)
-    if wanted.kind == "pod":
-        console.print(waterfall(traces.one(wanted)))
+    if selected.kind == "pod":
+        console.print(waterfall(traces.trace(selected)))
         return 0
-    lines = traces.lines(wanted)
-    traced = _traced(lines, wanted)
-    found = rollout(str(wanted), traced)
-    console.print(rollout_view(found) if wanted.kind else rollout_view(found, max_lines=0))
+    lines = traces.lines(selected)
+    traced = _traced(lines, selected)
+    summary = rollout(str(selected), traced)
+    console.print(rollout_view(summary) if selected.kind else rollout_view(summary, max_lines=0))
     if len(lines) > len(traced):
-        console.print(f"{len(lines) - len(traced)} more have no trace: see OTEL_TRACES_SAMPLER", style="dim")
-    if not wanted.kind:
+        console.print(f"{len(lines) - len(traced)} other pods have no trace: see OTEL_TRACES_SAMPLER", style="dim")
+    if not selected.kind:
         console.print("\nslowest pod:", style="dim")
-        console.print(waterfall(traces.one(wanted)))
+        console.print(waterfall(traces.trace(selected)))
     return 0
 
 
-def _traced(lines: list[PodLine], wanted: Target) -> list[PodLine]:
-    """Those that have a trace. Raises UserError if there are none."""
+def _traced(lines: list[PodLine], selected: Target) -> list[PodLine]:
+    """Return the lines that have a trace. Raises UserError if there are none."""
     traced = [line for line in lines if line.trace_id]
     if traced:
         return traced
-    where = f"of {wanted}" if wanted.kind else f"in {wanted}"
+    where = f"of {selected}" if selected.kind else f"in {selected}"
     if lines:
         raise UserError(f"none of the {len(lines)} pods {where} has a trace", hint="see OTEL_TRACES_SAMPLER")
-    raise UserError(f"there is no pod {where} yet", hint="kubectl get pods -A lists what there is")
+    raise UserError(f"there is no pod {where} yet", hint="list pods with kubectl get pods -A")
 
 
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-def _write_files(files: Mapping[str, Path], wanted: Target, documents: list[dict[str, Any]]) -> int:
+def _write_files(files: Mapping[str, Path], selected: Target, documents: list[dict[str, Any]]) -> int:
     writers: dict[str, Callable[[], str]] = {
-        "html": lambda: _html(wanted, documents),
+        "html": lambda: _html(selected, documents),
         "perfetto": lambda: _perfetto(documents),
         "otlp": lambda: _otlp(documents),
     }
@@ -114,16 +114,16 @@ def _write_files(files: Mapping[str, Path], wanted: Target, documents: list[dict
     for form, path in files.items():
         _write(path, writers[form]())
         if str(path) != "-":
-            what = {"html": "open it in a browser", "perfetto": "open it at ui.perfetto.dev"}.get(form, "")
-            told = f"wrote {path}: {len(documents)} traces, {spans} spans"
-            print(f"{told}; {what}" if what else told, file=sys.stderr)
+            advice = {"html": "open it in a browser", "perfetto": "open it at ui.perfetto.dev"}.get(form, "")
+            summary = f"wrote {path}: {len(documents)} traces, {spans} spans"
+            print(f"{summary}; {advice}" if advice else summary, file=sys.stderr)
     return 0
 
 
-def _html(wanted: Target, documents: Iterable[dict[str, Any]]) -> str:
+def _html(selected: Target, documents: Iterable[dict[str, Any]]) -> str:
     from kubeloop.tracing.views.browser_page import self_contained_page
 
-    return self_contained_page(documents, kind=wanted.kind, name=wanted.name, title=str(wanted))
+    return self_contained_page(documents, kind=selected.kind, name=selected.name, title=str(selected))
 
 
 def _perfetto(documents: Iterable[dict[str, Any]]) -> str:
@@ -139,7 +139,7 @@ def _otlp(documents: Iterable[dict[str, Any]]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """All of it or nothing: a reader never finds half a file. "-": stdout. Raises UserError."""
+    """Write a file atomically: a reader never sees a partial file. "-": stdout. Raises UserError."""
     if str(path) == "-":
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""Where `kubeloop trace` takes traces from: the running process, or a file that it or another tool wrote."""
+"""Sources of traces for `kubeloop trace`: a running process, or an OTLP file."""
 
 from __future__ import annotations
 
@@ -16,94 +16,98 @@ from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
-_HINT = "kubectl get pods -A lists what there is; the newest traces are kept"
+_HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
 
 class Traces(Protocol):
-    """What the views ask. All raise UserError if there is nothing of the kind."""
+    """Interface of the sources. All methods raise UserError if nothing matches the target."""
 
-    def one(self, target: Target) -> dict[str, Any]:
-        """The trace of a pod; of the slowest one for any other target."""
+    def trace(self, target: Target) -> dict[str, Any]:
+        """Return the trace of a pod; for any other target, that of its slowest pod."""
         ...
 
     def lines(self, target: Target) -> list[PodLine]:
-        """The pods of a Deployment, or all of a namespace, or all."""
+        """Return the lines of the pods of a Deployment, of a namespace, or of all pods."""
         ...
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
-        """Whole traces, and those of what caused them."""
+        """Yield whole traces, and those of their causes."""
         ...
 
 
-class ChangingLines:
-    """The lines of a running process' pods, kept up to date by asking for what changed."""
+class LineFeed:
+    """The lines of a running process' pods, updated incrementally."""
 
-    def __init__(self, ask: Callable[[str], FeedResponse]) -> None:
-        """`ask`: what changed since a cursor."""
-        self._ask = ask
+    def __init__(self, get_changes: Callable[[str], FeedResponse]) -> None:
+        """`get_changes` returns the changes since a cursor."""
+        self._get_changes = get_changes
         self._cursor = ""
         self._by_key: dict[str, PodLine] = {}
         self._now_us = 0
 
     def catch_up(self) -> list[PodLine]:
-        """Ask until there is no more; those that changed."""
+        """Request changes until there are no more; return the changed lines."""
         changed: dict[str, PodLine] = {}
         while True:
-            answer = self._ask(self._cursor)
-            if answer.reset:
+            response = self._get_changes(self._cursor)
+            if response.reset:
                 self._by_key.clear()
                 changed.clear()
-            for key in answer.removed:
+            for key in response.removed:
                 self._by_key.pop(key, None)
-            fresh = {line.key: line for line in answer.lines}
+            fresh = {line.key: line for line in response.lines}
             self._by_key |= fresh
             changed |= fresh
-            self._cursor, self._now_us = answer.cursor, answer.now_us
-            if not answer.more:
+            self._cursor, self._now_us = response.cursor, response.now_us
+            if not response.more:
                 return [*changed.values()]
 
     def now(self) -> list[PodLine]:
-        """All lines; those of pods on their way reach up to the process' present."""
-        return [_prolonged(line, self._now_us) for line in self._by_key.values()]
+        """Return all lines; those of pending pods are extended to the present time of the process."""
+        return [_extend_to_now(line, self._now_us) for line in self._by_key.values()]
 
 
 class RunningProcessTraces:
-    """Asks the endpoint of a process; `endpoint`: its URL, by default that of the process_to_ask()."""
+    """Traces of a running process. endpoint: its URL, by default that of default_process()."""
 
     def __init__(self, endpoint: str | None) -> None:
         self._endpoint = endpoint
 
-    def one(self, target: Target) -> dict[str, Any]:
-        document: dict[str, Any] = endpoint_client.ask(TRACES_PATH, target.query(), endpoint=self._endpoint, hint=_HINT)
+    def trace(self, target: Target) -> dict[str, Any]:
+        document: dict[str, Any] = endpoint_client.get_json(
+            TRACES_PATH, target.query(), endpoint=self._endpoint, hint=_HINT
+        )
         return document
 
     def lines(self, target: Target) -> list[PodLine]:
-        changing = self.changing(target)
-        changing.catch_up()
-        return changing.now()
+        line_feed = self.line_feed(target)
+        line_feed.catch_up()
+        return line_feed.now()
 
-    def changing(self, target: Target) -> ChangingLines:
+    def line_feed(self, target: Target) -> LineFeed:
         query = {"namespace": target.namespace}
         if target.kind == "deployment":
             query["owner"] = f"deployment/{target.name}"
 
-        def ask(cursor: str) -> FeedResponse:
-            answer = endpoint_client.ask(
+        def get_changes(cursor: str) -> FeedResponse:
+            response = endpoint_client.get_json(
                 f"{TRACES_PATH}/lines", {**query, "cursor": cursor}, endpoint=self._endpoint, hint=_HINT
             )
-            return msgspec.convert(answer, FeedResponse)
+            return msgspec.convert(response, FeedResponse)
 
-        return ChangingLines(ask)
+        return LineFeed(get_changes)
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
-        return endpoint_client.ask_lines(f"{TRACES_PATH}/stream", target.query(), endpoint=self._endpoint, hint=_HINT)
+        return endpoint_client.stream_json_lines(
+            f"{TRACES_PATH}/stream", target.query(), endpoint=self._endpoint, hint=_HINT
+        )
 
 
 class FileTraces:
     """The traces of an OTLP file, "-" for stdin."""
 
     def __init__(self, path: Path) -> None:
-        """Raises UserError if it cannot be read, or is none."""
+        """Read the file. Raises UserError if it cannot be read or is not OTLP JSON."""
         self._path = path
         try:
             content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
@@ -113,63 +117,63 @@ class FileTraces:
             self._documents = from_otlp(content)
         except NotOtlp as error:
             raise UserError(
-                f"{path} is no OTLP JSON: {error}", hint="kubeloop trace --otlp FILE writes one; collectors do, too"
+                f"{path} is not OTLP JSON: {error}", hint="write one with kubeloop trace --otlp FILE, or a collector"
             ) from None
         self._lines = {
             line.key: (line, document) for document in self._documents if (line := pod_line(document)) is not None
         }
 
-    def one(self, target: Target) -> dict[str, Any]:
-        candidates = self._chosen(target)
+    def trace(self, target: Target) -> dict[str, Any]:
+        candidates = self._selected(target)
         if target.kind == "pod":
-            return max(candidates, key=lambda each: each[0].start_us)[1]  # the newest of this name
-        return max(candidates, key=lambda each: each[0].duration_us)[1]
+            return max(candidates, key=lambda item: item[0].start_us)[1]  # the newest of this name
+        return max(candidates, key=lambda item: item[0].duration_us)[1]
 
     def lines(self, target: Target) -> list[PodLine]:
-        return [line for line, _ in self._chosen(target)]
+        return [line for line, _ in self._selected(target)]
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
         if not target.kind and not target.namespace:
             yield from self._documents
             return
-        chosen = [document for _, document in self._chosen(target)]
-        yield from chosen
+        documents = [document for _, document in self._selected(target)]
+        yield from documents
         by_id = {document["traceId"]: document for document in self._documents}
-        told = {document["traceId"] for document in chosen}
-        waiting = [cause for document in chosen for cause in causes_of(document)]
-        while waiting:
-            trace_id = waiting.pop()
-            if trace_id not in told and trace_id in by_id:
-                told.add(trace_id)
+        sent_ids = {document["traceId"] for document in documents}
+        pending_ids = [cause for document in documents for cause in causes_of(document)]
+        while pending_ids:
+            trace_id = pending_ids.pop()
+            if trace_id not in sent_ids and trace_id in by_id:
+                sent_ids.add(trace_id)
                 yield by_id[trace_id]
-                waiting += causes_of(by_id[trace_id])
+                pending_ids += causes_of(by_id[trace_id])
 
-    def _chosen(self, target: Target) -> list[tuple[PodLine, dict[str, Any]]]:
-        everything = [*self._lines.values()]
-        if not everything:
+    def _selected(self, target: Target) -> list[tuple[PodLine, dict[str, Any]]]:
+        items = [*self._lines.values()]
+        if not items:
             raise UserError(
                 f"there is no pod's trace in {self._path}",
-                hint="pods are told by the span attributes of docs/tracing.md, such as kubeloop.outcome",
+                hint="traces of pods need the span attributes of docs/tracing.md, such as kubeloop.outcome",
             )
         if not target.kind:
-            found = [each for each in everything if target.namespace in ("", each[0].namespace)]
-            if not found:
-                spaces = sorted({line.namespace for line, _ in everything})
+            selected = [item for item in items if target.namespace in ("", item[0].namespace)]
+            if not selected:
+                namespaces = sorted({line.namespace for line, _ in items})
                 raise UserError(
-                    f"no pod of namespace {target.namespace} in {self._path}", hint=f"it has {', '.join(spaces)}"
+                    f"no pod of namespace {target.namespace} in {self._path}", hint=f"it has {', '.join(namespaces)}"
                 )
-            return found
-        named = [((each[0].namespace, _name(target.kind, each[0])), each) for each in everything]
-        namespace = resolve(target.kind, target.name, target.namespace, [where for where, _ in named])
-        return [each for where, each in named if where == (namespace, target.name)]
+            return selected
+        named = [((item[0].namespace, _name(target.kind, item[0])), item) for item in items]
+        namespace = resolve(target.kind, target.name, target.namespace, [key for key, _ in named])
+        return [item for key, item in named if key == (namespace, target.name)]
 
 
 def _name(kind: str, line: PodLine) -> str:
     return line.name if kind == "pod" else line.owner.removeprefix("deployment/") if "deployment/" in line.owner else ""
 
 
-def _prolonged(line: PodLine, now_us: int) -> PodLine:
-    """The line of a pod that goes on, up to now: what it was last seen doing, it still does."""
+def _extend_to_now(line: PodLine, now_us: int) -> PodLine:
+    """Return the line of a pending pod extended to now: its last phase continues."""
     more = now_us - line.end_us
     if not line.is_open or more <= 0:
         return line

@@ -1,4 +1,4 @@
-"""`kubeloop trace --watch`: a picture that is drawn anew on a terminal, and lines for whoever reads a pipe."""
+"""`kubeloop trace --watch`: output that is redrawn on a terminal, or lines in a pipe."""
 
 from __future__ import annotations
 
@@ -21,90 +21,90 @@ from kubeloop.tracing.views.span_titles import span_details, title
 from kubeloop.tracing.views.time_format import format_duration
 from kubeloop.tracing.views.waterfall import waterfall
 
-_LOOK_SECONDS = 0.5
-_MARGIN_ROWS = 12  # of the screen: title, headings and remarks around the bars
+_POLL_SECONDS = 0.5
+_MARGIN_ROWS = 12  # for title, headings and remarks around the bars
 
 
-def watching(traces: RunningProcessTraces, wanted: Target, *, as_json: bool) -> int:
-    """Watch a pod until its trace is complete, anything else until Ctrl-C. Returns the exit code.
+def watch_traces(traces: RunningProcessTraces, selected: Target, *, as_json: bool) -> int:
+    """Watch a pod until its trace is complete, any other target until Ctrl-C. Returns the exit code.
 
-    Raises UserError, also when the process ends meanwhile.
+    Raises UserError, also when the process ends.
     """
-    live = sys.stdout.isatty() and not as_json
+    interactive = sys.stdout.isatty() and not as_json
     try:
-        if wanted.kind == "pod":
-            return _watch_pod(traces, wanted, as_json=as_json, live=live)
-        return _watch_rollout(traces, wanted, as_json=as_json, live=live)
+        if selected.kind == "pod":
+            return _watch_pod(traces, selected, as_json=as_json, interactive=interactive)
+        return _watch_rollout(traces, selected, as_json=as_json, interactive=interactive)
     except KeyboardInterrupt:
         return 0
 
 
-def _watch_pod(traces: RunningProcessTraces, wanted: Target, *, as_json: bool, live: bool) -> int:
-    with _screen(live) as draw:
-        told: set[str] = set()
+def _watch_pod(traces: RunningProcessTraces, selected: Target, *, as_json: bool, interactive: bool) -> int:
+    with _screen(interactive) as draw:
+        printed_ids: set[str] = set()
         while True:
-            document = traces.one(wanted)
+            document = traces.trace(selected)
             line = pod_line(document)
-            goes_on = line is not None and line.is_open
+            is_open = line is not None and line.is_open
             if as_json:
-                _say(json.dumps(document))
+                _print(json.dumps(document))
             elif draw is not None:
                 draw(functools.partial(_waterfall, document))
             else:
-                _tell_spans(document, told, goes_on=goes_on)
-            if not goes_on:
+                _print_ended_spans(document, printed_ids, is_open=is_open)
+            if not is_open:
                 return 0
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
-def _tell_spans(document: dict[str, Any], told: set[str], *, goes_on: bool) -> None:
-    """The spans that have ended since the last time, a line each."""
+def _print_ended_spans(document: dict[str, Any], printed_ids: set[str], *, is_open: bool) -> None:
+    """Print the spans that have ended since the last call, one per line."""
     root = pod_span(document) or document["spans"][0]
     for span in sorted(document["spans"], key=lambda span: (span["end"], -span["start"])):
-        lasts_until_now = goes_on and span["end"] >= root["end"]
-        if span["spanId"] in told or lasts_until_now:
+        still_running = is_open and span["end"] >= root["end"]
+        if span["spanId"] in printed_ids or still_running:
             continue
-        told.add(span["spanId"])
+        printed_ids.add(span["spanId"])
         at, took = (
             (number - base) / 1000 for number, base in ((span["start"], root["start"]), (span["end"], span["start"]))
         )
         details = "; ".join(detail.removeprefix(f"{title(span)}: ") for detail in span_details(span))
         suffix = f"  {details}" if details else ""
-        _say(f"{'+' + format_duration(at):>12}  {title(span)}  {format_duration(took)}{suffix}")
+        _print(f"{'+' + format_duration(at):>12}  {title(span)}  {format_duration(took)}{suffix}")
 
 
-def _watch_rollout(traces: RunningProcessTraces, wanted: Target, *, as_json: bool, live: bool) -> int:
-    changing = traces.changing(wanted)
+def _watch_rollout(traces: RunningProcessTraces, selected: Target, *, as_json: bool, interactive: bool) -> int:
+    line_feed = traces.line_feed(selected)
     began = time.monotonic()
     last = ""
-    with _screen(live) as draw:
+    with _screen(interactive) as draw:
         while True:
-            changed = changing.catch_up()
+            changed = line_feed.catch_up()
             if as_json:
                 for line in changed:
-                    _say(msgspec.json.encode(line).decode())
+                    _print(msgspec.json.encode(line).decode())
             else:
-                found = rollout(str(wanted), [line for line in changing.now() if line.trace_id])
+                summary = rollout(str(selected), [line for line in line_feed.now() if line.trace_id])
                 if draw is not None:
-                    draw(functools.partial(_rollout, found))
-                elif (now := rollout_log_line(found)) != last:
+                    draw(functools.partial(_rollout, summary))
+                elif (now := rollout_log_line(summary)) != last:
                     last = now
-                    _say(f"{time.monotonic() - began:6.1f} s  {now}")
-            time.sleep(_LOOK_SECONDS)
+                    _print(f"{time.monotonic() - began:6.1f} s  {now}")
+            time.sleep(_POLL_SECONDS)
 
 
 def _waterfall(document: dict[str, Any], rows: int) -> Any:
     return waterfall(document, max_rows=rows)
 
 
-def _rollout(found: Rollout, rows: int) -> Any:
-    return rollout_view(found, max_lines=max(3, rows - len(found.phases) - 2), slowest=3)
+def _rollout(summary: Rollout, rows: int) -> Any:
+    return rollout_view(summary, max_lines=max(3, rows - len(summary.phases) - 2), slowest=3)
 
 
 @contextlib.contextmanager
-def _screen(live: bool) -> Iterator[Callable[[Callable[[int], Any]], None] | None]:
-    """Gives what draws a picture in place of the last one; it is told how many rows there are. None: not live."""
-    if not live:
+def _screen(interactive: bool) -> Iterator[Callable[[Callable[[int], Any]], None] | None]:
+    """Yield a function that redraws the screen; it passes the number of rows. None if not interactive."""
+    if not interactive:
         yield None
         return
     from rich.console import Console
@@ -119,5 +119,5 @@ def _screen(live: bool) -> Iterator[Callable[[Callable[[int], Any]], None] | Non
         yield draw
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)

@@ -1,4 +1,4 @@
-"""`kubeloop up`: a development cluster and all controllers, manifests applied, and a look at their pods coming up."""
+"""`kubeloop up`: start a development cluster with all controllers, apply manifests, and show the progress of pods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
-from kubeloop.process import workload_progress as progress_of
+from kubeloop.process import workload_progress
 from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
 from kubeloop.process.endpoint.listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
@@ -35,24 +35,24 @@ from kubeloop.process.workload_progress import Progress
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import DevClusterOptions, ProcessOptions, ShowOptions
+    from kubeloop.cli.options import DevClusterOptions, DisplayOptions, ProcessOptions
     from kubeloop.process.control_plane import ControlPlane, Settings
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _LINE_SECONDS = 1.0
 
 
-def up(files: Sequence[Path], cluster: DevClusterOptions, process: ProcessOptions, shown: ShowOptions) -> int:
-    """Run the command and return its exit code. Raises UserError for what the user can mend."""
+def up(files: Sequence[Path], cluster: DevClusterOptions, process: ProcessOptions, display: DisplayOptions) -> int:
+    """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging(process.verbosity, process.log_format)
-    parse_tail_rules(process.trace_keep)  # what is wrong is said before anything is started
+    parse_tail_rules(process.trace_keep)  # raises before anything is started
     manifests = read_manifests(files)
     if process.config is not None or process.algorithm_provider is not None:
         _settings(process)
     try:
-        return run_until_interrupted(_up(manifests, cluster, process, shown), interrupted=130 if shown.once else 0)
-    except ApiServerExited as failed:
-        return failed.code  # the cluster's own process has said why
+        return run_until_interrupted(_up(manifests, cluster, process, display), interrupted=130 if display.once else 0)
+    except ApiServerExited as exited:
+        return exited.code  # the cluster's process has printed the reason
 
 
 def _settings(process: ProcessOptions) -> Settings:
@@ -65,15 +65,15 @@ def _settings(process: ProcessOptions) -> Settings:
 
 
 async def _up(
-    manifests: Sequence[Manifest], options: DevClusterOptions, process: ProcessOptions, shown: ShowOptions
+    manifests: Sequence[Manifest], options: DevClusterOptions, process: ProcessOptions, display: DisplayOptions
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
     token = read_or_create_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
-        listening = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
+        listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
         starting = await stack.enter_async_context(starting_api_server(arguments_of(options), token=token))
-        # The cluster takes as long to start as these take to import: both at once.
+        # the cluster takes as long to start as these imports: run both concurrently
         with importing():
             from kubeloop.process.control_plane import ControlPlane, import_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
@@ -92,24 +92,24 @@ async def _up(
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         add_process_pages(endpoint, plane)
         stack.enter_context(on_signal(signal.SIGUSR2, plane.dump_requested.set))
-        url = await stack.enter_async_context(endpoint.serving_on(listening))
+        url = await stack.enter_async_context(endpoint.serving_on(listener))
         stack.enter_context(
             process_file(ProcessRecord(os.getpid(), url, cluster.server, cluster.kubeconfig, clock.time_ns()))
         )
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(plane.run(), name="control-plane")
-            watching = group.create_task(cluster.ended(), name="development-cluster")
-            look = Look(plane, manifests, cluster, url, shown)
+            control_plane_task = group.create_task(plane.run(), name="control-plane")
+            cluster_task = group.create_task(cluster.ended(), name="development-cluster")
+            session = UpSession(plane, manifests, cluster, url, display)
             try:
-                code = await look.run()
+                code = await session.run()
             finally:
-                running.cancel()
-                watching.cancel()
+                control_plane_task.cancel()
+                cluster_task.cancel()
         return code
 
 
-class Look:
-    """What the user sees of one `kubeloop up`."""
+class UpSession:
+    """Output of one `kubeloop up`, and the decision when it ends."""
 
     def __init__(
         self,
@@ -117,96 +117,99 @@ class Look:
         manifests: Sequence[Manifest],
         cluster: ApiServerProcess,
         url: str,
-        shown: ShowOptions,
+        display: DisplayOptions,
     ) -> None:
         self._plane = plane
         self._manifests = manifests
         self._cluster = cluster
         self._url = url
-        self._shown = shown
+        self._display_options = display
         self._deployments = plane.informers.informer(DEPLOYMENTS).store
         self._controllers = plane.informers.informer(REPLICATION_CONTROLLERS).store
         self._pods = plane.informers.informer(PODS).store
         self._nodes = plane.informers.informer(NODES).store
 
     async def run(self) -> int:
-        """Apply, watch, sum up; then stay, unless the user wished to go. Returns the exit code."""
+        """Apply the manifests, show progress and a summary; with --once return the exit code, else run until
+        cancelled."""
         loop = asyncio.get_running_loop()
         await self._plane.synced.wait()
-        self._say(f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}")
-        self._say(f"  export KUBECONFIG={self._cluster.kubeconfig}")
-        self._say(f"  in a browser: {self._url}{TRACES_PAGE_PATH}")
+        self._print(
+            f"development cluster with {len(self._nodes)} nodes at {self._cluster.server}; endpoint {self._url}"
+        )
+        self._print(f"  export KUBECONFIG={self._cluster.kubeconfig}")
+        self._print(f"  in a browser: {self._url}{TRACES_PAGE_PATH}")
         started_at = loop.time()
         outcomes = await apply(self._plane.client, self._manifests, trace=self._plane.tracing.apply())
         for title, outcome in outcomes:
-            self._say(f"{title} {outcome}")
+            self._print(f"{title} {outcome}")
         complete = True
         if self._manifests:
-            wanted = self._workloads_applied()
-            complete = await self._watch(started_at, wanted)
+            workload_count = self._workload_count()
+            complete = await self._watch(started_at, workload_count)
         seconds = loop.time() - started_at
-        await self._sum_up(seconds, complete)
-        if self._shown.once:
+        await self._finish(seconds, complete)
+        if self._display_options.once:
             return 0 if complete else 1
         if not complete:
-            await self._watch_on(started_at)
-        self._say("stays up until Ctrl-C; kubeloop trace pod/NAME shows any pod's trace, and")
-        self._say("kubeloop explain pod/NAME why one is pending")
+            await self._wait_until_complete(started_at)
+        self._print("runs until Ctrl-C; kubeloop trace pod/NAME shows the trace of a pod, and")
+        self._print("kubeloop explain pod/NAME shows why it is pending")
         await asyncio.get_running_loop().create_future()
         return 0
 
-    def _workloads_applied(self) -> int:
+    def _workload_count(self) -> int:
         return sum(manifest.kind in ("Deployment", "ReplicationController") for manifest in self._manifests)
 
     def _measure(self) -> Progress:
-        return progress_of.measure(self._deployments.list(), self._controllers.list(), self._pods.list())
+        return workload_progress.measure(self._deployments.list(), self._controllers.list(), self._pods.list())
 
-    async def _watch(self, started_at: float, wanted: int) -> bool:
-        """Show progress until every workload is complete (True) or the time is up (False)."""
+    async def _watch(self, started_at: float, workload_count: int) -> bool:
+        """Show progress until every workload is complete (return True) or the timeout passes (return False)."""
         loop = asyncio.get_running_loop()
-        deadline = started_at + self._shown.timeout
-        with self._display() as show:
+        deadline = started_at + self._display_options.timeout
+        with self._progress_display() as show:
             while True:
                 progress = self._measure()
                 seconds = loop.time() - started_at
-                # with --once all must be well; who stays would rather see the summary than wait for a lone pod
-                done = progress.everything_available if self._shown.once else progress.complete
-                finished = len(progress.workloads) >= wanted and done
+                # only --once waits for pods without a controller; otherwise the summary follows the workloads
+                complete = progress.everything_available if self._display_options.once else progress.complete
+                finished = len(progress.workloads) >= workload_count and complete
                 show(progress, seconds, finished)
                 if finished:
                     return True
                 if loop.time() >= deadline:
                     return False
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
 
-    async def _watch_on(self, started_at: float) -> None:
-        """The time-out passed and the user stays: keep looking, at a calmer pace, until all is complete."""
+    async def _wait_until_complete(self, started_at: float) -> None:
+        """After the timeout, wait until all workloads are complete, with a longer polling interval."""
         while not self._measure().complete:
             await asyncio.sleep(_LINE_SECONDS)
         seconds = asyncio.get_running_loop().time() - started_at
-        self._say(f"complete after {seconds:.1f} s: {self._measure().line()}")
+        self._print(f"complete after {seconds:.1f} s: {self._measure().line()}")
 
     @contextlib.contextmanager
-    def _display(self) -> Any:
-        if self._shown.as_json or not sys.stdout.isatty():
-            yield PlainLines(self._say)
+    def _progress_display(self) -> Any:
+        if self._display_options.as_json or not sys.stdout.isatty():
+            yield LogProgress(self._print)
             return
-        from kubeloop.cli.progress_table import live_progress
+        from kubeloop.cli.progress_table import progress_table
 
-        with live_progress() as show:
+        with progress_table() as show:
             yield show
 
-    async def _sum_up(self, seconds: float, complete: bool) -> None:
+    async def _finish(self, seconds: float, complete: bool) -> None:
         pods = self._pods.list()
         await self._plane.tracing.flush()
-        if self._shown.as_json:
+        if self._display_options.as_json:
             sys.stdout.write(msgspec.json.encode(self._document(pods, seconds)).decode() + "\n")
             sys.stdout.flush()
         else:
-            self._say_summary(pods, seconds)
+            self._print_summary(pods, seconds)
         if not complete:
-            print(f"error: not complete after {self._shown.timeout:g} s", file=sys.stderr)
-            for reason in progress_of.unfinished_reasons(self._measure(), pods):
+            print(f"error: not complete after {self._display_options.timeout:g} s", file=sys.stderr)
+            for reason in workload_progress.unfinished_reasons(self._measure(), pods):
                 print(f"  {reason}", file=sys.stderr)
 
     def _document(self, pods: Sequence[Pod], seconds: float) -> dict[str, Any]:
@@ -220,7 +223,7 @@ class Look:
                     "name": pod.metadata.name,
                     "node": pod.spec.node_name,
                     "phase": pod.status.phase,
-                    "ready": progress_of.is_pod_ready(pod),
+                    "ready": workload_progress.is_pod_ready(pod),
                     "traceId": self._plane.tracing.trace_id(pod),
                     "createdToBoundSeconds": self._plane.tracing.created_to_bound_seconds(pod),
                 }
@@ -235,34 +238,34 @@ class Look:
             document["replicationControllers"] = controllers
         return document
 
-    def _say_summary(self, pods: Sequence[Pod], seconds: float) -> None:
+    def _print_summary(self, pods: Sequence[Pod], seconds: float) -> None:
         progress = self._measure()
         if not self._manifests:
             return
         nodes = len({pod.spec.node_name for pod in pods if pod.spec.node_name})
         rate = f"{progress.ready / seconds:.1f} pods/s" if seconds else ""
-        self._say(f"{progress.line()}; {nodes} nodes, {seconds:.2f} s, {rate}")
-        for reason in progress_of.unfinished_reasons(progress, pods):
-            self._say(f"  {reason}")
+        self._print(f"{progress.line()}; {nodes} nodes, {seconds:.2f} s, {rate}")
+        for reason in workload_progress.unfinished_reasons(progress, pods):
+            self._print(f"  {reason}")
         slowest = self._plane.tracing.slowest()
         if slowest is not None:
             from rich.console import Console
 
             from kubeloop.tracing.views.waterfall import waterfall
 
-            self._say("slowest pod:")
+            self._print("slowest pod:")
             Console(file=sys.stdout).print(waterfall(slowest))
 
-    def _say(self, text: str) -> None:
-        """To stdout, or to stderr when stdout is for the JSON document alone."""
-        print(text, file=sys.stderr if self._shown.as_json else sys.stdout, flush=True)
+    def _print(self, text: str) -> None:
+        """Print to stdout, or to stderr when stdout is reserved for the JSON document."""
+        print(text, file=sys.stderr if self._display_options.as_json else sys.stdout, flush=True)
 
 
-class PlainLines:
-    """Progress for a log: a line a second, if it says anything new."""
+class LogProgress:
+    """Progress as log lines: at most one per second, and only changes."""
 
-    def __init__(self, say: Any) -> None:
-        self._say = say
+    def __init__(self, print_line: Any) -> None:
+        self._print = print_line
         self._last = ""
         self._next_at = 0.0
 
@@ -273,7 +276,7 @@ class PlainLines:
         line = progress.line()
         if line != self._last:
             self._last = line
-            self._say(f"{seconds:6.1f} s  {line}")
+            self._print(f"{seconds:6.1f} s  {line}")
 
 
 def _rows(progress: Progress, prefix: str) -> list[dict[str, Any]]:

@@ -45,8 +45,7 @@ def runtime_directory() -> Path:
         ) from None
     if status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise UserError(
-            f"the folder {path} is accessible to other users",
-            hint="remove it or set its mode to 0700; or set XDG_RUNTIME_DIR",
+            f"the folder {path} is not private", hint="remove it, or set XDG_RUNTIME_DIR to a folder of mode 0700"
         )
     return path
 

@@ -157,10 +157,10 @@ def test_nodes_refuses_what_it_cannot_do(kubeloop, tmp_path):
             return done.stderr
 
         assert "did you mean node-1 or node-0?" in refusal("fail", "node-11")
-        assert "say which nodes" in refusal("remove")
-        assert "say which nodes" in refusal("remove", "node-0", "--all")
+        assert "no nodes selected" in refusal("remove")
+        assert "no nodes selected" in refusal("remove", "node-0", "--all")
         assert "no node matches" in refusal("cordon", "-l", "a=b")
-        assert "exists already" in refusal("add", "node-1")
+        assert "already exists" in refusal("add", "node-1")
         assert "a taint is KEY[=VALUE]:EFFECT" in refusal("add", "--taint", "a:b")
         assert "a label is KEY=VALUE" in refusal("add", "--labels", "a")
         assert "--cpu" in refusal("add", "--cpu", "many")

@@ -107,10 +107,10 @@ def test_with_json_there_is_a_document_a_line(mixed):
     ("arguments", "problem", "hint"),
     [
         (["pod/impossibel"], "no pod impossibel in any namespace", "did you mean impossible?"),
-        (["pod/impossible", "-n", "default"], "no pod impossible in namespace default", "is one in namespace mixed"),
+        (["pod/impossible", "-n", "default"], "no pod impossible in namespace default", "exists in namespace mixed"),
         (["deploy/fronted"], "no deployment fronted in any namespace", "did you mean frontend?"),
         (["--from", "/nowhere.json"], "cannot read /nowhere.json", "OTLP"),
-        (["--watch", "--html", "x.html"], "--watch draws on the terminal", "leave one"),
+        (["--watch", "--html", "x.html"], "--watch writes no file", "remove --watch"),
         (["--endpoint", "http://127.0.0.1:9"], "does not respond", "is kubeloop running?"),
     ],
 )  # fmt: skip
@@ -127,7 +127,7 @@ def test_errors_say_what_to_try(mixed, arguments, problem, hint):
 def test_without_traces_it_is_told_that_there_are_none(tmp_path):
     kubeloop = Kubeloop(tmp_path)
     with kubeloop.running("up", "--nodes", "3", "-f", WEB, OTEL_TRACES_SAMPLER="always_off") as up:
-        up.wait_for("stays up until Ctrl-C")
+        up.wait_for("runs until Ctrl-C")
         for arguments in (["trace"], ["trace", "deploy/web"], ["trace", "deploy/web", "--json"]):
             done = kubeloop.run(*arguments)
             assert (done.returncode, done.stdout) == (2, "")

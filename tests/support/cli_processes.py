@@ -184,5 +184,5 @@ def running_cluster(kubeloop: Kubeloop, home: Path, *arguments: object) -> Itera
     """`kubeloop up` with these arguments, once everything in it is complete, and kubectl for it."""
     with kubeloop.running("up", *arguments) as up:
         kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)").group(1)
-        up.wait_for("stays up until Ctrl-C")
+        up.wait_for("runs until Ctrl-C")
         yield up, Kubectl(kubeconfig, home)

@@ -143,7 +143,7 @@ def test_another_value_can_be_given_for_a_parameter_that_exists(tmp_path):
         pytest.param(("count: 3", "count: 3\n    count: 4"), "key 'count' stands twice", id="key twice"),
         pytest.param(
             ("collectMetrics: true", "collectMetrics: true\n    skipWaitToCompletion: true"),
-            "exclude each other",
+            "are mutually exclusive",
             id="measuring without waiting",
         ),
     ],

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 
 from kubeloop.cli import endpoint_client
-from kubeloop.cli.explain import amount_text, help_lines, reasons, told
+from kubeloop.cli.explain import format_quantity, group_rejections, help_lines, render_explanation
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.control_plane import Settings
@@ -47,7 +47,7 @@ def document(**fields: Any) -> dict[str, Any]:
 def text(explanation: dict[str, Any]) -> str:
     console = Console(width=140, highlight=False)
     with console.capture() as captured:
-        console.print(told(explanation))
+        console.print(render_explanation(explanation))
     return captured.get()
 
 
@@ -71,19 +71,19 @@ def test_a_target_is_written_as_for_kubectl(written, understood):
 def test_what_cannot_be_explained_is_refused_with_the_form_that_can(written):
     with pytest.raises(UserError, match=f"cannot explain '{written}'") as refused:
         endpoint_client.parse_target(written, endpoint_client.PODS, verb="explain")
-    assert refused.value.hint == "say pod/NAME"
+    assert refused.value.hint == "use pod/NAME"
 
 
 def test_equal_obstacles_are_told_once_with_their_nodes_the_most_frequent_first():
     full = obstacle("NodeResourcesFit", "Insufficient cpu", "Insufficient memory")
-    rows = reasons(
+    rows = group_rejections(
         [
             node("tainted", obstacle("TaintToleration", "node(s) had untolerated taint(s)"), full),
             *(node(f"full-{number}", full) for number in range(8)),
             node("free"),
         ]
     )
-    assert [(row.plugin, row.reasons, row.where) for row in rows] == [
+    assert [(row.plugin, row.reasons, row.node_names) for row in rows] == [
         (
             "NodeResourcesFit",
             ["Insufficient cpu", "Insufficient memory"],
@@ -114,17 +114,17 @@ def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
         )
     )
     assert out.count(summary) == 1
-    assert "tried 3 times, again in 4 s; rejected last by NodeResourcesFit." in out
+    assert "tried 3 times, again in 4 s; last rejected by NodeResourcesFit." in out
     assert "Insufficient cpu" in out
     assert "a, b" in out
-    assert "closest: 1500m of cpu, 1.5Gi of memory." in out
+    assert "shortage: 1500m of cpu, 1.5Gi of memory." in out
     assert "  - ask for less" in out
     assert "Preemption: preempting pods of lower priority would help on 1 of 2 nodes.\n  on a" in out
 
 
 def test_an_error_of_the_last_attempt_is_shown_beside_what_holds_now():
     out = text(document(summary="the pod fits on 1 of 1 nodes now", lastAttempt="SchedulerError: no answer"))
-    assert "The last attempt ended with SchedulerError: no answer\n" in out
+    assert "Result of the last attempt: SchedulerError: no answer\n" in out
 
 
 def test_a_bound_pod_needs_one_line():
@@ -132,7 +132,7 @@ def test_a_bound_pod_needs_one_line():
 
 
 def test_it_is_said_when_the_process_does_not_schedule():
-    assert "another replica leads" in text(document(summary="the pod waits", scheduling=False))
+    assert "another replica is the leader" in text(document(summary="the pod waits", scheduling=False))
 
 
 def test_that_preemption_cannot_help_is_said_once():
@@ -154,7 +154,7 @@ def test_that_preemption_cannot_help_is_said_once():
     ],
 )
 def test_amounts_are_written_as_quantities(resource, amount, written):
-    assert amount_text(resource, amount) == written
+    assert format_quantity(resource, amount) == written
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from kubeloop.cli.nodes import Chosen, NewNodes, _kubeconfig, _new_names, _place, _taint, _template, fail
+from kubeloop.cli.nodes import NewNodes, NodeSelection, _choose_zone, _kubeconfig, _new_names, _taint, _template, fail
 from kubeloop.kube.errors import UserError
 
 
@@ -43,14 +43,14 @@ def test_names_of_new_nodes(options, present, names):
 
 
 def test_a_name_in_use_is_refused():
-    with pytest.raises(UserError, match="'b' exists already"):
+    with pytest.raises(UserError, match="'b' already exists"):
         _new_names(new(names=("a", "b")), ["b"])
 
 
 def test_a_number_is_no_name_but_meant_as_a_count():
-    with pytest.raises(UserError, match="'2' is no name for a node") as refused:
+    with pytest.raises(UserError, match="'2' looks like a number of nodes") as refused:
         _new_names(new(names=("2",)), [])
-    assert refused.value.hint == "kubeloop nodes add --count 2"
+    assert refused.value.hint == "use kubeloop nodes add --count 2"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_number_is_no_name_but_meant_as_a_count():
     ],
 )
 def test_the_zone_of_a_new_node_is_the_one_with_the_fewest(zone, zones, place):
-    assert _place(zone, zones) == place
+    assert _choose_zone(zone, zones) == place
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_a_real_cluster_is_left_alone(tmp_path):
         config = {"apiVersion": "v1", "kind": "Config", "clusters": [cluster], "contexts": [context]}
         config |= {"current-context": "c", "users": [{"name": "u", "user": {"token": "t"}}]}
         kubeconfig.write_text(json.dumps(config))
-        with pytest.raises(UserError, match="is no development cluster of kubeloop"):
-            fail(Chosen(("node-0",), "", False), "unreachable", kubeconfig=kubeconfig, as_json=False)
+        with pytest.raises(UserError, match="is not a development cluster of kubeloop"):
+            fail(NodeSelection(("node-0",), "", False), "unreachable", kubeconfig=kubeconfig, as_json=False)
     finally:
         server.shutdown()
         thread.join()

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.cli.main import commands
-from kubeloop.cli.options import DevClusterOptions, ServerOptions, ShowOptions, UpOptions, arguments_of, taking
+from kubeloop.cli.options import DevClusterOptions, DisplayOptions, ServerOptions, UpOptions, arguments_of, with_options
 from kubeloop.kube.errors import UserError
 
 
@@ -19,7 +19,7 @@ def parsed(*arguments: str):
 
     @click.command()
     @click.argument("rest", nargs=-1)
-    @taking(DevClusterOptions, UpOptions, ShowOptions)
+    @with_options(DevClusterOptions, UpOptions, DisplayOptions)
     def command(*options, rest):
         seen.extend([*options, rest])
 
@@ -28,7 +28,7 @@ def parsed(*arguments: str):
 
 
 def test_without_arguments_the_defaults_count():
-    assert parsed() == [DevClusterOptions(), UpOptions(), ShowOptions(), ()]
+    assert parsed() == [DevClusterOptions(), UpOptions(), DisplayOptions(), ()]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_command_line_that_options_make_gives_them_again(options):
 def test_names_flags_and_repeated_options_are_understood():
     _, files, shown, rest = parsed("-f", "a", "x", "--filename=b", "--json", "--timeout", "3")
     assert files.files == (Path("a"), Path("b"))
-    assert shown == ShowOptions(once=False, timeout=3.0, as_json=True)
+    assert shown == DisplayOptions(once=False, timeout=3.0, as_json=True)
     assert rest == ("x",)
 
 
@@ -63,7 +63,7 @@ def test_durations_are_seconds_or_as_kubernetes_flags_take_them(given, seconds):
 
 @pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1d", "", "soon"])
 def test_what_is_no_duration_is_told(given):
-    with pytest.raises(click.BadParameter, match="is no duration; say 15, 15s or 1m30s"):
+    with pytest.raises(click.BadParameter, match="is not a duration, such as 15, 15s or 1m30s"):
         parsed(f"--start-delay={given}")
 
 
@@ -98,7 +98,7 @@ def test_elections_that_cannot_work_are_refused(given, problem):
 @pytest.mark.parametrize("token", ["ä", "a\nb", "\x00"])
 def test_a_token_that_no_header_can_carry_is_refused(token):
     result = CliRunner().invoke(commands, ["apiserver", f"--token={token}"])
-    assert "a token is one line of printable ASCII" in result.output
+    assert "a token must be one line of printable ASCII" in result.output
 
 
 @pytest.mark.parametrize("command", ["up", "run", "apiserver"])

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from kubeloop.__main__ import run
 from kubeloop.cli.main import commands
-from kubeloop.cli.scheduler_options import options_said_by, read_scheduler_configuration
+from kubeloop.cli.scheduler_options import options_from_configuration, read_scheduler_configuration
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -65,7 +65,7 @@ def test_a_policy_is_taken_where_a_configuration_is(tmp_path):
         ),
         pytest.param(
             ["--algorithm-provider", "DefaultProvider", "--config", "scheduler.yaml"],
-            "error: --algorithm-provider and --config exclude each other",
+            "error: --algorithm-provider and --config are mutually exclusive",
             "scoringStrategy MostAllocated",
             id="provider and file",
         ),
@@ -148,7 +148,7 @@ def test_a_file_says_how_to_connect_and_whether_to_elect(tmp_path):
         "clientConnection: {kubeconfig: /etc/kubernetes/scheduler.conf, qps: 7}\n"
         "leaderElection: {leaderElect: true, resourceName: mine, leaseDuration: 30s}\n"
     )
-    assert options_said_by(path) == {
+    assert options_from_configuration(path) == {
         "kubeconfig": Path("/etc/kubernetes/scheduler.conf"),
         "kube_api_qps": 7.0,
         "kube_api_burst": 100,
@@ -159,7 +159,7 @@ def test_a_file_says_how_to_connect_and_whether_to_elect(tmp_path):
         "leader_elect_renew_deadline": 10.0,
         "leader_elect_retry_period": 2.0,
     }
-    assert options_said_by(None) == {}
+    assert options_from_configuration(None) == {}
 
 
 def test_an_option_outweighs_the_file(tmp_path, monkeypatch):
