@@ -1,4 +1,4 @@
-"""Where the oracle records are: ../shared/oracle beside the repository, or $KUBELOOP_ORACLE."""
+"""Access to the oracle records, in ../shared/oracle beside the repository or in $KUBELOOP_ORACLE."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Records = Callable[[str], Iterator[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def oracle_dir() -> Path:
-    """The folder with the oracle records; the test is skipped if it is not there."""
+    """Return the folder of the oracle records; skip the test if it does not exist."""
     configured = os.environ.get("KUBELOOP_ORACLE")
     folder = Path(configured) if configured else Path(__file__).resolve().parents[3] / "shared" / "oracle"
     if not folder.is_dir():
@@ -26,7 +26,7 @@ def oracle_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def records(oracle_dir: Path) -> Records:
-    """records("scheduler/selectors.jsonl.gz"): its JSON lines one by one; skips if that file is not there."""
+    """Return a function that yields the JSON lines of a file ("scheduler/selectors.jsonl.gz"), or skips the test."""
 
     def read(name: str) -> Iterator[dict[str, Any]]:
         path = oracle_dir / name

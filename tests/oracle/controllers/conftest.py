@@ -1,4 +1,4 @@
-"""Rows of the tables, and the check that every file of the records is read."""
+"""Rows of the recorded tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def rows(records: Any) -> Any:
-    """rows("revisions"): pairs of input and output; fails if there are none."""
+    """Return a function that yields pairs of input and output of a table ("revisions"); fails if there are none."""
 
     def read(table: str) -> Iterator[tuple[Any, Any]]:
         count = 0

@@ -1,4 +1,4 @@
-"""Every file of the records has a test that reads it."""
+"""Every recorded file is read by a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every processing of a Deployment key in the records, done again."""
+"""Deployment syncs, compared with recorded syncs of v1.36."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import recorded_client
 
 
-async def processed(record: Any) -> tuple[Any, Any]:
+async def sync_recorded(record: Any) -> tuple[Any, Any]:
     clock = recorded_client.SetClock(recorded_client.moment(record["now"]))
     api, events = recorded_client.RecordingClient(record), recorded_client.RecordingEvents()
     informers = recorded_client.filled_informers(api, record["state"], clock)
@@ -20,7 +20,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     recorded_client.fill(informers, record["state"])
     queue.done.clear()
     error = await controller.process(record["key"])
-    ours = {
+    actual = {
         "actions": recorded_client.runs_of_patches_sorted(recorded_client.sent_call(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
         "events": events.seen,
@@ -28,7 +28,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
         "queue": queue.done,
     }
     expect = record["expect"]
-    theirs = {
+    expected = {
         "actions": recorded_client.runs_of_patches_sorted(
             recorded_client.recorded_call(call) for call in expect["actions"]
         ),
@@ -37,14 +37,14 @@ async def processed(record: Any) -> tuple[Any, Any]:
         "error": recorded_client.recorded_error(expect["error"]),
         "queue": expect["queue"],
     }
-    return ours, theirs
+    return actual, expected
 
 
 async def test_deployment_sync_matches_v1_36(records):
     count = 0
     for record in records("controllers/deployment_sync.jsonl.gz"):
-        ours, theirs = await processed(record)
-        assert ours == theirs, (record["id"], record["scenario"])
+        actual, expected = await sync_recorded(record)
+        assert actual == expected, (record["id"], record["scenario"])
         count += 1
     assert count
 

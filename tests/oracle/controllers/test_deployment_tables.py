@@ -1,4 +1,4 @@
-"""The tables of single functions of the Deployment controller."""
+"""Functions of the Deployment controller and of adoption, compared with tables recorded from v1.36."""
 
 from __future__ import annotations
 
@@ -38,61 +38,65 @@ def replica_set_with(name: str = "rs", replicas: int = 0, **more: Any) -> Replic
 
 
 def conditions(value: Any) -> list[Any]:
-    return [to_json(convert(Condition, each)) for each in value or []]
+    return [to_json(convert(Condition, condition)) for condition in value or []]
 
 
 def test_resolve_fenceposts(rows):
-    for given, out in rows("resolve_fenceposts"):
+    for inputs, outputs in rows("resolve_fenceposts"):
         try:
-            resolved = rolling_update.resolve_fenceposts(given["max_surge"], given["max_unavailable"], given["desired"])
+            resolved = rolling_update.resolve_fenceposts(
+                inputs["max_surge"], inputs["max_unavailable"], inputs["desired"]
+            )
             error = None
         except InvalidIntOrPercent as invalid:
             resolved, error = (0, 0), str(invalid)
-        assert (*resolved, error) == (out["surge"], out["unavailable"], out["error"]), given
+        assert (*resolved, error) == (outputs["surge"], outputs["unavailable"], outputs["error"]), inputs
 
 
 def test_max_surge_unavailable(rows):
-    for given, out in rows("max_surge_unavailable"):
-        deployment = deployment_with(given["replicas"], strategy=given["strategy"])
-        assert rolling_update.max_surge(deployment) == out["max_surge"], given
-        assert rolling_update.max_unavailable(deployment) == out["max_unavailable"], given
-        assert rolling_update.min_available(deployment) == out["min_available"], given
+    for inputs, outputs in rows("max_surge_unavailable"):
+        deployment = deployment_with(inputs["replicas"], strategy=inputs["strategy"])
+        assert rolling_update.max_surge(deployment) == outputs["max_surge"], inputs
+        assert rolling_update.max_unavailable(deployment) == outputs["max_unavailable"], inputs
+        assert rolling_update.min_available(deployment) == outputs["min_available"], inputs
 
 
 def test_new_rs_new_replicas(rows):
-    for given, out in rows("new_rs_new_replicas"):
-        deployment = deployment_with(given["replicas"], strategy=given["strategy"])
-        all_rss = [replica_set_with(str(index), size) for index, size in enumerate(given["all_rs_replicas"])]
+    for inputs, outputs in rows("new_rs_new_replicas"):
+        deployment = deployment_with(inputs["replicas"], strategy=inputs["strategy"])
+        all_rss = [replica_set_with(str(index), size) for index, size in enumerate(inputs["all_rs_replicas"])]
         try:
-            size, failed = rolling_update.new_rs_new_replicas(deployment, all_rss, given["new_rs_replicas"]), None
+            size, failed = rolling_update.new_rs_new_replicas(deployment, all_rss, inputs["new_rs_replicas"]), None
         except (InvalidIntOrPercent, rolling_update.UnsupportedStrategy) as error:
             size, failed = 0, str(error)
-        assert (size, failed) == (out["new_replicas"], out["error"]), given
+        assert (size, failed) == (outputs["new_replicas"], outputs["error"]), inputs
 
 
 def test_replicaset_proportion(rows):
-    for given, out in rows("replicaset_proportion"):
+    for inputs, outputs in rows("replicaset_proportion"):
         deployment = convert(
             Deployment,
             {
-                "spec": {"replicas": given["replicas"], "strategy": given["strategy"]},
-                "status": {"replicas": given["status_replicas"]},
+                "spec": {"replicas": inputs["replicas"], "strategy": inputs["strategy"]},
+                "status": {"replicas": inputs["status_replicas"]},
             },
         )
-        annotation = given["max_replicas_annotation"]
+        annotation = inputs["max_replicas_annotation"]
         annotations = {} if annotation is None else {replica_sets.MAX_REPLICAS: annotation}
-        rs = replica_set_with("rs", given["rs_replicas"], metadata={"annotations": annotations})
-        share = rolling_update.replica_set_proportion(rs, deployment, given["to_add"], given["added"])
-        assert share == out["proportion"], given
+        rs = replica_set_with("rs", inputs["rs_replicas"], metadata={"annotations": annotations})
+        share = rolling_update.replica_set_proportion(rs, deployment, inputs["to_add"], inputs["added"])
+        assert share == outputs["proportion"], inputs
 
 
 async def test_scale(rows):
-    for given, out in rows("scale"):
-        deployment = convert(Deployment, given["deployment"])
-        all_rss = [*given["old_rss"], *([given["new_rs"]] if given["new_rs"] else [])]
-        api = recorded_client.RecordingClient({"state": {"deployments": [given["deployment"]], "replicasets": all_rss}})
+    for inputs, outputs in rows("scale"):
+        deployment = convert(Deployment, inputs["deployment"])
+        all_rss = [*inputs["old_rss"], *([inputs["new_rs"]] if inputs["new_rs"] else [])]
+        api = recorded_client.RecordingClient(
+            {"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}}
+        )
         events = recorded_client.RecordingEvents()
-        one = sync.DeploymentSync(
+        deployment_sync = sync.DeploymentSync(
             deployment,
             [],
             client=api,
@@ -103,8 +107,8 @@ async def test_scale(rows):
             cached_rs=lambda key: None,
             on_write=lambda resource, version: None,
         )
-        new_rs = convert(ReplicaSet, given["new_rs"]) if given["new_rs"] else None
-        await one.scale_replica_sets(new_rs, [convert(ReplicaSet, rs) for rs in given["old_rss"]])
+        new_rs = convert(ReplicaSet, inputs["new_rs"]) if inputs["new_rs"] else None
+        await deployment_sync.scale_replica_sets(new_rs, [convert(ReplicaSet, rs) for rs in inputs["old_rss"]])
         updates = [
             {
                 "annotations": call["object"]["metadata"].get("annotations") or {},
@@ -113,15 +117,15 @@ async def test_scale(rows):
             }
             for call in api.calls
         ]
-        assert out["error"] is None
-        assert updates == out["updates"], given["deployment"]["metadata"]["uid"]
-        assert [event["message"] for event in events.seen] == out["events"]
+        assert outputs["error"] is None
+        assert updates == outputs["updates"], inputs["deployment"]["metadata"]["uid"]
+        assert [event["message"] for event in events.seen] == outputs["events"]
 
 
 def test_find_replicasets(rows):
-    for given, out in rows("find_replicasets"):
-        deployment = convert(Deployment, given["deployment"])
-        all_rss = [convert(ReplicaSet, rs) for rs in given["replicasets"]]
+    for inputs, outputs in rows("find_replicasets"):
+        deployment = convert(Deployment, inputs["deployment"])
+        all_rss = [convert(ReplicaSet, rs) for rs in inputs["replicasets"]]
         new_rs = replica_sets.find_new_replica_set(deployment, all_rss)
         old_rss = replica_sets.find_old_replica_sets(new_rs, all_rss)
         latest = replica_sets.find_active_or_latest(new_rs, old_rss)
@@ -136,101 +140,103 @@ def test_find_replicasets(rows):
             "ready": replica_sets.ready_replicas_sum(all_rss),
             "spec_replicas": replica_sets.spec_replicas_sum(all_rss),
             "terminating": replica_sets.terminating_replicas_sum(all_rss),
-        } == out
+        } == outputs
 
 
 def test_set_new_rs_annotations(rows):
-    for given, out in rows("set_new_rs_annotations"):
-        deployment = deployment_with(given["replicas"], strategy=given["strategy"])
+    for inputs, outputs in rows("set_new_rs_annotations"):
+        deployment = deployment_with(inputs["replicas"], strategy=inputs["strategy"])
         sizes = None
-        if not given["exists"]:
-            sizes = (given["replicas"], given["replicas"] + rolling_update.max_surge(deployment))
+        if not inputs["exists"]:
+            sizes = (inputs["replicas"], inputs["replicas"] + rolling_update.max_surge(deployment))
         annotations, changed = replica_sets.new_replica_set_annotations(
-            given["deployment_annotations"] or {},
-            given["rs_annotations"] or {},
-            given["new_revision"],
+            inputs["deployment_annotations"] or {},
+            inputs["rs_annotations"] or {},
+            inputs["new_revision"],
             replicas=sizes,
-            max_history_chars=given["history_limit_chars"],
+            max_history_chars=inputs["history_limit_chars"],
         )
-        assert (annotations, changed) == (out["rs_annotations"] or {}, out["changed"]), given
+        assert (annotations, changed) == (outputs["rs_annotations"] or {}, outputs["changed"]), inputs
 
 
 def test_revisions(rows):
-    for given, out in rows("revisions"):
+    for inputs, outputs in rows("revisions"):
         all_rss = [
             replica_set_with(metadata={"annotations": {} if text is None else {replica_sets.REVISION: text}})
-            for text in given["revision_annotations"]
+            for text in inputs["revision_annotations"]
         ]
-        each = []
+        revisions = []
         for rs in all_rss:
             try:
-                each.append({"error": None, "revision": replica_sets.revision_of(rs)})
+                revisions.append({"error": None, "revision": replica_sets.revision_of(rs)})
             except InvalidInteger as error:
-                each.append({"error": str(error), "revision": error.nearest})
-        assert each == out["each"], given
-        assert replica_sets.max_revision(all_rss) == out["max"], given
-        assert replica_sets.last_revision(all_rss) == out["last"], given
+                revisions.append({"error": str(error), "revision": error.nearest})
+        assert revisions == outputs["each"], inputs
+        assert replica_sets.max_revision(all_rss) == outputs["max"], inputs
+        assert replica_sets.last_revision(all_rss) == outputs["last"], inputs
 
 
 def test_deployment_complete_progressing_timedout(rows):
-    for given, out in rows("deployment_complete_progressing_timedout"):
+    for inputs, outputs in rows("deployment_complete_progressing_timedout"):
         deployment = convert(
             Deployment,
             {
-                "metadata": {"generation": given["generation"]},
+                "metadata": {"generation": inputs["generation"]},
                 "spec": {
-                    "replicas": given["replicas"],
-                    "progressDeadlineSeconds": given["progress_deadline_seconds"],
+                    "replicas": inputs["replicas"],
+                    "progressDeadlineSeconds": inputs["progress_deadline_seconds"],
                 },
-                "status": given["status"],
+                "status": inputs["status"],
             },
         )
-        new_status = convert(DeploymentStatus, given["new_status"])
+        new_status = convert(DeploymentStatus, inputs["new_status"])
         assert {
             "complete": status.is_complete(deployment, new_status),
             "has_progress_deadline": status.has_progress_deadline(deployment),
             "progressing": status.is_progressing(deployment, new_status),
-            "timed_out": status.is_timed_out(deployment, new_status, recorded_client.moment(given["now"])),
-        } == out, given
+            "timed_out": status.is_timed_out(deployment, new_status, recorded_client.moment(inputs["now"])),
+        } == outputs, inputs
 
 
 def test_set_deployment_condition(rows):
-    for given, out in rows("set_deployment_condition"):
-        before = convert(DeploymentStatus, {"conditions": given["conditions"]})
-        condition = convert(Condition, given["condition"])
+    for inputs, outputs in rows("set_deployment_condition"):
+        before = convert(DeploymentStatus, {"conditions": inputs["conditions"]})
+        condition = convert(Condition, inputs["condition"])
         after = status.with_condition(before, condition)
-        assert [to_json(each) for each in after.conditions] == conditions(out["after_set"]), given
+        assert [to_json(condition) for condition in after.conditions] == conditions(outputs["after_set"]), inputs
         removed = status.without_condition(after, condition.type)
-        assert [to_json(each) for each in removed.conditions] == conditions(out["after_remove_of_that_type"]), given
+        assert [to_json(condition) for condition in removed.conditions] == conditions(
+            outputs["after_remove_of_that_type"]
+        ), inputs
 
 
 def test_calculate_status_deployment(rows):
-    for given, out in rows("calculate_status_deployment"):
-        all_rss = [convert(ReplicaSet, rs) for rs in given["replicasets"]]
-        new_rs = next((rs for rs in all_rss if rs.metadata.name == given["new_rs"]), None)
+    for inputs, outputs in rows("calculate_status_deployment"):
+        all_rss = [convert(ReplicaSet, rs) for rs in inputs["replicasets"]]
+        new_rs = next((rs for rs in all_rss if rs.metadata.name == inputs["new_rs"]), None)
         calculated = status.calculate_status(
-            convert(Deployment, given["deployment"]), all_rss, new_rs, recorded_client.moment(given["now"])
+            convert(Deployment, inputs["deployment"]), all_rss, new_rs, recorded_client.moment(inputs["now"])
         )
         assert plain(to_json(calculated), "apps/v1.DeploymentStatus") == plain(
-            out["status"], "apps/v1.DeploymentStatus"
+            outputs["status"], "apps/v1.DeploymentStatus"
         )
 
 
 def test_replica_failures(rows):
-    for given, out in rows("replica_failures"):
+    for inputs, outputs in rows("replica_failures"):
         all_rss = [
-            replica_set_with(each["name"], status={"conditions": each["conditions"]}) for each in given["replicasets"]
+            replica_set_with(rs["name"], status={"conditions": rs["conditions"]}) for rs in inputs["replicasets"]
         ]
-        new_rs = next((rs for rs in all_rss if rs.metadata.name == given["new_rs"]), None)
+        new_rs = next((rs for rs in all_rss if rs.metadata.name == inputs["new_rs"]), None)
         failures = status.replica_failures(all_rss, new_rs)
-        assert [to_json(each) for each in failures] == conditions(out["conditions"]), given
+        assert [to_json(condition) for condition in failures] == conditions(outputs["conditions"]), inputs
 
 
 async def test_requeue_stuck(rows):
-    for given, out in rows("requeue_stuck"):
-        deployment = convert(Deployment, given["deployment"])
-        new_status = convert(DeploymentStatus, given["new_status"])
-        now = recorded_client.moment(given["now"])
+    for inputs, outputs in rows("requeue_stuck"):
+        deployment = convert(Deployment, inputs["deployment"])
+        new_status = convert(DeploymentStatus, inputs["new_status"])
+        now = recorded_client.moment(inputs["now"])
         left = status.seconds_until_progress_deadline(deployment, new_status, now)
         queue, clock = recorded_client.RecordingQueue(), recorded_client.SetClock(now)
         api = recorded_client.RecordingClient({"state": {}})
@@ -245,72 +251,72 @@ async def test_requeue_stuck(rows):
         after = controller._recheck_seconds(deployment.key, left)
         if after is not None:
             queue.add_after(deployment.key, after)
-        assert queue.done == out["queue"], given["now"]
-        assert (-1 if left is None else left if left >= 1 else 0) == out["returned_seconds"]
+        assert queue.done == outputs["queue"], inputs["now"]
+        assert (-1 if left is None else left if left >= 1 else 0) == outputs["returned_seconds"]
 
 
 def test_equal_ignore_hash(rows):
-    for given, out in rows("equal_ignore_hash"):
-        a, b = given["a"], given["b"]
-        assert pod_template.equal_ignore_hash(a, b) == out["equal"], given["difference"]
+    for inputs, outputs in rows("equal_ignore_hash"):
+        a, b = inputs["a"], inputs["b"]
+        assert pod_template.equal_ignore_hash(a, b) == outputs["equal"], inputs["difference"]
         equal = pod_template.canonical(a) == pod_template.canonical(b)
-        assert equal == out["semantic_equal_with_hash"], given["difference"]
+        assert equal == outputs["semantic_equal_with_hash"], inputs["difference"]
 
 
 def test_pod_template_hash(rows):
-    for given, out in rows("pod_template_hash"):
-        if "hashed_text" in out:
-            assert pod_template.dump(given["template"]) == out["hashed_text"]
-        value = pod_template.pod_template_hash(given["template"], given["collision_count"])
-        assert value == out["hash"]
-        assert sync.replica_set_name(given["deployment_name"], value) == out["replicaset_name"]
+    for inputs, outputs in rows("pod_template_hash"):
+        if "hashed_text" in outputs:
+            assert pod_template.dump(inputs["template"]) == outputs["hashed_text"]
+        value = pod_template.pod_template_hash(inputs["template"], inputs["collision_count"])
+        assert value == outputs["hash"]
+        assert sync.replica_set_name(inputs["deployment_name"], value) == outputs["replicaset_name"]
 
 
 def test_replicaset_orders(rows):
-    for given, out in rows("replicaset_orders"):
+    for inputs, outputs in rows("replicaset_orders"):
         all_rss = [
             replica_set_with(
-                each["name"],
-                each["replicas"],
+                rs["name"],
+                rs["replicas"],
                 metadata={
-                    "annotations": each.get("annotations") or {},
-                    "creationTimestamp": each["creationTimestamp"],
+                    "annotations": rs.get("annotations") or {},
+                    "creationTimestamp": rs["creationTimestamp"],
                 },
             )
-            for each in given["replicasets"]
+            for rs in inputs["replicasets"]
         ]
         assert {
             "by_creation": [rs.metadata.name for rs in replica_sets.sort_by_creation(all_rss)],
             "by_revision": [rs.metadata.name for rs in replica_sets.sort_by_revision(all_rss)],
             "by_size_newer": [rs.metadata.name for rs in replica_sets.sort_by_size_newer(all_rss)],
             "by_size_older": [rs.metadata.name for rs in replica_sets.sort_by_size_older(all_rss)],
-        } == out
+        } == outputs
 
 
 def test_rollback_annotation(rows):
-    for given, out in rows("rollback_annotation"):
-        annotation = given["annotation"]
+    for inputs, outputs in rows("rollback_annotation"):
+        annotation = inputs["annotation"]
         annotations = {} if annotation is None else {replica_sets.ROLLBACK_TO: annotation}
         deployment = convert(Deployment, {"metadata": {"annotations": annotations}})
-        assert sync.rollback_revision(deployment) == out["revision"], given
+        assert sync.rollback_revision(deployment) == outputs["revision"], inputs
 
 
 def test_rollback_template(rows):
-    for given, out in rows("rollback_template"):
+    for inputs, outputs in rows("rollback_template"):
         annotations = replica_sets.rolled_back_annotations(
-            given["deployment_annotations"] or {}, given["rs_annotations"] or {}
+            inputs["deployment_annotations"] or {}, inputs["rs_annotations"] or {}
         )
-        assert annotations == (out["deployment_annotations"] or {}), given
-        template = pod_template.without_hash_label(given["rs_template"])
+        assert annotations == (outputs["deployment_annotations"] or {}), inputs
+        template = pod_template.without_hash_label(inputs["rs_template"])
         assert plain(template, "core/v1.PodTemplateSpec") == plain(
-            out["deployment_template"], "core/v1.PodTemplateSpec"
+            outputs["deployment_template"], "core/v1.PodTemplateSpec"
         )
 
 
-async def claimed(given: Any, out: Any, type_: Any, objects: str) -> None:
+async def claim_recorded(inputs: Any, outputs: Any, type_: Any, objects: str) -> None:
     owner_type = Deployment if type_ is ReplicaSet else ReplicaSet
-    owner = convert(owner_type, given["controller"])
-    refusal, errors = given["can_adopt_error"], given["patch_errors"] or {}
+    owner = convert(owner_type, inputs["controller"])
+    refusal, errors = inputs["can_adopt_error"], inputs["patch_errors"] or {}
     reads = 0
     patches: list[Any] = []
 
@@ -332,18 +338,18 @@ async def claimed(given: Any, out: Any, type_: Any, objects: str) -> None:
     selector = selector_from(owner.spec.selector)
     try:
         result = await claim_objects(
-            owner, [convert(type_, each) for each in given[objects]], selector, read_fresh=read_fresh, patch=patch
+            owner, [convert(type_, obj) for obj in inputs[objects]], selector, read_fresh=read_fresh, patch=patch
         )
     except ClaimErrors as error:
         failed, result = error, list(error.claimed)
-    assert [obj.metadata.name for obj in result] == out["claimed"]
-    assert recorded_client.comparable_error(failed) == recorded_client.recorded_error(out["error"])
+    assert [obj.metadata.name for obj in result] == outputs["claimed"]
+    assert recorded_client.comparable_error(failed) == recorded_client.recorded_error(outputs["error"])
     assert patches == [
-        (each["namespace"], each["name"], each["patch"], recorded_client.recorded_error(each["error"]))
-        for each in out["patches"]
+        (recorded["namespace"], recorded["name"], recorded["patch"], recorded_client.recorded_error(recorded["error"]))
+        for recorded in outputs["patches"]
     ]
-    # Asked again in the same claim, v1.36 remembers the answer; so do we.
-    assert reads == min(out["can_adopt_calls"], 1)
+    # As in v1.36, the owner is read at most once per claim.
+    assert reads == min(outputs["can_adopt_calls"], 1)
 
 
 def as_status(error: Any) -> Any:
@@ -352,37 +358,37 @@ def as_status(error: Any) -> Any:
 
 
 async def test_claim_pods(rows):
-    for given, out in rows("claim_pods"):
-        await claimed(given, out, Pod, "pods")
+    for inputs, outputs in rows("claim_pods"):
+        await claim_recorded(inputs, outputs, Pod, "pods")
 
 
 async def test_claim_replicasets(rows):
-    for given, out in rows("claim_replicasets"):
-        await claimed(given, out, ReplicaSet, "replicasets")
+    for inputs, outputs in rows("claim_replicasets"):
+        await claim_recorded(inputs, outputs, ReplicaSet, "replicasets")
 
 
 def test_filter_pods(rows):
-    for given, out in rows("filter_pods"):
-        pods = [convert(Pod, pod) for pod in given["pods"]]
-        rs = convert(ReplicaSet, given["replicaset"])
+    for inputs, outputs in rows("filter_pods"):
+        pods = [convert(Pod, pod) for pod in inputs["pods"]]
+        rs = convert(ReplicaSet, inputs["replicaset"])
         selector = selector_from(rs.spec.selector)
         terminating = [pod.metadata.name for pod in pods if is_terminating(pod)]
-        ours = [pod.metadata.name for pod in pods if decide_claim(rs, pod, selector) is Claim.OWNED]
-        assert [pod.metadata.name for pod in pods if is_active(pod)] == out["active"]
-        assert terminating == out["terminating"]
-        assert len(terminating) == out["terminating_count"]
-        assert ours == out["claimed"]
+        owned = [pod.metadata.name for pod in pods if decide_claim(rs, pod, selector) is Claim.OWNED]
+        assert [pod.metadata.name for pod in pods if is_active(pod)] == outputs["active"]
+        assert terminating == outputs["terminating"]
+        assert len(terminating) == outputs["terminating_count"]
+        assert owned == outputs["claimed"]
 
 
 def test_selector_matches(rows):
-    for given, out in rows("selector_matches"):
-        wanted = given["selector"]
+    for inputs, outputs in rows("selector_matches"):
+        label_selector = inputs["selector"]
         try:
-            selector = selector_from(None if wanted is None else convert(LabelSelector, wanted))
+            selector = selector_from(None if label_selector is None else convert(LabelSelector, label_selector))
         except SelectorError:
-            assert not out["valid"], given
+            assert not outputs["valid"], inputs
             continue
-        assert out["valid"], given
-        assert selector.empty == out["empty"], given
-        for case in out["cases"]:
-            assert selector.matches(case["labels"]) == case["matches"], (given, case)
+        assert outputs["valid"], inputs
+        assert selector.empty == outputs["empty"], inputs
+        for case in outputs["cases"]:
+            assert selector.matches(case["labels"]) == case["matches"], (inputs, case)

@@ -1,4 +1,4 @@
-"""Every recorded watch event, and the keys it puts on the queue."""
+"""Event handlers: the keys that each recorded watch event enqueues."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support import recorded_client
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
 
 
-def tell(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
+def call_handler(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
     """Call the handler of the record's event."""
     kind, _, verb = record["event"].partition("_")
     tombstone = verb.endswith("_tombstone")
@@ -45,9 +45,9 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
         )
         recorded_client.fill(informers, record["state"])
         queue.done.clear()
-        tell(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
-        # A key may be there twice in the records: it matters to no queue that knows its keys.
-        enqueued = {each["key"] for each in queue.done if each["op"] == "add"}
+        call_handler(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
+        # A key may be recorded twice, which makes no difference to a queue of distinct keys.
+        enqueued = {call["key"] for call in queue.done if call["op"] == "add"}
         assert enqueued == set(record["expect"]["enqueued"]), (record["id"], record["event"])
         count += 1
     assert count
@@ -74,12 +74,12 @@ async def test_replica_set_handlers_match_v1_36(records):
         expectations.forget(key)
         if record["expectations"] is not None:
             recorded_client.restore_expectations(expectations, clock, key, record["expectations"])
-        tell(record, controller, {"rs": "owner", "pod": "pod"})
+        call_handler(record, controller, {"rs": "owner", "pod": "pod"})
         expect = record["expect"]
-        assert {(each["op"], each["key"], each.get("after_seconds")) for each in queue.done} == {
-            (each["op"], each["key"], each.get("after_seconds")) for each in expect["queue"]
+        assert {(call["op"], call["key"], call.get("after_seconds")) for call in queue.done} == {
+            (recorded["op"], recorded["key"], recorded.get("after_seconds")) for recorded in expect["queue"]
         }, (record["id"], record["event"])
-        ours = recorded_client.expectations_state(expectations, key)
-        assert ours == {name: expect["expectations"].get(name) for name in ours}, (record["id"], record["event"])
+        state = recorded_client.expectations_state(expectations, key)
+        assert state == {name: expect["expectations"].get(name) for name in state}, (record["id"], record["event"])
         count += 1
     assert count

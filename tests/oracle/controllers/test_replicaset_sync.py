@@ -1,4 +1,4 @@
-"""Every processing of a ReplicaSet key in the records, done again."""
+"""ReplicaSet syncs, compared with recorded syncs of v1.36."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPA
 from support import recorded_client
 
 
-def counted(events: Any) -> list[tuple[Any, ...]]:
+def count_events(events: Any) -> list[tuple[Any, ...]]:
     counts: dict[tuple[str, ...], int] = {}
     for event in events:
         about = (event["type"], event["reason"], event["message"], event["object"])
@@ -21,8 +21,8 @@ def counted(events: Any) -> list[tuple[Any, ...]]:
     return sorted((*about, count) for about, count in counts.items())
 
 
-def masked(events: Any, *, deletions: bool) -> list[Any]:
-    """Events with the names of created Pods masked, as the records have it; and those of deleted ones if asked."""
+def mask_pod_names(events: Any, *, deletions: bool) -> list[Any]:
+    """Return events with the names of created Pods masked, as in the records; with `deletions`, of deleted Pods too."""
     result = []
     for event in events:
         message = re.sub(r"^Created pod: .*", "Created pod: <generated name>", event["message"])
@@ -32,8 +32,8 @@ def masked(events: Any, *, deletions: bool) -> list[Any]:
     return result
 
 
-def ranked(controller: ReplicaSetController, informers: Any, record: Any) -> list[str] | None:
-    """All candidates for deletion in our order, where the record has them; which ones are chosen, the calls tell."""
+def deletion_ranking(controller: ReplicaSetController, informers: Any, record: Any) -> list[str] | None:
+    """Return all candidates in deletion order if recorded; the calls show which of them are deleted."""
     names = record["expect"].get("deletion_ranking")
     if names is None:
         return None
@@ -43,7 +43,7 @@ def ranked(controller: ReplicaSetController, informers: Any, record: Any) -> lis
     return [pod.metadata.name for pod in order]
 
 
-async def processed(record: Any) -> tuple[Any, Any]:
+async def sync_recorded(record: Any) -> tuple[Any, Any]:
     clock = recorded_client.SetClock(recorded_client.moment(record["now"]))
     api, events = recorded_client.RecordingClient(record, versions=True), recorded_client.RecordingEvents()
     informers = recorded_client.filled_informers(api, record["state"], clock)
@@ -73,7 +73,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     for resource_name, version in (consistency.get("written") or {}).items():
         controller.consistency.wrote_at(key, owner_uid, resource_name, version)
     before = recorded_client.expectations_state(controller.expectations, key)
-    ranking = ranked(controller, informers, record)
+    ranking = deletion_ranking(controller, informers, record)
 
     error = await controller.process(key)
 
@@ -85,7 +85,7 @@ async def processed(record: Any) -> tuple[Any, Any]:
     pods = [call["object"] for call in creates]
     assert all(pod == pods[0] for pod in pods)
     state = recorded_client.expectations_state(controller.expectations, key)
-    ours: dict[str, Any] = {
+    actual: dict[str, Any] = {
         "creates": (len(creates), sum("error" in call for call in creates)),
         "created": recorded_client.comparable_object(pods[0], "pods", "", "create") if pods else None,
         "create_errors": sorted({str(call["error"]) for call in creates if "error" in call}),
@@ -94,11 +94,11 @@ async def processed(record: Any) -> tuple[Any, Any]:
         "deletion_ranking": ranking,
         "patches": sorted(
             (recorded_client.sent_call(call) for call in api.calls if call["verb"] == "patch"),
-            key=lambda each: each["name"],
+            key=lambda call: call["name"],
         ),
         "status_updates": [recorded_client.sent_call(call) for call in api.calls if call["verb"] == "update"],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": counted(masked(events.seen, deletions=not exact)),
+        "events": count_events(mask_pod_names(events.seen, deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
         "wrote_rv": recorded_client.comparable_versions(controller.consistency.written_versions(key), record),
@@ -106,37 +106,37 @@ async def processed(record: Any) -> tuple[Any, Any]:
         "error": recorded_client.comparable_error(error),
     }
     recorded = expect["creates"]
-    theirs_state = {name: expect["expectations"].get(name) for name in state}
-    theirs: dict[str, Any] = {
+    expected_state = {name: expect["expectations"].get(name) for name in state}
+    expected: dict[str, Any] = {
         "creates": (recorded["calls"], recorded["failed"]),
         "created": recorded_client.comparable_object(recorded["object"], "pods", "", "create")
         if recorded["calls"]
         else None,
-        "create_errors": sorted({str(recorded_client.recorded_error(each)) for each in recorded.get("errors") or []}),
+        "create_errors": sorted({str(recorded_client.recorded_error(error)) for error in recorded.get("errors") or []}),
         "deletes_count": expect["deletes_count"],
         "deletes": sorted(
-            (each["name"], str(recorded_client.recorded_error(each.get("error")))) for each in expect["deletes"]
+            (call["name"], str(recorded_client.recorded_error(call.get("error")))) for call in expect["deletes"]
         ),
         "deletion_ranking": expect.get("deletion_ranking"),
         "patches": sorted(
-            (recorded_client.recorded_call(call) for call in expect["patches"]), key=lambda each: each["name"]
+            (recorded_client.recorded_call(call) for call in expect["patches"]), key=lambda call: call["name"]
         ),
         "status_updates": [recorded_client.recorded_call(call) for call in expect["status_updates"]],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
-        "events": counted(masked(expect["events"], deletions=not exact)),
+        "events": count_events(mask_pod_names(expect["events"], deletions=not exact)),
         "expectations_before": {name: expect["expectations_before"].get(name) for name in before},
-        "expectations": theirs_state if exact else {**theirs_state, "keys": "masked"},
+        "expectations": expected_state if exact else {**expected_state, "keys": "masked"},
         "wrote_rv": expect.get("wrote_rv") or {},
         "queue": expect["queue"],
         "error": recorded_client.recorded_error(expect["error"]),
     }
-    return ours, theirs
+    return actual, expected
 
 
 async def test_replica_set_sync_matches_v1_36(records):
     count = 0
     for record in records("controllers/replicaset_sync.jsonl.gz"):
-        ours, theirs = await processed(record)
-        assert ours == theirs, (record["id"], record["scenario"])
+        actual, expected = await sync_recorded(record)
+        assert actual == expected, (record["id"], record["scenario"])
         count += 1
     assert count

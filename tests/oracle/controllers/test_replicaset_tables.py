@@ -1,4 +1,4 @@
-"""The tables of single functions of the ReplicaSet controller, and of what all controllers share."""
+"""Functions of the ReplicaSet controller and of the shared runtime, compared with tables recorded from v1.36."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from support import recorded_client
 from support.recorded_client import plain
 
 
-class Moments:
-    """A clock that is set by hand."""
+class ManualClock:
+    """A clock that tests set."""
 
     now_ns = 0
 
@@ -47,79 +47,83 @@ class Moments:
 
 
 def test_pods_to_delete(rows):
-    for given, out in rows("pods_to_delete"):
-        pods = [convert(Pod, pod) for pod in given["pods"]]
-        related = [convert(Pod, pod) for pod in given["related_pods"]]
-        now = recorded_client.moment(given["now"])
+    for inputs, outputs in rows("pods_to_delete"):
+        pods = [convert(Pod, pod) for pod in inputs["pods"]]
+        related = [convert(Pod, pod) for pod in inputs["related_pods"]]
+        now = recorded_client.moment(inputs["now"])
         counts = active_pods_per_node(related)
-        assert {pod.metadata.name: counts.get(pod.spec.node_name, 0) for pod in pods} == out["ranks"]
-        chosen = [pod.metadata.name for pod in pods_to_delete(pods, lambda counts=counts: counts, given["diff"], now)]
+        assert {pod.metadata.name: counts.get(pod.spec.node_name, 0) for pod in pods} == outputs["ranks"]
+        chosen = [pod.metadata.name for pod in pods_to_delete(pods, lambda counts=counts: counts, inputs["diff"], now)]
         if len(chosen) == len(pods):
-            assert sorted(chosen) == sorted(out["delete"])
-        elif out["well_defined"]:
-            assert chosen == out["delete"]
+            assert sorted(chosen) == sorted(outputs["delete"])
+        elif outputs["well_defined"]:
+            assert chosen == outputs["delete"]
         else:
-            assert len(chosen) == given["diff"]
-        if out["well_defined"] and out.get("order"):
-            assert [pod.metadata.name for pod in deletion_order(pods, counts, now)] == out["order"]
+            assert len(chosen) == inputs["diff"]
+        if outputs["well_defined"] and outputs.get("order"):
+            assert [pod.metadata.name for pod in deletion_order(pods, counts, now)] == outputs["order"]
 
 
 def test_pod_less(rows):
-    for given, out in rows("pod_less"):
-        ages = AgeBuckets(recorded_client.moment(given["now"]))
+    for inputs, outputs in rows("pod_less"):
+        ages = AgeBuckets(recorded_client.moment(inputs["now"]))
         a, b = (
-            (deletion_sort_key(pod, given[f"rank_{name}"], ages), TiedPod(pod, ages))
-            for name, pod in ((name, convert(Pod, given[name])) for name in ("a", "b"))
+            (deletion_sort_key(pod, inputs[f"rank_{name}"], ages), TiedPod(pod, ages))
+            for name, pod in ((name, convert(Pod, inputs[name])) for name in ("a", "b"))
         )
-        assert ((a < b), (b < a)) == (out["a_before_b"], out["b_before_a"]), given
+        assert ((a < b), (b < a)) == (outputs["a_before_b"], outputs["b_before_a"]), inputs
 
 
 def test_pod_deletion_cost(rows):
-    for given, out in rows("pod_deletion_cost"):
-        annotation = given["annotation"]
+    for inputs, outputs in rows("pod_deletion_cost"):
+        annotation = inputs["annotation"]
         try:
             cost, failed = deletion_cost({} if annotation is None else {DELETION_COST: annotation}), False
         except InvalidDeletionCost:
             cost, failed = 0, True
-        assert failed == (out["error"] is not None), given
-        assert failed or cost == out["cost"], given
+        assert failed == (outputs["error"] is not None), inputs
+        assert failed or cost == outputs["cost"], inputs
 
 
 async def test_slow_start_batch(rows):
-    for given, out in rows("slow_start_batch"):
+    for inputs, outputs in rows("slow_start_batch"):
         calls = 0
 
-        async def call(given: Any = given) -> None:
+        async def call(inputs: Any = inputs) -> None:
             nonlocal calls
             calls += 1
-            from_call = given["failing_from_call"]
-            if calls in (given["failing_calls"] or ()) or (from_call and calls >= from_call):
+            from_call = inputs["failing_from_call"]
+            if calls in (inputs["failing_calls"] or ()) or (from_call and calls >= from_call):
                 raise RuntimeError("boom")
 
-        succeeded, error = await slow_start_batch(given["count"], call, initial_batch_size=given["initial_batch_size"])
+        succeeded, error = await slow_start_batch(
+            inputs["count"], call, initial_batch_size=inputs["initial_batch_size"]
+        )
         assert (calls, succeeded, None if error is None else str(error)) == (
-            out["calls"],
-            out["successes"],
-            out["error"],
-        ), given
+            outputs["calls"],
+            outputs["successes"],
+            outputs["error"],
+        ), inputs
 
 
 def test_calculate_status_replicaset(rows):
-    for given, out in rows("calculate_status_replicaset"):
+    for inputs, outputs in rows("calculate_status_replicaset"):
         status = replica_set_status(
-            convert(ReplicaSet, given["replicaset"]),
-            group_pods(convert(Pod, pod) for pod in given["active_pods"]),
-            len(given["terminating_pods"]),
-            given["manage_replicas_error"],
-            recorded_client.moment(given["now"]),
+            convert(ReplicaSet, inputs["replicaset"]),
+            group_pods(convert(Pod, pod) for pod in inputs["active_pods"]),
+            len(inputs["terminating_pods"]),
+            inputs["manage_replicas_error"],
+            recorded_client.moment(inputs["now"]),
         )
-        assert plain(to_json(status), "apps/v1.ReplicaSetStatus") == plain(out["status"], "apps/v1.ReplicaSetStatus")
+        assert plain(to_json(status), "apps/v1.ReplicaSetStatus") == plain(
+            outputs["status"], "apps/v1.ReplicaSetStatus"
+        )
 
 
 def test_rate_limiter_exponential(rows):
-    for given, out in rows("rate_limiter_exponential"):
-        limiter = ItemExponentialFailureRateLimiter(given["base_ns"] / 1e9, given["max_ns"] / 1e9)
-        for operation, expected in zip(given["ops"], out["results"], strict=True):
+    for inputs, outputs in rows("rate_limiter_exponential"):
+        limiter = ItemExponentialFailureRateLimiter(inputs["base_ns"] / 1e9, inputs["max_ns"] / 1e9)
+        for operation, expected in zip(inputs["ops"], outputs["results"], strict=True):
             item = operation["item"]
             if operation["op"] == "forget":
                 limiter.forget(item)
@@ -129,20 +133,20 @@ def test_rate_limiter_exponential(rows):
 
 
 def test_rate_limiter_bucket(rows):
-    for given, out in rows("rate_limiter_bucket"):
-        moments = Moments()
-        limiter = BucketRateLimiter(given["qps"], given["burst"], now=moments.seconds)
-        for operation, expected in zip(given["ops"], out["results"], strict=True):
-            moments.now_ns += operation["advance_ns"]
+    for inputs, outputs in rows("rate_limiter_bucket"):
+        clock = ManualClock()
+        limiter = BucketRateLimiter(inputs["qps"], inputs["burst"], now=clock.seconds)
+        for operation, expected in zip(inputs["ops"], outputs["results"], strict=True):
+            clock.now_ns += operation["advance_ns"]
             assert limiter.when("any") * 1e9 == pytest.approx(expected["delay_ns"], abs=1000)
 
 
 def test_rate_limiter_controller_default(rows):
-    for given, out in rows("rate_limiter_controller_default"):
-        moments = Moments()
-        limiter = controller_rate_limiter(now=moments.seconds)
-        for operation, expected in zip(given["ops"], out["results"], strict=True):
-            moments.now_ns += operation["advance_ns"]
+    for inputs, outputs in rows("rate_limiter_controller_default"):
+        clock = ManualClock()
+        limiter = controller_rate_limiter(now=clock.seconds)
+        for operation, expected in zip(inputs["ops"], outputs["results"], strict=True):
+            clock.now_ns += operation["advance_ns"]
             item = operation["item"]
             if operation["op"] == "forget":
                 limiter.forget(item)
@@ -152,10 +156,10 @@ def test_rate_limiter_controller_default(rows):
 
 
 def test_expectations(rows):
-    for given, out in rows("expectations"):
+    for inputs, outputs in rows("expectations"):
         clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         expectations = Expectations(clock)
-        for operation, expected in zip(given["ops"], out["after_each"], strict=True):
+        for operation, expected in zip(inputs["ops"], outputs["after_each"], strict=True):
             key, op = operation["key"], operation["op"]
             match op:
                 case "expect_creations":
@@ -177,37 +181,37 @@ def test_expectations(rows):
             state = recorded_client.expectations_state(expectations, key)
             assert state == {"add": 0, "del": 0, **{name: expected[name] for name in state if name in expected}}
             if expected["exists"]:
-                found = expectations.get(key)
-                assert found is not None
-                assert found.fulfilled == expected["fulfilled"]
+                expectation = expectations.get(key)
+                assert expectation is not None
+                assert expectation.fulfilled == expected["fulfilled"]
 
 
 def test_pod_availability(rows):
-    for given, out in rows("pod_availability"):
-        pods = [convert(Pod, pod) for pod in given["pods"]]
-        seconds, now = given["min_ready_seconds"], recorded_client.moment(given["now"])
-        each = [
+    for inputs, outputs in rows("pod_availability"):
+        pods = [convert(Pod, pod) for pod in inputs["pods"]]
+        seconds, now = inputs["min_ready_seconds"], recorded_client.moment(inputs["now"])
+        statuses = [
             {"available": is_available(pod, seconds, now), "name": pod.metadata.name, "ready": is_ready(pod)}
             for pod in pods
         ]
-        assert each == out["each"], given
-        assert next_availability_seconds(pods, seconds, now) == out["next_check_seconds"], given
+        assert statuses == outputs["each"], inputs
+        assert next_availability_seconds(pods, seconds, now) == outputs["next_check_seconds"], inputs
 
 
 def test_pod_from_template(rows):
-    for given, out in rows("pod_from_template"):
-        assert out["error"] is None
-        pod = pod_from_template(convert(ReplicaSet, given["replicaset"]))
+    for inputs, outputs in rows("pod_from_template"):
+        assert outputs["error"] is None
+        pod = pod_from_template(convert(ReplicaSet, inputs["replicaset"]))
         assert recorded_client.comparable_object(pod, "pods", "", "create") == recorded_client.comparable_object(
-            out["pod"], "pods", "", "create"
+            outputs["pod"], "pods", "", "create"
         )
 
 
 def test_consistency_store(rows):
-    for given, out in rows("consistency_store"):
+    for inputs, outputs in rows("consistency_store"):
         observed = {"pods": "", "replicasets.apps": ""}
         store = ConsistencyStore({name: partial(observed.__getitem__, name) for name in observed})
-        for operation, expected in zip(given["ops"], out["results"], strict=True):
+        for operation, expected in zip(inputs["ops"], outputs["results"], strict=True):
             match operation["op"]:
                 case "wrote_at":
                     store.wrote_at(operation["owner"], operation["uid"], operation["resource"], operation["rv"])
@@ -221,4 +225,4 @@ def test_consistency_store(rows):
                         ready = True
                     except StaleCache:
                         ready = False
-                    assert ready == expected["ready"], given
+                    assert ready == expected["ready"], inputs
