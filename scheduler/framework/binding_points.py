@@ -170,7 +170,7 @@ class BindingPoints:
             if status.code is Code.SKIP:
                 continue
             return _failure("Bind", plugin, status)
-        return Status(Code.ERROR, ("no bind plugin took the pod",))
+        return Status(Code.ERROR, ("all bind plugins skipped the pod",))
 
     @observed("PostBind")
     def run_post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:

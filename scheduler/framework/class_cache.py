@@ -1,8 +1,8 @@
-"""What filters and scores came to for each class of pods, kept from cycle to cycle (DESIGN.md, decision 7).
+"""Class cache: results of filters and scores per class of pods, kept between scheduling cycles (DESIGN.md, decision 7).
 
-Only of plugins that declare `row_local = True`: their verdict and raw score for a node depend on nothing but the spec
-class of the pod and that node's row, and equal raw scores are normalised to equal ones. For the next pod of the class
-they are asked about changed rows alone. All other plugins run in every cycle. Axes: N nodes, K rows.
+Covers plugins that declare `row_local = True`: their result and raw score for a node depend only on the spec class of
+the pod and on that node's row, and equal raw scores are normalized to equal scores. For the next pod of a class they
+run for changed rows only. All other plugins run in every cycle. Axes: N nodes, K rows.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 
 PASSED = np.iinfo(np.int16).max
-"""In `first_rejecting`: no row-local filter rejects the node."""
+"""Value in `first_rejecting`: no row-local filter rejects the node."""
 
 MAX_CACHED_BYTES, MAX_CLASSES = 64 << 20, 2048
-"""Of results: at 5,000 nodes those of 1,000 classes or so, the ones seen last. Few classes are never too many."""
+"""Limits of the cached results, the least recently used first removed; about 1,000 classes at 5,000 nodes."""
 
-_BYTES_PER_NODE = 12  # of a class: first_rejecting, base, and a little of raw scores that are not the same everywhere
-_FEW_ROWS = 4  # asked one by one, which is cheaper than as arrays: what changes between two pods
+_BYTES_PER_NODE = 12  # per class: first_rejecting, base, and raw scores that differ between nodes
+_FEW_ROWS = 4  # up to this many changed rows, the per-node form is faster; usual between two pods
 
 
 class ClassResults:
-    """Results of one class, right for the snapshot's `layout`, and for its rows as of a generation.
+    """Results of one class, valid for the snapshot's `layout`, and for its rows as of a generation.
 
     first_rejecting: int16 [N], number of the first row-local filter that rejects the node. base: int64 [N], sum of
-    the weighted scores that need no normalisation. raw: int64 [N] of each row-local plugin whose scores do;
-    weighted: the same over all rows, normalised and weighted, while no raw score of the plugin changes. Of these two,
-    scores that are the same on all nodes, as most often, take no memory, and are not to be written to.
-    beside_nominated: by priority, for pods whose filters only sum up what other pods request.
-    statuses: why row-local filters rejected a row, as far as somebody asked, until the row changes.
+    the weighted scores without normalization. raw: plugin -> raw scores int64 [N], for scores with normalization;
+    weighted: plugin -> the same, normalized and weighted over all rows, until a raw score of the plugin changes.
+    Scores in raw and weighted that are equal on all nodes, the usual case, take no memory and are read only.
+    nominated_fits: by priority, for pods whose filters only read sums of requests.
+    statuses: row -> status of the rejection by a row-local filter, if it was computed since the row changed.
     """
 
     __slots__ = (
@@ -69,7 +69,7 @@ class ClassResults:
         self.weighted: dict[str, Scores] = {}
 
     def stale_rows(self, snapshot: Snapshot, generation: int) -> Rows:
-        """The rows that changed since a result was computed; all of them if it never was."""
+        """Return the rows that changed since a result was computed; all rows if it never was."""
         return snapshot.all_rows if generation < 0 else snapshot.changed_since(generation)
 
     def refresh_filters(
@@ -80,27 +80,29 @@ class ClassResults:
         pod: PodInfo,
         snapshot: Snapshot,
         *,
-        one_by_one: bool,
+        per_node: bool,
     ) -> None:
-        """filters: the row-local ones that apply, with their numbers in the profile. What they raise passes through,
-        and the results stay stale. timed(point, plugin, call, ...) calls, and may measure. one_by_one: all of them
-        have the per-node form, too."""
+        """Bring `first_rejecting` up to date; if a filter raises, the results stay stale.
+
+        filters: the row-local filters that apply, with their numbers in the profile. timed(point, plugin, call, ...)
+        calls the plugin and may measure it. per_node: all of them have the per-node form, too.
+        """
         rows = self.stale_rows(snapshot, self.filter_generation)
-        if 0 < len(rows) <= _FEW_ROWS and one_by_one:
+        if 0 < len(rows) <= _FEW_ROWS and per_node:
             for row in rows.tolist():
                 self.first_rejecting[row] = self._first_rejecting(row, filters, timed, state, pod, snapshot)
                 self.statuses.pop(row, None)
         elif len(rows):
-            verdict = np.full(len(rows), PASSED, np.int16)
+            first_rejecting = np.full(len(rows), PASSED, np.int16)
             left = rows
             for number, plugin in filters:
                 passed = timed("Filter", plugin, plugin.filter_rows, state, pod, snapshot, left).passed
                 if not passed.all():
-                    verdict[np.searchsorted(rows, left[~passed])] = number
+                    first_rejecting[np.searchsorted(rows, left[~passed])] = number
                     left = left[passed]
                     if len(left) == 0:
                         break
-            self.first_rejecting[rows] = verdict
+            self.first_rejecting[rows] = first_rejecting
             if self.statuses:
                 for row in rows.tolist():
                     self.statuses.pop(row, None)
@@ -137,16 +139,19 @@ class ClassResults:
         pod: PodInfo,
         snapshot: Snapshot,
         *,
-        one_by_one: bool,
+        per_node: bool,
     ) -> None:
-        """plain, normalizing: the row-local score plugins that apply; scored_by: the names of both. in_range raises
-        for scores out of bounds."""
+        """Bring `base`, `raw` and `weighted` up to date; if a plugin raises, the results stay stale.
+
+        plain, normalizing: the row-local score plugins that apply, without and with normalization; scored_by: the
+        names of both. in_range raises for scores out of range.
+        """
         if scored_by != self.scored_by:
             self.scored_by = scored_by
             self.score_generation = -1
             self.weighted.clear()
         rows = self.stale_rows(snapshot, self.score_generation)
-        if 0 < len(rows) <= _FEW_ROWS and one_by_one and self.score_generation >= 0:
+        if 0 < len(rows) <= _FEW_ROWS and per_node and self.score_generation >= 0:
             for row in rows.tolist():
                 self._refresh_row(row, plain, normalizing, weights, in_range, timed, state, pod, snapshot)
         elif len(rows):
@@ -164,11 +169,11 @@ class ClassResults:
                 self.base[rows] = base
             for plugin in normalizing:
                 raw = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
-                known = self.raw.get(plugin.name)
-                if known is None or rows is snapshot.all_rows:
-                    self.raw[plugin.name] = compact(raw if known is None else raw.copy())
+                cached = self.raw.get(plugin.name)
+                if cached is None or rows is snapshot.all_rows:
+                    self.raw[plugin.name] = compact(raw if cached is None else raw.copy())
                     self.weighted.pop(plugin.name, None)
-                elif not np.array_equal(known[rows], raw):
+                elif not np.array_equal(cached[rows], raw):
                     self._write_raw(plugin.name, rows, raw)
         self.score_generation = snapshot.generation
 
@@ -211,27 +216,27 @@ class ClassResults:
 
 
 def compact(scores: Scores) -> Scores:
-    """`scores` [N] or, if they are all the same, an array of that one seen N times, which is read only."""
+    """Return `scores` [N]; if all are equal, as a read-only array that stores one element."""
     if len(scores) and bool((scores == scores[0]).all()):
         return np.broadcast_to(scores[0], scores.shape)
     return scores if scores.flags.writeable else scores.copy()
 
 
 class ClassCache:
-    """The results of the classes seen last, for one profile."""
+    """The results of the most recently used classes of one profile."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._kept_bytes = max_bytes
+        self._max_bytes = max_bytes
         self._results: OrderedDict[int, ClassResults] = OrderedDict()
 
     def results(self, pod: PodInfo, snapshot: Snapshot) -> ClassResults:
-        """Those of the pod's class, maybe stale."""
+        """Return the results of the pod's class; they may be stale."""
         number = snapshot.classes.number(pod.pod)
         results = self._results.get(number)
         if results is None or results.layout != snapshot.layout:
             results = self._results[number] = ClassResults(snapshot)
-            most = min(MAX_CLASSES, max(16, self._kept_bytes // (_BYTES_PER_NODE * len(snapshot) + 1)))
-            while len(self._results) > most:
+            max_classes = min(MAX_CLASSES, max(16, self._max_bytes // (_BYTES_PER_NODE * len(snapshot) + 1)))
+            while len(self._results) > max_classes:
                 self._results.popitem(last=False)
         self._results.move_to_end(number)
         return results

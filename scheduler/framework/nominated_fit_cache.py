@@ -1,7 +1,8 @@
-"""Where a pod does not fit beside the pods that are nominated to a node, kept from cycle to cycle.
+"""Rejections by the pods nominated to a node, kept between scheduling cycles.
 
-While room is made for a thousand pods, a thousand nodes have nominations, and every pod must be judged beside them.
-Where filters only sum up what pods request, a verdict holds until the node or its nominations change. Axis: N nodes.
+While preemption makes room for a thousand pods, a thousand nodes have nominations, and each pod must also fit with
+those. If the filters only read sums of requests, a result is valid until the node or its nominations change.
+Axis: N nodes.
 """
 
 from __future__ import annotations
@@ -24,51 +25,52 @@ _FITS = -1
 
 
 class NominatedFitCache:
-    """For the pods of one class and priority. codes int [N]: places in `statuses`, or _FITS."""
+    """Results for pods of one class and priority. codes int [N]: indexes of `_statuses`, or _FITS."""
 
-    __slots__ = ("_code_of", "_codes", "_generation", "_layout", "_seen", "_statuses", "_unjudged")
+    __slots__ = ("_code_of", "_codes", "_generation", "_layout", "_pending", "_statuses", "_version")
 
     def __init__(self) -> None:
-        self._layout = self._generation = self._seen = -1
+        self._layout = self._generation = self._version = -1
         self._codes = np.full(0, _FITS, np.intp)
         self._statuses: list[Status] = []
-        self._code_of: dict[int, int] = {}  # by identity of the status, which `_statuses` keeps
-        self._unjudged: set[str] = set()
+        self._code_of: dict[int, int] = {}  # by identity of a status in `_statuses`
+        self._pending: set[str] = set()
 
     def rejections(
         self,
         snapshot: Snapshot,
         nominator: Nominator,
         own_node: str,
-        judge: Callable[[NodeInfo], Status | None],
+        run_filters: Callable[[NodeInfo], Status | None],
     ) -> tuple[Rows, RowStatuses]:
-        """The rows where the pod does not fit, and why. judge(node) is asked where anything has changed.
+        """Return the rows that do not fit with nominated pods, and their statuses.
 
-        own_node: the one the pod itself is nominated to, which is not judged here: for other pods it is another case.
-        What `judge` raises passes through, and is asked again the next time.
+        run_filters(node) is called for changed nodes only; what it raises passes through, and the node is tried again
+        by the next call. own_node: the node that the pod itself is nominated to; it is not cached, as other pods of
+        the class are filtered with this pod.
         """
-        names = nominator.changed_since(self._seen)
+        names = nominator.changed_since(self._version)
         if self._layout != snapshot.layout or names is None or len(self._statuses) > len(snapshot) + 64:
             self._codes = np.full(len(snapshot), _FITS, np.intp)
             self._statuses, self._code_of = [], {}
-            self._unjudged = set(nominator.nodes())
+            self._pending = set(nominator.nodes())
         else:
             infos, nominated = snapshot.node_infos, nominator.nodes()
             changed = snapshot.changed_since(self._generation).tolist() if nominated else []
-            self._unjudged |= names
-            self._unjudged |= {infos[row].name for row in changed} & nominated
-        self._layout, self._generation, self._seen = snapshot.layout, snapshot.generation, nominator.version
-        for name in sorted(self._unjudged):
+            self._pending |= names
+            self._pending |= {infos[row].name for row in changed} & nominated
+        self._layout, self._generation, self._version = snapshot.layout, snapshot.generation, nominator.version
+        for name in sorted(self._pending):
             row = snapshot.row_of.get(name)
             if row is None:
-                self._unjudged.discard(name)
+                self._pending.discard(name)
                 continue
             self._codes[row] = _FITS
             if name != own_node:
-                status = judge(snapshot.node_infos[row])
+                status = run_filters(snapshot.node_infos[row])
                 if status is not None:
                     self._codes[row] = self._code(status)
-                self._unjudged.discard(name)
+                self._pending.discard(name)
         rows = np.flatnonzero(self._codes != _FITS)
         return rows, RowStatuses(self._codes[rows], self._statuses)
 

@@ -47,7 +47,7 @@ class RowRejections:
             return Status(Code.UNSCHEDULABLE, (f"rejected by {self._plugin}: {error}",), self._plugin, error)
 
     def statuses(self, rows: Rows) -> RowStatuses:
-        return _at_once(self._plugin, self._explain_all, rows) or _one_by_one(self, rows)
+        return _for_all(self._plugin, self._explain_all, rows) or _per_node(self, rows)
 
 
 class NodeRejections:
@@ -77,7 +77,7 @@ class NodeRejections:
         return status
 
     def statuses(self, rows: Rows) -> RowStatuses:
-        return _at_once(self._plugin.name, self._explain_all, rows) or _one_by_one(self, rows)
+        return _for_all(self._plugin.name, self._explain_all, rows) or _per_node(self, rows)
 
     def _explain(self, row: int) -> Status:
         node = self._snapshot.node_infos[row]
@@ -96,7 +96,7 @@ def explain_all(plugin: Plugin, state: CycleState, pod: PodInfo, snapshot: Snaps
     return lambda rows: explain_rows(state, pod, snapshot, rows)
 
 
-def _at_once(plugin: str, explain_all: ExplainAll | None, rows: Rows) -> RowStatuses | None:
+def _for_all(plugin: str, explain_all: ExplainAll | None, rows: Rows) -> RowStatuses | None:
     if explain_all is None:
         return None
     try:
@@ -107,7 +107,7 @@ def _at_once(plugin: str, explain_all: ExplainAll | None, rows: Rows) -> RowStat
     return RowStatuses(statuses.codes, [with_plugin_name(status, plugin) for status in statuses.statuses])
 
 
-def _one_by_one(explain: Callable[[int], Status], rows: Rows) -> RowStatuses:
+def _per_node(explain: Callable[[int], Status], rows: Rows) -> RowStatuses:
     codes = np.empty(len(rows), np.intp)
     statuses: list[Status] = []
     code_of: dict[int, int] = {}  # by identity: most plugins have few Status objects

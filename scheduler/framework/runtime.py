@@ -239,7 +239,7 @@ class Framework(NodeFilters, BindingPoints):
         local, others = self._applying_filters(state)
         results = cache.results(pod, snapshot)
         try:
-            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot, one_by_one=self._can_run_per_node)
+            results.refresh_filters(local, self.timing.plugin, state, pod, snapshot, per_node=self._can_run_per_node)
         except Exception:  # the uncached run attributes the error to its plugin and node
             return self._run_filters_uncached(state, pod, snapshot, snapshot.all_rows, diagnosis)
         first = results.first_rejecting
@@ -500,7 +500,7 @@ class Framework(NodeFilters, BindingPoints):
                 state,
                 pod,
                 snapshot,
-                one_by_one=self._can_run_per_node,
+                per_node=self._can_run_per_node,
             )
         except Exception:  # the uncached run, for feasible nodes only, attributes the error to its plugin
             return None
