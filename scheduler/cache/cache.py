@@ -1,6 +1,6 @@
-"""The scheduler's cache: nodes with their pods, among them pods that are assumed to be there before it is so.
+"""The scheduler's cache: nodes with their pods, including assumed pods, whose binding is not confirmed yet.
 
-States of a pod, and what moves it (Expired and Deleted pods are no longer in the cache):
+States of a pod and their transitions (Expired and Deleted pods are no longer in the cache):
 
                       +---------- add_pod ----------+     +---- update_pod
                       |                             v     v    |
@@ -10,8 +10,8 @@ States of a pod, and what moves it (Expired and Deleted pods are no longer in th
                                       v                  v
                                    Expired            Deleted
 
-An assumed pod expires a while after finish_binding, if the cache has a time to live for it; v1.36 has none, the
-classic scheduler 30 s. Sources: pkg/scheduler/backend/cache of v1.36, and pkg/scheduler/internal/cache of v1.20.
+An assumed pod expires some time after finish_binding if the cache has a time to live for it: 30 s in the classic
+scheduler, none in v1.36. Sources: pkg/scheduler/backend/cache of v1.36, pkg/scheduler/internal/cache of v1.20.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class CacheError(Exception):
-    """The call does not fit the state of the pod or node; the cache is as before."""
+    """The call is invalid in the state of the pod or node. The cache is unchanged."""
 
 
 class _CachedPod:
@@ -41,11 +41,14 @@ class _CachedPod:
         self.node_name = info.pod.spec.node_name
         self.assumed = assumed
         self.binding_finished = False
-        self.deadline: float | None = None  # when it expires, in seconds of the cache's clock
+        self.deadline: float | None = None  # time of expiry, in seconds of the cache's clock
 
 
 class Cache:
-    """now: seconds that never go back, for the expiry of assumed pods after assumed_pod_ttl_seconds (None: never)."""
+    """Nodes and pods of the scheduler.
+
+    now: a monotonic clock in seconds, for the expiry of assumed pods after assumed_pod_ttl_seconds (None: never).
+    """
 
     def __init__(self, now: Callable[[], float], *, assumed_pod_ttl_seconds: float | None = None) -> None:
         self._now = now
@@ -55,21 +58,21 @@ class Cache:
         self._nodes: OrderedDict[str, NodeInfo] = OrderedDict()  # least recently changed first
         self._tree = NodeTree()
         self._images: dict[str, ImageState] = {}
-        self._seen: WeakKeyDictionary[Snapshot, int] = WeakKeyDictionary()  # generation of its newest node
+        self._snapshot_generations: WeakKeyDictionary[Snapshot, int] = WeakKeyDictionary()  # of its newest node
 
     # --- Pods ------------------------------------------------------------------------------------------------------
 
     def assume_pod(self, pod: Pod, info: PodInfo | None = None) -> None:
-        """Count `pod` on the node its spec names, though nobody has confirmed that. Raises CacheError if it is known.
+        """Count `pod` on the node of its spec before the binding is confirmed. Raises CacheError if it is cached.
 
-        info: what is known of another version of this pod, so as not to derive it again.
+        info: the PodInfo of another version of this pod, to reuse what is derived from it.
         """
         if pod.metadata.uid in self._pods:
             raise CacheError(f"pod {pod.metadata.uid}({pod.key}) is in the cache, so can't be assumed")
         self._add(info.with_pod(pod) if info is not None else PodInfo(pod), assumed=True)
 
     def finish_binding(self, pod: Pod) -> None:
-        """Binding is over: from here the time to live of the assumed pod runs. Nothing if it is confirmed already."""
+        """Start the time to live of an assumed pod. No effect if the pod is confirmed already."""
         cached = self._assumed.get(pod.metadata.uid)
         if cached is not None:
             cached.binding_finished = True
@@ -77,7 +80,7 @@ class Cache:
                 cached.deadline = self._now() + self._ttl_seconds
 
     def forget_pod(self, pod: Pod) -> None:
-        """Undo assume_pod. Raises CacheError if the pod is not assumed, or on another node than `pod` says."""
+        """Undo assume_pod. Raises CacheError if the pod is not assumed, or is cached on another node."""
         uid = pod.metadata.uid
         cached = self._pods.get(uid)
         if cached is None:
@@ -91,7 +94,7 @@ class Cache:
         self._remove(cached)
 
     def add_pod(self, pod: Pod) -> None:
-        """A bound pod was seen: it confirms an assumed one, or is new. Raises CacheError if it was added before."""
+        """Add a bound pod, or confirm an assumed one. Raises CacheError if it was added before."""
         uid = pod.metadata.uid
         cached = self._pods.get(uid)
         if cached is None:
@@ -108,7 +111,7 @@ class Cache:
             raise CacheError(f"pod {uid}({pod.key}) was already in added state")
 
     def update_pod(self, old: Pod, new: Pod) -> None:
-        """A bound pod changed. Raises CacheError if it is not known, or only assumed."""
+        """Update a bound pod. Raises CacheError if it is not cached, or only assumed."""
         uid = old.metadata.uid
         cached = self._pods.get(uid)
         if cached is None:
@@ -121,7 +124,7 @@ class Cache:
         self._add(cached.info.with_pod(new), assumed=False)
 
     def remove_pod(self, pod: Pod) -> None:
-        """A pod is gone. Raises CacheError if it is not known."""
+        """Remove a deleted pod. Raises CacheError if it is not cached."""
         cached = self._pods.get(pod.metadata.uid)
         if cached is None:
             raise CacheError(
@@ -133,16 +136,16 @@ class Cache:
         return pod.metadata.uid in self._assumed
 
     def get_pod(self, uid: str) -> Pod | None:
-        """The pod as the cache has it, with the node it counts on."""
+        """Return the pod as cached, with the node that it counts on."""
         cached = self._pods.get(uid)
         return cached.info.pod if cached is not None else None
 
     def expire_assumed_pods(self) -> list[Pod]:
-        """Drop the assumed pods whose time to live is over, and return them. To be called once a second."""
+        """Remove the assumed pods whose time to live is over, and return them. Called once a second."""
         if self._ttl_seconds is None:
             return []
         now = self._now()
-        expired = [each for each in self._assumed.values() if each.deadline is not None and each.deadline <= now]
+        expired = [pod for pod in self._assumed.values() if pod.deadline is not None and pod.deadline <= now]
         for cached in expired:
             log.warning("assumed pod expired", extra={"pod": cached.info.key, "node": cached.node_name})
             self._remove(cached)
@@ -174,7 +177,7 @@ class Cache:
     # --- Nodes -----------------------------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> None:
-        """A node came, or came back while its pods still counted."""
+        """Add a node, which may have pods already."""
         info = self._nodes.get(node.metadata.name)
         if info is None:
             info = self._nodes[node.metadata.name] = NodeInfo(node.metadata.name)
@@ -194,7 +197,7 @@ class Cache:
         self._set_node(info, new)
 
     def remove_node(self, node: Node) -> None:
-        """The node is gone; what is left counts its pods until they are gone too. Raises CacheError if not known."""
+        """Remove the node; its entry stays until its pods are removed, too. Raises CacheError if it is not cached."""
         name = node.metadata.name
         info = self._nodes.get(name)
         if info is None:
@@ -236,27 +239,27 @@ class Cache:
     # --- The snapshot ----------------------------------------------------------------------------------------------
 
     def update_snapshot(self, snapshot: Snapshot, at_most: int | None = None) -> list[str]:
-        """Bring `snapshot` up to date; returns the names of the nodes that were copied.
+        """Bring `snapshot` up to date; return the names of the nodes that were copied.
 
-        Only nodes that changed since the last call are copied. The order of the list is taken over when a node came
-        or went, not when one merely changed its zone. at_most: copy no more than so many nodes, those that have been
-        waiting the longest; if there are as many, more may be left, and the snapshot is not to be used yet.
+        Only nodes that changed since the last call are copied. The order of rows changes only when a node was added or
+        removed, not when one changed its zone. at_most: copy at most this many nodes, the least recently changed first;
+        if that many are returned, the snapshot may be incomplete and must not be used yet.
         """
-        seen = self._seen.get(snapshot, 0)
-        unseen: list[NodeInfo] = []  # the last changed first
+        last_generation = self._snapshot_generations.get(snapshot, 0)
+        stale: list[NodeInfo] = []  # most recently changed first
         for name in reversed(self._nodes):
             info = self._nodes[name]
-            if info.generation <= seen:
+            if info.generation <= last_generation:
                 break
-            unseen.append(info)
-        if at_most is not None and len(unseen) > at_most:
-            unseen = unseen[-at_most:]
-        changed = {info.name: info.clone() for info in unseen if info.node is not None}
-        relaid = not changed.keys() <= snapshot.row_of.keys()
-        if unseen:
-            self._seen[snapshot] = unseen[0].generation
+            stale.append(info)
+        if at_most is not None and len(stale) > at_most:
+            stale = stale[-at_most:]
+        changed = {info.name: info.clone() for info in stale if info.node is not None}
+        nodes_added = not changed.keys() <= snapshot.row_of.keys()
+        if stale:
+            self._snapshot_generations[snapshot] = stale[0].generation
         order: list[NodeInfo] | None = None
-        if relaid or len(snapshot) > len(self._tree):
+        if nodes_added or len(snapshot) > len(self._tree):
             order = []
             for name in self._tree.names():
                 copy = changed.get(name) or snapshot.get(name)
@@ -266,32 +269,32 @@ class Cache:
             snapshot.update(order, changed.values())
         return list(changed)
 
-    # --- Looking in ------------------------------------------------------------------------------------------------
+    # --- Reading ---------------------------------------------------------------------------------------------------
 
     def nodes(self) -> Iterator[NodeInfo]:
-        """All entries, most recently changed first, those without a node included. Not to be changed."""
+        """Iterate over all entries, most recently changed first, including those without a node. Read only."""
         return iter([self._nodes[name] for name in reversed(self._nodes)])
 
     def get_node(self, name: str) -> NodeInfo | None:
         return self._nodes.get(name)
 
     def pods(self) -> dict[str, Pod]:
-        """All pods by UID."""
+        """Return all pods by UID."""
         return {uid: cached.info.pod for uid, cached in self._pods.items()}
 
     def pod_uids(self) -> Set[str]:
-        """Not to be kept: it changes with the cache."""
+        """Return a dynamic view of the UIDs of all pods."""
         return self._pods.keys()
 
     def assumed_pods(self) -> list[Pod]:
         return [cached.info.pod for cached in self._assumed.values()]
 
     def sizes(self) -> tuple[int, int, int]:
-        """(nodes, pods, assumed pods)."""
+        """Return the numbers of (nodes, pods, assumed pods)."""
         return len(self._nodes), len(self._pods), len(self._assumed)
 
     def check(self) -> None:
-        """Sums on nodes are those of their pods; every pod is on its node; the tree holds the nodes that exist."""
+        """Assert: sums on nodes match their pods; every pod is on its node; the tree has exactly the existing nodes."""
         generations = [info.generation for info in self.nodes()]
         assert generations == sorted(generations, reverse=True)
         assert sorted(self._tree.names()) == sorted(name for name, info in self._nodes.items() if info.node)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kubeloop.kube.objects.api_types import Node, Taint
 from kubeloop.kube.selectors import Selector
-from kubeloop.scheduler.cache.class_counts import ClassCounts, RowChanges, moved_columns
+from kubeloop.scheduler.cache.class_counts import ClassCounts, RowChanges, reordered_columns
 from kubeloop.scheduler.cache.node_info import HostPort, NodeInfo
 from kubeloop.scheduler.cache.pod_classes import AffinityClass, LabelClass
 
@@ -50,8 +50,8 @@ class Interned(Generic[K]):
         """The different ones among `codes`; all there are, where that is not worth finding out."""
         return range(len(self.values)) if len(self.values) <= _FEW_VALUES else set(codes.tolist())
 
-    def lay_out(self, old_rows: npt.NDArray[np.intp]) -> None:
-        self.codes = moved_columns(self.codes, old_rows)
+    def reorder(self, old_rows: npt.NDArray[np.intp]) -> None:
+        self.codes = reordered_columns(self.codes, old_rows)
         self.drop_unused()
 
     def drop_unused(self) -> None:
@@ -155,18 +155,18 @@ class PodCounts(ClassCounts[LabelClass]):
         super().__init__(changes)
         self._by_label: dict[tuple[str, str, str], dict[LabelClass, None]] = {}  # namespace, key, value
 
-    def _appeared(self, of: LabelClass) -> None:
+    def _class_added(self, of: LabelClass) -> None:
         for key, value in of.labels.items():
             self._by_label.setdefault((of.namespace, key, value), {})[of] = None
 
-    def _gone(self, of: LabelClass) -> None:
+    def _class_removed(self, of: LabelClass) -> None:
         for key, value in of.labels.items():
             classes = self._by_label[of.namespace, key, value]
             del classes[of]
             if not classes:
                 del self._by_label[of.namespace, key, value]
 
-    def maybe_selected(self, namespace: str, selector: Selector) -> Iterable[LabelClass]:
+    def selection_candidates(self, namespace: str, selector: Selector) -> Iterable[LabelClass]:
         """The classes of `namespace` that `selector` can select, and maybe others."""
         fewest: Iterable[LabelClass] | None = None
         number = 0
@@ -194,7 +194,7 @@ class NodeRows(RowChanges, Protocol):
 
 
 class Columns:
-    """Columns over the rows of one snapshot; `refresh` and `lay_out` are the snapshot's to call."""
+    """Columns over the rows of one snapshot; `refresh` and `reorder` are the snapshot's to call."""
 
     def __init__(self, snapshot: NodeRows) -> None:
         self._snapshot = snapshot
@@ -244,24 +244,24 @@ class Columns:
         self._images[name] = column
         return column
 
-    def lay_out(self, old_rows: npt.NDArray[np.intp]) -> None:
+    def reorder(self, old_rows: npt.NDArray[np.intp]) -> None:
         """Rows moved: row r is what old_rows[r] was, -1 a new one (which refresh is then called for)."""
         nodes = self._nodes
         self._nodes = [nodes[old] if old >= 0 else None for old in old_rows.tolist()]
-        self.allocatable = moved_columns(self.allocatable, old_rows)
-        self.requested = moved_columns(self.requested, old_rows)
-        self.non_zero = moved_columns(self.non_zero, old_rows)
-        self.pod_count = moved_columns(self.pod_count, old_rows)
-        self.unschedulable = moved_columns(self.unschedulable, old_rows)
+        self.allocatable = reordered_columns(self.allocatable, old_rows)
+        self.requested = reordered_columns(self.requested, old_rows)
+        self.non_zero = reordered_columns(self.non_zero, old_rows)
+        self.pod_count = reordered_columns(self.pod_count, old_rows)
+        self.unschedulable = reordered_columns(self.unschedulable, old_rows)
         for interned in (self.taints, self.used_ports, self.declared_features):
-            interned.lay_out(old_rows)
-        self.pods.lay_out(old_rows.tolist())
-        self.affinities.lay_out(old_rows.tolist())
+            interned.reorder(old_rows)
+        self.pods.reorder(old_rows.tolist())
+        self.affinities.reorder(old_rows.tolist())
         for column in list(self._labels.values()):
             if len(column.values) > 2 * len(old_rows) + 64:
                 del self._labels[column.key]  # mostly values of nodes that are gone: begin again when asked
             else:
-                column.codes = moved_columns(column.codes, old_rows, ABSENT)
+                column.codes = reordered_columns(column.codes, old_rows, ABSENT)
         self._images.clear()
         self.node_generation += 1
 
@@ -283,7 +283,7 @@ class Columns:
             index_of(name)
         self.allocatable[:, row] = [info.allocatable.get(name, 0) for name in self.resource_index]
         self.unschedulable[row] = node.spec.unschedulable
-        self.taints.set(row, tuple(_untimed(taint) for taint in node.spec.taints))
+        self.taints.set(row, tuple(_without_time_added(taint) for taint in node.spec.taints))
         self.declared_features.set(row, frozenset(node.status.declared_features))
         if old is None or old.spec.taints != node.spec.taints:
             self.node_generation += 1
@@ -322,5 +322,5 @@ class Columns:
             self.affinities.set_row(row, affinities)
 
 
-def _untimed(taint: Taint) -> Taint:
+def _without_time_added(taint: Taint) -> Taint:
     return taint if taint.time_added is None else Taint(key=taint.key, value=taint.value, effect=taint.effect)

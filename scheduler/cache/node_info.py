@@ -332,7 +332,7 @@ class NodeInfo:
         twin.generation = self.generation
         return twin
 
-    def with_own_sums(self) -> NodeInfo:
+    def copy_sums(self) -> NodeInfo:
         """This node, for add_to_sums and remove_from_sums to change: all but `pods` and `requested` is shared."""
         twin = NodeInfo.__new__(NodeInfo)
         twin.name = self.name

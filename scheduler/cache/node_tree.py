@@ -1,4 +1,4 @@
-"""The order of the node list: zones in turn, so that neighbours in the list are in different zones.
+"""Node tree: orders nodes so that zones alternate.
 
 Source: pkg/scheduler/backend/cache/node_tree.go of v1.36.
 """
@@ -16,14 +16,14 @@ _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
 
 
 def zone_key(labels: Mapping[str, str]) -> str:
-    """Region and zone as one key; "" if the node has neither. The old labels win, as in Kubernetes."""
+    """Return region and zone as one key; "" if the node has neither. The beta labels win, as in Kubernetes."""
     zone = labels[_OLD_ZONE] if _OLD_ZONE in labels else labels.get(_ZONE, "")
     region = labels[_OLD_REGION] if _OLD_REGION in labels else labels.get(_REGION, "")
     return f"{region}:\x00:{zone}" if region or zone else ""
 
 
 class NodeTree:
-    """Node names by zone; zones and the nodes in them in order of arrival."""
+    """Node names by zone; zones, and nodes in a zone, in the order they were added."""
 
     def __init__(self) -> None:
         self._zones: dict[str, dict[str, None]] = {}
@@ -39,7 +39,7 @@ class NodeTree:
             self._count += 1
 
     def remove(self, node: Node) -> bool:
-        """False: the node is not in the tree, under the zone it has now."""
+        """Remove a node; return False if it is not in the zone of its labels."""
         zone = zone_key(node.metadata.labels)
         names = self._zones.get(zone)
         if names is None or node.metadata.name not in names:
@@ -51,7 +51,7 @@ class NodeTree:
         return True
 
     def update(self, old: Node | None, new: Node) -> None:
-        """A node that changed zone goes to the end of its new one."""
+        """Move a node whose zone changed to the end of its new zone."""
         if old is not None and zone_key(old.metadata.labels) == zone_key(new.metadata.labels):
             return
         if old is not None:
@@ -59,7 +59,7 @@ class NodeTree:
         self.add(new)
 
     def names(self) -> list[str]:
-        """All nodes: the first of each zone, the second of each zone, and so on."""
+        """Return all nodes: the first of each zone, then the second of each zone, and so on."""
         zones = [list(names) for names in self._zones.values()]
         longest = max(map(len, zones), default=0)
         return [names[turn] for turn in range(longest) for names in zones if turn < len(names)]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from kubeloop.scheduler.cache.arrays import Rows
-from kubeloop.scheduler.cache.class_counts import moved_columns
+from kubeloop.scheduler.cache.class_counts import reordered_columns
 from kubeloop.scheduler.cache.columns import Columns
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
@@ -51,7 +51,7 @@ class Snapshot:
     def update(self, node_infos: list[NodeInfo] | None, changed: Iterable[NodeInfo]) -> None:
         """Take over `changed` nodes; `node_infos` is the whole list when nodes came, went or changed places."""
         self.generation += 1
-        rows = set() if node_infos is None else self._lay_out(node_infos)
+        rows = set() if node_infos is None else self._reorder(node_infos)
         for info in changed:
             row = self.row_of.get(info.name)
             if row is not None:  # a node can change and go before the snapshot is taken
@@ -63,10 +63,10 @@ class Snapshot:
         self.columns.refresh(changed_rows)
         for row in changed_rows:
             info = self.node_infos[row]
-            self._note_affinity(info)
-            self._note_claims(info.name, info.pvc_ref_counts)
+            self._update_affinity(info)
+            self._update_claims(info.name, info.pvc_ref_counts)
 
-    def _lay_out(self, node_infos: list[NodeInfo]) -> set[int]:
+    def _reorder(self, node_infos: list[NodeInfo]) -> set[int]:
         """Take over the order; returns the rows that are new or hold another NodeInfo than before."""
         old_row_of, old_infos = self.row_of, self.node_infos
         old_rows = np.array([old_row_of.get(info.name, -1) for info in node_infos], np.intp)  # [N] -1: a new node
@@ -76,11 +76,11 @@ class Snapshot:
         self.layout += 1
         self.all_rows = np.arange(len(node_infos))
         self.all_rows.flags.writeable = False
-        self.row_generation = moved_columns(self.row_generation, old_rows)
+        self.row_generation = reordered_columns(self.row_generation, old_rows)
         self._recent.clear()
-        self.columns.lay_out(old_rows)
+        self.columns.reorder(old_rows)
         for name in old_row_of.keys() - self.row_of.keys():
-            self._note_claims(name, {})
+            self._update_claims(name, {})
         self._with_affinity = {name: info for name, info in self._with_affinity.items() if name in self.row_of}
         return {
             row
@@ -88,13 +88,13 @@ class Snapshot:
             if old < 0 or old_infos[old] is not info
         }
 
-    def _note_affinity(self, info: NodeInfo) -> None:
+    def _update_affinity(self, info: NodeInfo) -> None:
         if info.pods_with_affinity:
             self._with_affinity[info.name] = info
         else:
             self._with_affinity.pop(info.name, None)
 
-    def _note_claims(self, name: str, uses: Mapping[str, int]) -> None:
+    def _update_claims(self, name: str, uses: Mapping[str, int]) -> None:
         old = self._claims_on.get(name, _NO_CLAIMS)
         if not uses and not old:
             return

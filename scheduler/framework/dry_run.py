@@ -168,10 +168,10 @@ class _SummedNode:
         self._sum_filters = sum_filters
         self._state = state
         self._pod = pod
-        self._nodes = [node.with_own_sums()]
+        self._nodes = [node.copy_sums()]
         nominated = node_filters.nominated_pods(pod, node.name)
         if nominated:
-            with_nominated = node.with_own_sums()
+            with_nominated = node.copy_sums()
             for other in nominated:
                 with_nominated.add_to_sums(other)
             self._nodes.insert(0, with_nominated)

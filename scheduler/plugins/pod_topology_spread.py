@@ -82,7 +82,7 @@ class _TopologyDomains:
         self.column = column
         self.count = len(column.values)
         self.all_eligible = eligible is None or bool(eligible.all())
-        if self.all_eligible and column.everywhere:
+        if self.all_eligible and column.on_all_nodes:
             self.codes = column.wide_codes  # [N] shared, the most common case
         elif eligible is None:
             self.codes = np.where(column.codes != ABSENT, column.codes, self.count)
@@ -266,7 +266,7 @@ class PodTopologySpread:
         labelled: Mask | None = None  # [N]; None: all
         if all_keys:
             for column in columns:
-                if not column.everywhere:
+                if not column.on_all_nodes:
                     labelled = _intersection(labelled, column.codes != ABSENT)
         required = RequiredNodeAffinity(pod.pod.spec.node_selector, pod.pod.spec.affinity)
         matches_affinity: Mask | None = None
@@ -394,7 +394,7 @@ class PodTopologySpread:
         domains = self._domains_of(pod, snapshot, SCHEDULE_ANYWAY, constraints, all_keys)
         ignored: Mask | None = None
         candidates = rows
-        if all_keys and not all(topology_domains.column.everywhere for topology_domains in domains):
+        if all_keys and not all(topology_domains.column.on_all_nodes for topology_domains in domains):
             labelled = np.ones(len(snapshot), np.bool_)  # [N]
             for topology_domains in domains:
                 labelled &= topology_domains.column.codes != ABSENT
@@ -448,7 +448,7 @@ class PodTopologySpread:
             skew = float(constraint.spec.max_skew - 1)
             if constraint.per_domain is None:
                 constraint_scores = select_rows(constraint.per_node, rows, snapshot) * constraint.weight + skew
-                if not constraint.column.everywhere:
+                if not constraint.column.on_all_nodes:
                     constraint_scores[select_rows(constraint.column.codes, rows, snapshot) == ABSENT] = 0.0
                 scores += constraint_scores
             else:
@@ -562,7 +562,7 @@ def pods_per_node(snapshot: Snapshot, pod: PodInfo, selector: Selector) -> Int64
     return pods.weighted(
         ("spread", namespace, selector),
         _match_counter(namespace, selector),
-        lambda: pods.maybe_selected(namespace, selector),
+        lambda: pods.selection_candidates(namespace, selector),
     )
 
 
@@ -614,7 +614,7 @@ def _can_be_tabulated(constraints: Sequence[SpreadConstraint], domains: Sequence
     if on_hosts[0] == on_hosts[1]:
         return False
     hosts, larger = domains if on_hosts[0] else (domains[1], domains[0])
-    return hosts.column.everywhere and larger.all_eligible
+    return hosts.column.on_all_nodes and larger.all_eligible
 
 
 def _round(score: float) -> int:
