@@ -1,9 +1,9 @@
-"""The snapshot as columns: what plugins read of all nodes at once.
+"""The snapshot as columns: numpy arrays over all nodes, for the array form of plugins.
 
 Axes: N nodes (rows of the snapshot), R resources ("cpu" in millicores, others in units). Labels are integer codes per
-key; taints, ports and declared features are classes, equal sets having the same code, so that a rule is judged once
-per class; pods are counted per class and row. What depends on the Node object alone is rewritten only when that object
-changed, columns of label keys and images exist only once somebody asked for them.
+key. Taints, ports and declared features are interned: equal sets have the same code, so that plugins evaluate a rule
+once per set. Pods are counted per class and row. Columns of the Node object are written only when that object changed;
+columns of label keys and images are created when they are first used.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Codes = npt.NDArray[np.int32]
 
 K = TypeVar("K", bound=Hashable)
 
-_MAX_IMAGES = 256  # image columns kept; two int64 per node each
+_MAX_IMAGES = 256  # cached image columns; two int64 per node each
 _FEW_VALUES = 32
-_FULL = 1 << 62  # stands for more than an int64 holds; what is added to it still fits
+_SATURATED = 1 << 62  # in place of sums above int64; adding to it does not overflow
 ABSENT = -1  # code of a node without the label
 
 
 class Interned(Generic[K]):
-    """Equal values of one column share a code; `values[codes[row]]` is the value of a row. Code 0 is `empty`."""
+    """One column of interned values. `values[codes[row]]` is the value of a row; code 0 is `empty`."""
 
     def __init__(self, empty: K) -> None:
         self.values: list[K] = [empty]
@@ -47,7 +47,7 @@ class Interned(Generic[K]):
         self.codes[row] = code
 
     def used(self, codes: Codes) -> Iterable[int]:
-        """The different ones among `codes`; all there are, where that is not worth finding out."""
+        """Return the distinct ones of `codes`; if there are few values, all codes, which is cheaper."""
         return range(len(self.values)) if len(self.values) <= _FEW_VALUES else set(codes.tolist())
 
     def reorder(self, old_rows: npt.NDArray[np.intp]) -> None:
@@ -55,7 +55,7 @@ class Interned(Generic[K]):
         self.drop_unused()
 
     def drop_unused(self) -> None:
-        """Renumber when most values are no row's any more."""
+        """Renumber the codes when most values are no longer used by any row."""
         if len(self.values) <= 2 * len(self.codes) + 64:
             return
         used, codes = np.unique(np.append(self.codes, 0), return_inverse=True)
@@ -73,7 +73,7 @@ class LabelColumn:
         self.values: list[str] = []
         self.code_of: dict[str, int] = {}
         self._wide: npt.NDArray[np.intp] | None = None
-        self._everywhere = False
+        self._on_all_nodes = False
 
     @property
     def codes(self) -> Codes:
@@ -86,16 +86,16 @@ class LabelColumn:
 
     @property
     def wide_codes(self) -> npt.NDArray[np.intp]:
-        """`codes` in the type that numpy indexes by. Read only; never changed, but another array after a change."""
+        """Return `codes` as intp, the type that numpy indexes by. Read only; a change replaces the array."""
         if self._wide is None:
             self._wide = self._codes.astype(np.intp)
-            self._everywhere = bool((self._codes != ABSENT).all())
+            self._on_all_nodes = bool((self._codes != ABSENT).all())
         return self._wide
 
     @property
-    def everywhere(self) -> bool:
-        """Has every node the label?"""
-        return len(self.wide_codes) == 0 or self._everywhere
+    def on_all_nodes(self) -> bool:
+        """True if every node has the label."""
+        return len(self.wide_codes) == 0 or self._on_all_nodes
 
     def set(self, row: int, value: str | None) -> None:
         self._wide = None
@@ -109,8 +109,8 @@ class LabelColumn:
         self._codes[row] = code
 
     def sums(self, per_node: Int64) -> Int64:
-        """Numbers per node [N], summed over the nodes with each value: int64 [number of values]."""
-        # float64 weights are exact up to 2^53; ABSENT is -1 and falls into the first bucket
+        """Return the sum of per_node [N] over the nodes with each value: int64 [number of values]."""
+        # float64 weights are exact up to 2^53; ABSENT is -1 and is counted in the first bucket, which is dropped.
         return np.bincount(self.codes + 1, weights=per_node, minlength=len(self.values) + 1)[1:].astype(np.int64)
 
     def fill(self, nodes: Sequence[Node | None]) -> None:
@@ -123,14 +123,14 @@ class LabelColumn:
 
 
 class ImageColumn:
-    """One image: sizes int64 [N] in bytes, 0 where a node lacks it; num_nodes int64 [N] as the node last saw it.
+    """One image: sizes int64 [N] in bytes, 0 where a node lacks it; num_nodes int64 [N] as in the NodeInfo.
 
-    nowhere: no node has ever had it since the column was made.
+    on_no_node: no node has had the image since the column was created.
     """
 
     def __init__(self, name: str, node_infos: Sequence[NodeInfo]) -> None:
         self.name = name
-        self.nowhere = True
+        self.on_no_node = True
         self.present = np.zeros(len(node_infos), np.bool_)  # [N]
         self.sizes = np.zeros(len(node_infos), np.int64)
         self.num_nodes = np.zeros(len(node_infos), np.int64)
@@ -140,8 +140,8 @@ class ImageColumn:
     def set(self, row: int, info: NodeInfo) -> None:
         state = info.image_states.get(self.name)
         if state is not None:
-            self.nowhere = False
-        elif self.nowhere:
+            self.on_no_node = False
+        elif self.on_no_node:
             return
         self.present[row] = state is not None
         self.sizes[row] = 0 if state is None else state.size
@@ -149,37 +149,38 @@ class ImageColumn:
 
 
 class PodCounts(ClassCounts[LabelClass]):
-    """Pods by what selectors see of them, with an index by label: a new selector is not judged against all classes."""
+    """Counts of pods by label class, with an index by label to find the classes that a selector may select."""
 
     def __init__(self, changes: RowChanges) -> None:
         super().__init__(changes)
         self._by_label: dict[tuple[str, str, str], dict[LabelClass, None]] = {}  # namespace, key, value
 
-    def _class_added(self, of: LabelClass) -> None:
-        for key, value in of.labels.items():
-            self._by_label.setdefault((of.namespace, key, value), {})[of] = None
+    def _class_added(self, pod_class: LabelClass) -> None:
+        for key, value in pod_class.labels.items():
+            self._by_label.setdefault((pod_class.namespace, key, value), {})[pod_class] = None
 
-    def _class_removed(self, of: LabelClass) -> None:
-        for key, value in of.labels.items():
-            classes = self._by_label[of.namespace, key, value]
-            del classes[of]
+    def _class_removed(self, pod_class: LabelClass) -> None:
+        for key, value in pod_class.labels.items():
+            classes = self._by_label[pod_class.namespace, key, value]
+            del classes[pod_class]
             if not classes:
-                del self._by_label[of.namespace, key, value]
+                del self._by_label[pod_class.namespace, key, value]
 
     def selection_candidates(self, namespace: str, selector: Selector) -> Iterable[LabelClass]:
-        """The classes of `namespace` that `selector` can select, and maybe others."""
-        fewest: Iterable[LabelClass] | None = None
+        """Return a superset of the classes of `namespace` that `selector` selects."""
+        best: Iterable[LabelClass] | None = None
         number = 0
         for requirement in selector.requirements:
             if requirement.operator in ("=", "==", "in") and len(requirement.values) == 1:
-                found = self._by_label.get((namespace, requirement.key, requirement.values[0]), {})
-                if fewest is None or len(found) < number:
-                    fewest, number = found, len(found)
-        return self.rows_of if fewest is None else fewest
+                classes_of_value = self._by_label.get((namespace, requirement.key, requirement.values[0]), {})
+                if best is None or len(classes_of_value) < number:
+                    best, number = classes_of_value, len(classes_of_value)
+        return self.rows_of if best is None else best
 
     def check(self) -> None:
         super().check()
-        assert {of for classes in self._by_label.values() for of in classes} == {of for of in self.rows_of if of.labels}
+        indexed = {pod_class for classes in self._by_label.values() for pod_class in classes}
+        assert indexed == {pod_class for pod_class in self.rows_of if pod_class.labels}
 
 
 _EMPTY_TAINTS: tuple[Taint, ...] = ()
@@ -194,11 +195,11 @@ class NodeRows(RowChanges, Protocol):
 
 
 class Columns:
-    """Columns over the rows of one snapshot; `refresh` and `reorder` are the snapshot's to call."""
+    """Columns over the rows of one snapshot, which calls `refresh` and `reorder`."""
 
     def __init__(self, snapshot: NodeRows) -> None:
         self._snapshot = snapshot
-        self._nodes: list[Node | None] = []  # the Node object each row was written from
+        self._nodes: list[Node | None] = []  # the Node object that each row was written from
         self.resource_index: dict[str, int] = {}  # name -> r
         self.allocatable: Int64 = np.zeros((0, 0), np.int64)  # [R, N]
         self.requested: Int64 = np.zeros((0, 0), np.int64)  # [R, N]
@@ -209,15 +210,15 @@ class Columns:
         self.used_ports: Interned[frozenset[HostPort]] = Interned(_NO_PORTS)
         self.declared_features: Interned[frozenset[str]] = Interned(_NO_FEATURES)
         self.pods = PodCounts(snapshot)
-        self.affinities: ClassCounts[AffinityClass] = ClassCounts(snapshot)  # of pods that have any
-        self.node_generation = 0  # grows whenever labels or taints of a node change, or rows move
+        self.affinities: ClassCounts[AffinityClass] = ClassCounts(snapshot)  # of pods with (anti-)affinity
+        self.node_generation = 0  # increases when labels or taints of a node change, or rows are reordered
         self._labels: dict[str, LabelColumn] = {}
         self._images: dict[str, ImageColumn] = {}
         for name in ("cpu", "memory", "ephemeral-storage", "pods"):
             self.resource(name)
 
     def resource(self, name: str) -> int:
-        """The index r of a resource; a new one begins with zeros."""
+        """Return the index r of a resource; a new one is added with zeros."""
         index = self.resource_index.get(name)
         if index is None:
             index = self.resource_index[name] = len(self.resource_index)
@@ -227,7 +228,7 @@ class Columns:
         return index
 
     def labels(self, key: str) -> LabelColumn:
-        """The column of label `key`, kept from now on."""
+        """Return the column of label `key`; it is updated from now on."""
         column = self._labels.get(key)
         if column is None:
             column = self._labels[key] = LabelColumn(key)
@@ -235,7 +236,7 @@ class Columns:
         return column
 
     def image(self, name: str) -> ImageColumn:
-        """The column of image `name`, kept while it is among the last ones asked for."""
+        """Return the column of image `name`; the most recently used ones are cached."""
         column = self._images.pop(name, None)
         if column is None:
             if len(self._images) >= _MAX_IMAGES:
@@ -245,7 +246,7 @@ class Columns:
         return column
 
     def reorder(self, old_rows: npt.NDArray[np.intp]) -> None:
-        """Rows moved: row r is what old_rows[r] was, -1 a new one (which refresh is then called for)."""
+        """Reorder rows: row r becomes what old_rows[r] was; -1 is a new row, for which refresh is called next."""
         nodes = self._nodes
         self._nodes = [nodes[old] if old >= 0 else None for old in old_rows.tolist()]
         self.allocatable = reordered_columns(self.allocatable, old_rows)
@@ -259,14 +260,14 @@ class Columns:
         self.affinities.reorder(old_rows.tolist())
         for column in list(self._labels.values()):
             if len(column.values) > 2 * len(old_rows) + 64:
-                del self._labels[column.key]  # mostly values of nodes that are gone: begin again when asked
+                del self._labels[column.key]  # mostly values of deleted nodes: created again when needed
             else:
                 column.codes = reordered_columns(column.codes, old_rows, ABSENT)
         self._images.clear()
         self.node_generation += 1
 
     def refresh(self, rows: Sequence[int]) -> None:
-        """Rewrite `rows` from the snapshot's NodeInfos."""
+        """Write `rows` from the snapshot's NodeInfos."""
         infos = self._snapshot.node_infos
         for row in rows:
             info = infos[row]
@@ -302,16 +303,14 @@ class Columns:
         try:
             self.requested[:, row] = amounts
             self.non_zero[:, row] = info.non_zero_milli_cpu, info.non_zero_memory
-        except OverflowError:  # of absurd requests: the node is full, and that is all that counts
-            self.requested[:, row] = [min(amount, _FULL) for amount in amounts]
-            self.non_zero[:, row] = min(info.non_zero_milli_cpu, _FULL), min(info.non_zero_memory, _FULL)
+        except OverflowError:  # the sum of requests exceeds int64: the node is full
+            self.requested[:, row] = [min(amount, _SATURATED) for amount in amounts]
+            self.non_zero[:, row] = min(info.non_zero_milli_cpu, _SATURATED), min(info.non_zero_memory, _SATURATED)
         self.pod_count[row] = len(info.pods)
         if info.used_ports or self.used_ports.codes[row]:
             self.used_ports.set(row, frozenset(info.used_ports))
             self.used_ports.drop_unused()
-        labels: dict[
-            LabelClass, int
-        ] = {}  # counted by hand: a Counter costs more than that, for the few pods of a node
+        labels: dict[LabelClass, int] = {}  # a dict, as a Counter is slower for the few pods of a node
         for pod in info.pods.values():
             labels[pod.label_class] = labels.get(pod.label_class, 0) + 1
         self.pods.set_row(row, labels)

@@ -1,7 +1,7 @@
-"""What the scheduler knows of one pod (PodInfo) and of one node with the pods on it (NodeInfo).
+"""PodInfo: a pod with its requests, ports, claims and classes. NodeInfo: a node and the pods on it.
 
 Resources are plain ints by resource name: "cpu" in millicores, everything else in units (bytes, counts). A PodInfo is
-never changed once made; a NodeInfo is, and each change gives it a new generation, greater than every one before.
+immutable; a NodeInfo is not, and each change gives it a new generation, greater than every one before.
 Source: pkg/scheduler/framework/types.go of v1.36.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.api_types import ContainerStatus, Node, Pod
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.quantities import milli_value, value
 from kubeloop.scheduler.cache.pod_classes import (
@@ -22,19 +22,18 @@ from kubeloop.scheduler.cache.pod_classes import (
 )
 from kubeloop.scheduler.cache.pod_requests import accounted_requests
 
-_generations = itertools.count(1)  # of the whole process, so that no two NodeInfos ever share one
+_generations = itertools.count(1)  # for the whole process, so that generations of NodeInfos are unique
 
 HostPort = tuple[str, str, int]
-"""(IP, protocol, port); the IP "0.0.0.0" stands for all of them."""
+"""(IP, protocol, port); the IP "0.0.0.0" stands for all addresses."""
 
 
 class PodInfo:
-    """A pod with what the scheduler derives from it.
+    """A pod and what the scheduler derives from it.
 
-    requests: what it takes from a node, init containers, sidecars, pod-level resources and overhead considered, for
-    a bound pod also what an in-place resize has in flight. non_zero_milli_cpu, non_zero_memory: the same with 100m and
-    200 MiB for each container that asks for nothing. label_class, affinity_class: see pod_classes; the latter, and
-    with it the affinity terms, is found when first asked for.
+    requests: including init containers, sidecars, pod-level resources and overhead; for a bound pod also an in-place
+    resize in progress. non_zero_milli_cpu, non_zero_memory: the same with 100m and 200 MiB for each container without a
+    request. label_class, affinity_class: see pod_classes; the latter and the affinity terms are computed on first use.
     """
 
     __slots__ = (
@@ -66,7 +65,7 @@ class PodInfo:
         self._affinity_class: AffinityClass | None = None if self.has_affinity else NO_AFFINITY
 
     def with_pod(self, pod: Pod) -> PodInfo:
-        """The info of `pod`, another version of the same pod. What cannot have changed is taken over."""
+        """Return the PodInfo of `pod`, another version of the same pod. Unchanged parts are reused."""
         old = self.pod
         if pod is old:
             return self
@@ -81,26 +80,26 @@ class PodInfo:
             or (pod.status is not old.status and _resize_status(pod) != _resize_status(old))
         ):
             return PodInfo(pod)
-        twin = PodInfo.__new__(PodInfo)
-        twin.pod = pod
-        twin.key = self.key
-        twin.uid = self.uid
-        twin.priority = pod.spec.priority or 0
-        twin.requests = self.requests
-        twin.non_zero_milli_cpu = self.non_zero_milli_cpu
-        twin.non_zero_memory = self.non_zero_memory
-        twin.host_ports = self.host_ports
-        twin.pvc_keys = self.pvc_keys
-        twin.label_class = self.label_class if pod.metadata is old.metadata else label_class(pod)
-        twin._affinity_class = self._affinity_class
-        return twin
+        copy = PodInfo.__new__(PodInfo)
+        copy.pod = pod
+        copy.key = self.key
+        copy.uid = self.uid
+        copy.priority = pod.spec.priority or 0
+        copy.requests = self.requests
+        copy.non_zero_milli_cpu = self.non_zero_milli_cpu
+        copy.non_zero_memory = self.non_zero_memory
+        copy.host_ports = self.host_ports
+        copy.pvc_keys = self.pvc_keys
+        copy.label_class = self.label_class if pod.metadata is old.metadata else label_class(pod)
+        copy._affinity_class = self._affinity_class
+        return copy
 
     @property
     def affinity_class(self) -> AffinityClass:
-        found = self._affinity_class
-        if found is None:
-            found = self._affinity_class = affinity_class(self.pod)
-        return found
+        affinity = self._affinity_class
+        if affinity is None:
+            affinity = self._affinity_class = affinity_class(self.pod)
+        return affinity
 
     @property
     def required_affinity_terms(self) -> tuple[AffinityTerm, ...]:
@@ -120,12 +119,12 @@ class PodInfo:
 
     @property
     def affinity_error(self) -> ValueError | None:
-        """Why a term of this pod could not be compiled."""
+        """The error of the first affinity term that cannot be parsed."""
         return self.affinity_class.error
 
     @property
     def has_affinity(self) -> bool:
-        """podAffinity or podAntiAffinity is set, whatever it holds."""
+        """True if podAffinity or podAntiAffinity is set, even if empty."""
         affinity = self.pod.spec.affinity
         return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
 
@@ -143,16 +142,24 @@ class PodInfo:
 
 
 def _resize_status(pod: Pod) -> object:
-    """The part of a status that has a say in a pod's requests."""
+    """Return the part of a status that affects a pod's requests."""
     status = pod.status
     return (
         status.resize,
         status.resources,
         status.allocated_resources,
-        tuple((each.name, each.resources, each.allocated_resources) for each in status.container_statuses),
-        tuple((each.name, each.resources, each.allocated_resources) for each in status.init_container_statuses),
-        tuple((each.status, each.reason) for each in status.conditions if each.type == "PodResizePending"),
+        tuple(map(_resize_resources, status.container_statuses)),
+        tuple(map(_resize_resources, status.init_container_statuses)),
+        tuple(
+            (condition.status, condition.reason)
+            for condition in status.conditions
+            if condition.type == "PodResizePending"
+        ),
     )
+
+
+def _resize_resources(container: ContainerStatus) -> object:
+    return container.name, container.resources, container.allocated_resources
 
 
 def _host_ports(pod: Pod) -> Iterator[HostPort]:
@@ -174,7 +181,7 @@ def _pvc_keys(pod: Pod) -> Iterator[str]:
 
 
 class ImageState:
-    """One image: its size in bytes, and the nodes that have it."""
+    """An image: its size in bytes, and the nodes that have it."""
 
     __slots__ = ("nodes", "size")
 
@@ -188,7 +195,7 @@ class ImageState:
 
 
 class ImageCount:
-    """An ImageState as a snapshot keeps it: the number of nodes as it was then."""
+    """An ImageState in a snapshot: num_nodes is the number of nodes when the snapshot was taken."""
 
     __slots__ = ("num_nodes", "size")
 
@@ -198,7 +205,7 @@ class ImageCount:
 
 
 def node_allocatable(node: Node) -> dict[str, int]:
-    """status.allocatable as the scheduler counts it: "pods" included, resources it never schedules by left out."""
+    """Return status.allocatable as integers, including "pods"; without resources that are never scheduled."""
     return {
         name: milli_value(quantity) if name == "cpu" else value(quantity)
         for name, quantity in node.status.allocatable.items()
@@ -210,21 +217,24 @@ _NATIVE = frozenset(("cpu", "memory", "ephemeral-storage", "pods"))
 
 
 def is_scalar_resource(name: str) -> bool:
-    """Extended resources, huge pages, attachable volumes and kubernetes.io/ ones. Source: helper/util.go."""
+    """Return True for extended resources, huge pages, attachable volumes and kubernetes.io/ resources.
+
+    Source: helper/util.go.
+    """
     if name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name:
         return True
     return "/" in name and not name.startswith("requests.")
 
 
 class NodeInfo:
-    """A node and the pods that count on it, assumed ones included.
+    """A node and the pods on it, including assumed ones.
 
-    node is None while only pods are known: the node is not yet seen, or gone before its pods.
-    pods, pods_with_affinity, pods_with_required_anti_affinity: by UID, in order of arrival.
-    requested, non_zero_milli_cpu, non_zero_memory: sums over the pods; a resource that fell to 0 may stay as 0.
-    used_ports: a set as in kube-scheduler: of two pods with the same port, the first to go frees it.
+    node: None if only pods are known: the node is not seen yet, or was deleted before its pods.
+    pods, pods_with_affinity, pods_with_required_anti_affinity: by UID, in the order they were added.
+    requested, non_zero_milli_cpu, non_zero_memory: sums over the pods; a resource that decreased to 0 may remain as 0.
+    used_ports: a set as in kube-scheduler: if two pods have the same port, removing the first frees it.
     pvc_ref_counts: "namespace/name" of a claim -> uses by pods here.
-    image_states: name -> image; in a snapshot's copy the counts stand still.
+    image_states: name -> image; in a snapshot's copy the counts do not change.
     """
 
     __slots__ = (
@@ -260,7 +270,7 @@ class NodeInfo:
 
     @classmethod
     def of(cls, node: Node, *pods: Pod) -> NodeInfo:
-        """A NodeInfo of its own, outside of any cache."""
+        """Return a NodeInfo outside of any cache."""
         info = cls(node.metadata.name)
         info.set_node(node)
         for pod in pods:
@@ -274,7 +284,7 @@ class NodeInfo:
         self.generation = next(_generations)
 
     def remove_node(self) -> None:
-        """Forget the node object; the pods stay and count."""
+        """Remove the node object; the pods stay."""
         self.node = None
         self.generation = next(_generations)
 
@@ -296,7 +306,7 @@ class NodeInfo:
         self.generation = next(_generations)
 
     def remove_pod(self, uid: str) -> PodInfo:
-        """Take the pod off this node, as it was added. Raises KeyError if it is not here."""
+        """Remove the pod and its requests, and return it. Raises KeyError if it is not on this node."""
         pod = self.pods.pop(uid)
         self.pods_with_affinity.pop(uid, None)
         self.pods_with_required_anti_affinity.pop(uid, None)
@@ -315,40 +325,40 @@ class NodeInfo:
         return pod
 
     def clone(self) -> NodeInfo:
-        """A copy that later changes of this one do not reach, of the same generation. PodInfos are shared."""
-        twin = NodeInfo.__new__(NodeInfo)
-        twin.name = self.name
-        twin.node = self.node
-        twin.pods = self.pods.copy()
-        twin.pods_with_affinity = self.pods_with_affinity.copy()
-        twin.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity.copy()
-        twin.used_ports = self.used_ports.copy()
-        twin.requested = self.requested.copy()
-        twin.non_zero_milli_cpu = self.non_zero_milli_cpu
-        twin.non_zero_memory = self.non_zero_memory
-        twin.allocatable = self.allocatable
-        twin.image_states = {name: ImageCount(state.size, state.num_nodes) for name, state in self.image_states.items()}
-        twin.pvc_ref_counts = self.pvc_ref_counts.copy()
-        twin.generation = self.generation
-        return twin
+        """Return an independent copy with the same generation. PodInfos are shared."""
+        copy = NodeInfo.__new__(NodeInfo)
+        copy.name = self.name
+        copy.node = self.node
+        copy.pods = self.pods.copy()
+        copy.pods_with_affinity = self.pods_with_affinity.copy()
+        copy.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity.copy()
+        copy.used_ports = self.used_ports.copy()
+        copy.requested = self.requested.copy()
+        copy.non_zero_milli_cpu = self.non_zero_milli_cpu
+        copy.non_zero_memory = self.non_zero_memory
+        copy.allocatable = self.allocatable
+        copy.image_states = {name: ImageCount(state.size, state.num_nodes) for name, state in self.image_states.items()}
+        copy.pvc_ref_counts = self.pvc_ref_counts.copy()
+        copy.generation = self.generation
+        return copy
 
     def copy_sums(self) -> NodeInfo:
-        """This node, for add_to_sums and remove_from_sums to change: all but `pods` and `requested` is shared."""
-        twin = NodeInfo.__new__(NodeInfo)
-        twin.name = self.name
-        twin.node = self.node
-        twin.pods = self.pods.copy()
-        twin.pods_with_affinity = self.pods_with_affinity
-        twin.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity
-        twin.used_ports = self.used_ports
-        twin.requested = self.requested.copy()
-        twin.non_zero_milli_cpu = self.non_zero_milli_cpu
-        twin.non_zero_memory = self.non_zero_memory
-        twin.allocatable = self.allocatable
-        twin.image_states = self.image_states
-        twin.pvc_ref_counts = self.pvc_ref_counts
-        twin.generation = self.generation
-        return twin
+        """Return a copy for add_to_sums and remove_from_sums: everything but `pods` and `requested` is shared."""
+        copy = NodeInfo.__new__(NodeInfo)
+        copy.name = self.name
+        copy.node = self.node
+        copy.pods = self.pods.copy()
+        copy.pods_with_affinity = self.pods_with_affinity
+        copy.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity
+        copy.used_ports = self.used_ports
+        copy.requested = self.requested.copy()
+        copy.non_zero_milli_cpu = self.non_zero_milli_cpu
+        copy.non_zero_memory = self.non_zero_memory
+        copy.allocatable = self.allocatable
+        copy.image_states = self.image_states
+        copy.pvc_ref_counts = self.pvc_ref_counts
+        copy.generation = self.generation
+        return copy
 
     def add_to_sums(self, pod: PodInfo) -> None:
         self.pods[pod.uid] = pod

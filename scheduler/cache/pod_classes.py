@@ -1,8 +1,8 @@
-"""Pods that look alike to the scheduler share a class, so that a selector or a term is judged once per class.
+"""Classes of pods: pods that a selector or affinity term cannot distinguish share a class, which is evaluated once.
 
-A PodInfo holds the classes of its pod (`label_class`, `affinity_class`); equal ones are the same object for as long as
-some pod uses it, so that "is" compares them and counting them needs no hashing of labels. Source of the affinity
-semantics: kubernetes/pkg/scheduler/framework/types.go of v1.36.
+A PodInfo holds the classes of its pod (`label_class`, `affinity_class`). Equal classes are the same object while any
+pod uses it, so that "is" compares them and counting needs no hashing of labels. Source of the affinity semantics:
+kubernetes/pkg/scheduler/framework/types.go of v1.36.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kubeloop.kube.pod_affinity import AffinityTerm
 
 
 class LabelClass:
-    """What selectors see of a pod: its namespace, its labels, and whether it is being deleted."""
+    """The part of a pod that selectors read: its namespace, its labels, and whether it is being deleted."""
 
     __slots__ = ("__weakref__", "labels", "namespace", "terminating")
 
@@ -31,9 +31,9 @@ class LabelClass:
 
 
 class AffinityClass:
-    """The compiled (anti-)affinity of all pods of one namespace that write the same terms.
+    """The compiled (anti-)affinity of all pods of one namespace with the same terms.
 
-    A group with a malformed term is empty, and `error` says why.
+    A group with a malformed term is empty, and `error` is set.
     """
 
     __slots__ = (
@@ -65,7 +65,7 @@ def _required(affinity: PodAffinity | None) -> list[tuple[PodAffinityTerm, int]]
 
 
 def _preferred(affinity: PodAffinity | None) -> list[tuple[PodAffinityTerm, int]]:
-    return [(each.pod_affinity_term, each.weight) for each in affinity.preferred] if affinity else []
+    return [(term.pod_affinity_term, term.weight) for term in affinity.preferred] if affinity else []
 
 
 NO_AFFINITY = AffinityClass("", None, None)
@@ -76,37 +76,37 @@ _encoder = msgspec.msgpack.Encoder(order="sorted")
 
 
 def label_class(pod: Pod) -> LabelClass:
-    """The class of all pods with this namespace and these labels."""
+    """Return the class of all pods with this namespace and these labels."""
     metadata = pod.metadata
     labels = metadata.labels
     terminating = metadata.deletion_timestamp is not None
     key = (metadata.namespace, terminating, tuple(sorted(labels.items())))
-    found = _label_classes.get(key)
-    if found is None:
-        found = _label_classes[key] = LabelClass(metadata.namespace, labels, terminating)
-    return found
+    cached = _label_classes.get(key)
+    if cached is None:
+        cached = _label_classes[key] = LabelClass(metadata.namespace, labels, terminating)
+    return cached
 
 
 def affinity_class(pod: Pod) -> AffinityClass:
-    """The class of all pods with this namespace and (anti-)affinity to pods."""
+    """Return the class of all pods with this namespace and pod (anti-)affinity."""
     affinity = pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return NO_AFFINITY
     key = (pod.metadata.namespace, _encoder.encode((affinity.pod_affinity, affinity.pod_anti_affinity)))
-    found = _affinity_classes.get(key)
-    if found is None:
-        found = _affinity_classes[key] = AffinityClass(
+    cached = _affinity_classes.get(key)
+    if cached is None:
+        cached = _affinity_classes[key] = AffinityClass(
             pod.metadata.namespace, affinity.pod_affinity, affinity.pod_anti_affinity
         )
-    return found
+    return cached
 
 
 class SpecClasses:
-    """Numbers for pods that the scheduler cannot tell apart: same namespace, labels, owner and scheduling spec.
+    """Numbers of spec classes: pods with the same namespace, labels, owner and scheduling spec.
 
-    Two pods of one class get the same verdicts and scores from every plugin that reads nothing else of the pod. The
-    number of a class is never used again for another one, so a cache keyed by it needs no invalidation of its own.
-    With `enabled` False each pod is a class of its own, and nothing computed for one pod is ever used for the next.
+    Two pods of one class get the same results and scores from every plugin that reads nothing else of the pod. Numbers
+    are never reused, so that a cache keyed by them needs no invalidation. enabled False: each pod is a class of its
+    own, and nothing computed for one pod is used for another.
     """
 
     def __init__(self, limit: int = 4096, *, enabled: bool = True) -> None:
@@ -117,7 +117,7 @@ class SpecClasses:
         self._last: tuple[Pod | None, int] = (None, -1)
 
     def number(self, pod: Pod) -> int:
-        """The number of `pod`'s class. Costs a few microseconds, less when asked again for the same object."""
+        """Return the number of `pod`'s class. Takes a few microseconds, less if called again for the same object."""
         last_pod, number = self._last
         if last_pod is pod:
             return number
@@ -139,7 +139,7 @@ class SpecClasses:
 
 
 def spec_class(pod: Pod) -> bytes:
-    """What default plugins other than those for volumes can tell apart in a pod, as bytes."""
+    """Return what in-tree plugins other than the volume plugins read of a pod, encoded as bytes."""
     metadata, spec = pod.metadata, pod.spec
     return _encoder.encode(
         (

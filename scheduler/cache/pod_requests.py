@@ -1,8 +1,8 @@
-"""What a pod asks of a node.
+"""Pod requests and limits: the resources that scheduling counts for a pod.
 
-Sums are exact (integers of 10^-9, which is as fine as the API goes) and rounded up once, at the end, as Kubernetes
-rounds: CPU to millicores, everything else to whole units. Knows pods and quantities only; who caches the result is
-the caller's business. Source: k8s.io/component-helpers/resource of v1.36, the feature gates at their defaults.
+Sums are exact (integers of 10^-9, the finest unit of the API) and rounded up once, at the end, as in Kubernetes: CPU to
+millicores, everything else to whole units. Results are not cached here.
+Source: k8s.io/component-helpers/resource of v1.36, the feature gates at their defaults.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
-DEFAULT_MILLI_CPU = 100  # what a container without a CPU request counts for in scores
+DEFAULT_MILLI_CPU = 100  # request of a container without a CPU request, for scores
 DEFAULT_MEMORY_BYTES = 200 << 20
 
 _NANO = 1_000_000_000
@@ -33,19 +33,19 @@ _NON_ZERO: Mapping[str, int] = {CPU: DEFAULT_MILLI_CPU * _NANO_PER_MILLI, MEMORY
 
 
 @lru_cache(maxsize=16384)
-def _nano_of_text(text: str) -> int:
+def _text_nano(text: str) -> int:
     return parse_quantity(text).nano()
 
 
 def nano(quantity: Quantity) -> int:
-    """`quantity` in 10^-9 units, rounded up. Raises QuantityError."""
-    return _nano_of_text(quantity if type(quantity) is str else str(quantity))
+    """Return `quantity` in 10^-9 units, rounded up. Raises QuantityError."""
+    return _text_nano(quantity if type(quantity) is str else str(quantity))
 
 
 def rounded_up(name: str, amount_nano: int) -> int:
-    """Millicores for CPU, whole units for anything else; away from zero, as Quantity.Value does.
+    """Return millicores for CPU, whole units for anything else; rounded away from zero, as by Quantity.Value.
 
-    More than an int64 holds counts as the most it holds, which fits nowhere; Go would wrap around, or count nothing.
+    Amounts above int64 become its maximum, which fits no node; Go would wrap around, or count nothing.
     """
     unit = _NANO_PER_MILLI if name == CPU else _NANO
     amount = -(-amount_nano // unit) if amount_nano >= 0 else amount_nano // unit
@@ -53,7 +53,7 @@ def rounded_up(name: str, amount_nano: int) -> int:
 
 
 def resource_list(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    """A node's allocatable, a pod's overhead, ... as integers: millicores for CPU, whole units otherwise."""
+    """Return a resource list (allocatable, overhead, ...) as integers: millicores for CPU, whole units otherwise."""
     return {name: rounded_up(name, nano(quantity)) for name, quantity in quantities.items()}
 
 
@@ -81,11 +81,11 @@ def is_resize_infeasible(pod: Pod) -> bool:
 def pod_requests(
     pod: Pod, *, non_zero: bool = False, use_status: bool = False, pod_level: bool = True, overhead: bool = True
 ) -> dict[str, int]:
-    """What scheduling counts for `pod`: millicores for "cpu", whole units for every other resource.
+    """Return the pod's requests: millicores for "cpu", whole units for every other resource.
 
-    non_zero: containers that do not mention CPU or memory count as 100m and 200Mi. use_status: an in-place resize
-    under way counts with the most of spec, allocated and actual resources. pod_level, overhead: whether
-    spec.resources and spec.overhead take part. Raises QuantityError.
+    non_zero: containers without a CPU or memory request count as 100m and 200Mi. use_status: during an in-place resize,
+    the maximum of spec, allocated and actual resources counts. pod_level, overhead: whether spec.resources and
+    spec.overhead are included. Raises QuantityError.
     """
     default = _NON_ZERO if non_zero else None
     sums = requests_nano(pod, default=default, use_status=use_status, pod_level=pod_level, overhead=overhead)
@@ -93,17 +93,17 @@ def pod_requests(
 
 
 def accounted_requests(pod: Pod) -> tuple[dict[str, int], int, int]:
-    """What a bound pod adds to its node: (requests, non-zero millicores, non-zero memory bytes).
+    """Return what a bound pod adds to its node: (requests, non-zero millicores, non-zero memory bytes).
 
-    Like pod_requests(use_status=True). The non-zero sums take the defaults for containers that say nothing; with
-    pod-level resources only for what the pod as a whole leaves open.
+    Requests are pod_requests(use_status=True). The non-zero sums use defaults for containers without a request; with
+    pod-level resources only for resources without a pod-level request.
     """
     sums = requests_nano(pod, use_status=True)
     default = _NON_ZERO
     if has_pod_level_requests(pod):
         default = {name: amount for name, amount in _NON_ZERO.items() if name not in sums}
     non_zero = sums
-    if default and _mentions_too_little(pod, default):
+    if default and _lacks_request(pod, default):
         non_zero = requests_nano(pod, default=default, use_status=True)
     return (
         {name: rounded_up(name, amount) for name, amount in sums.items()},
@@ -112,8 +112,8 @@ def accounted_requests(pod: Pod) -> tuple[dict[str, int], int, int]:
     )
 
 
-def _mentions_too_little(pod: Pod, names: Mapping[str, int]) -> bool:
-    """Does any container, in spec or status, leave one of `names` open? If not, defaults change nothing."""
+def _lacks_request(pod: Pod, names: Mapping[str, int]) -> bool:
+    """Return True if a container in spec or status has no request for one of `names`; else defaults have no effect."""
     if pod.status.container_statuses or pod.status.init_container_statuses:
         return True
     return any(
@@ -124,7 +124,7 @@ def _mentions_too_little(pod: Pod, names: Mapping[str, int]) -> bool:
 
 
 def pod_limits(pod: Pod) -> dict[str, int]:
-    """Effective limits from the spec; a resource without a limit is absent. Units as in pod_requests."""
+    """Return the effective limits of the spec; a resource without a limit is absent. Units as in pod_requests."""
     limits = _aggregate(pod, _spec_limits, None)
     spec = pod.spec
     if spec.resources is not None and has_pod_level_resources(pod):
@@ -143,25 +143,27 @@ def requests_nano(
     pod_level: bool = True,
     overhead: bool = True,
 ) -> NanoList:
-    """pod_requests before rounding. `default` stands in for resources that a container does not request."""
+    """Return pod_requests before rounding. default: requests of containers that have none."""
     spec, status = pod.spec, pod.status
     use_status = use_status and has_resize_status(pod)
     infeasible = use_status and is_resize_infeasible(pod)
     if use_status:
-        sidecars = {each.name for each in spec.init_containers if each.restart_policy == "Always"}
-        statuses = {each.name: each for each in status.init_container_statuses if each.name in sidecars}
-        statuses |= {each.name: each for each in status.container_statuses}
+        sidecars = {container.name for container in spec.init_containers if container.restart_policy == "Always"}
+        statuses = {
+            container.name: container for container in status.init_container_statuses if container.name in sidecars
+        }
+        statuses |= {container.name: container for container in status.container_statuses}
         sums = _aggregate(pod, lambda container: _in_place_requests(container, statuses, infeasible), default)
     else:
         sums = _aggregate(pod, _spec_requests, default)
     if pod_level and spec.resources is not None and has_pod_level_requests(pod):
-        wanted = _pod_level(_nanos(spec.resources.requests))
+        pod_level_requests = _pod_level(_nanos(spec.resources.requests))
         if use_status and status.resources is not None:
-            effective = {} if infeasible else dict(wanted)
-            _raise_to(effective, _nanos(status.resources.requests))
-            _raise_to(effective, _nanos(status.allocated_resources))
-            wanted = {name: effective.get(name, 0) for name in wanted}
-        sums.update(wanted)
+            effective = {} if infeasible else dict(pod_level_requests)
+            _max_into(effective, _nanos(status.resources.requests))
+            _max_into(effective, _nanos(status.allocated_resources))
+            pod_level_requests = {name: effective.get(name, 0) for name in pod_level_requests}
+        sums.update(pod_level_requests)
     if overhead and spec.overhead:
         _add(sums, _nanos(spec.overhead))
     return sums
@@ -176,31 +178,31 @@ def _spec_limits(container: Container) -> NanoList:
 
 
 def _in_place_requests(container: Container, statuses: Mapping[str, ContainerStatus], infeasible: bool) -> NanoList:
-    """The most of what the spec wants, the node has allocated and the container has; an infeasible wish is left out."""
+    """Return the maximum of spec, allocated and actual resources; without the spec if the resize is infeasible."""
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return _nanos(container.resources.requests)
     amounts = {} if infeasible else _nanos(container.resources.requests)
-    _raise_to(amounts, _nanos(status.resources.requests))
-    _raise_to(amounts, _nanos(status.allocated_resources))
+    _max_into(amounts, _nanos(status.resources.requests))
+    _max_into(amounts, _nanos(status.allocated_resources))
     return amounts
 
 
 def has_resize_status(pod: Pod) -> bool:
-    """Does the status say anything about resources? Most pods' does not, and they are counted once, by their spec."""
+    """Return True if the status has resources. Most pods' has none, and their requests follow from the spec alone."""
     status = pod.status
     return bool(
         status.resources is not None
         or status.allocated_resources
         or any(
-            each.resources is not None or each.allocated_resources
-            for each in (*status.container_statuses, *status.init_container_statuses)
+            container.resources is not None or container.allocated_resources
+            for container in (*status.container_statuses, *status.init_container_statuses)
         )
     )
 
 
 def _aggregate(pod: Pod, resources_of: Callable[[Container], NanoList], default: Mapping[str, int] | None) -> NanoList:
-    """Containers and sidecars add up; an init container counts with the sidecars started before it, as a minimum."""
+    """Sum up containers and sidecars. An init container counts, with the sidecars started before it, as a minimum."""
 
     def resources(container: Container) -> NanoList:
         amounts = resources_of(container)
@@ -221,11 +223,11 @@ def _aggregate(pod: Pod, resources_of: Callable[[Container], NanoList], default:
             if container.restart_policy == "Always":
                 _add(sums, amounts)
                 _add(sidecars, amounts)
-                _raise_to(starting, sidecars)
+                _max_into(starting, sidecars)
             else:
                 _add(amounts, sidecars)
-                _raise_to(starting, amounts)
-        _raise_to(sums, starting)
+                _max_into(starting, amounts)
+        _max_into(sums, starting)
     return sums
 
 
@@ -242,7 +244,7 @@ def _add(sums: NanoList, more: Mapping[str, int]) -> None:
         sums[name] = sums.get(name, 0) + amount
 
 
-def _raise_to(sums: NanoList, floor: Mapping[str, int]) -> None:
+def _max_into(sums: NanoList, floor: Mapping[str, int]) -> None:
     for name, amount in floor.items():
         if name not in sums or amount > sums[name]:
             sums[name] = amount

@@ -1,7 +1,7 @@
-"""The scheduler's view of the cluster during one cycle: nodes as rows, in the order of the node tree.
+"""The snapshot: all nodes as rows, in the order of the node tree, as of the start of a scheduling cycle.
 
-The cache gives NodeInfos (copies that change no more); the snapshot keeps them in row order, and as columns for the
-plugins' array forms. Only rows that changed are rewritten. Axes: N nodes, K rows.
+The cache provides immutable copies of NodeInfos; the snapshot stores them in row order, and as columns for the array
+form of plugins. Only changed rows are written. Axes: N nodes, K rows.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from kubeloop.scheduler.cache.pod_classes import SpecClasses
 class Snapshot:
     """All nodes as of the last `update`.
 
-    generation: grows with every update that changed anything; a result that depends on a row is valid until
-    `row_generation[row]` exceeds the generation it was computed at. layout: grows when rows are added, removed or
-    reordered, after which row numbers mean other nodes.
+    generation: increases with every update that changed anything; a result that depends on a row is valid until
+    `row_generation[row]` exceeds the generation it was computed at. layout: increases when rows are added, removed or
+    reordered; row numbers of another layout are invalid.
     """
 
     def __init__(self) -> None:
@@ -32,14 +32,14 @@ class Snapshot:
         self.row_of: dict[str, int] = {}
         self.generation = 0
         self.layout = 0
-        self.row_generation = np.zeros(0, np.int64)  # [N] generation at which the row changed last
-        self.all_rows: Rows = np.arange(0)  # [N] 0..N-1, shared: do not write to it
+        self.row_generation = np.zeros(0, np.int64)  # [N] generation of the row's last change
+        self.all_rows: Rows = np.arange(0)  # [N] 0..N-1, shared and read only
         self.columns = Columns(self)
         self.classes = SpecClasses()
         self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
         self._with_affinity: dict[str, NodeInfo] = {}
-        self._claims_on: dict[str, frozenset[str]] = {}  # node -> keys of the claims that its pods use
-        self._claim_uses: Counter[str] = Counter()  # key of a claim -> nodes it is used on; no zeros
+        self._claims_on: dict[str, frozenset[str]] = {}  # node -> keys of the claims used by its pods
+        self._claim_uses: Counter[str] = Counter()  # key of a claim -> number of nodes it is used on; no zeros
 
     def __len__(self) -> int:
         return len(self.node_infos)
@@ -49,12 +49,12 @@ class Snapshot:
         return None if row is None else self.node_infos[row]
 
     def update(self, node_infos: list[NodeInfo] | None, changed: Iterable[NodeInfo]) -> None:
-        """Take over `changed` nodes; `node_infos` is the whole list when nodes came, went or changed places."""
+        """Replace `changed` nodes. node_infos: all nodes in order if any was added, removed or reordered, else None."""
         self.generation += 1
         rows = set() if node_infos is None else self._reorder(node_infos)
         for info in changed:
             row = self.row_of.get(info.name)
-            if row is not None:  # a node can change and go before the snapshot is taken
+            if row is not None:  # the node may have been deleted after its change
                 self.node_infos[row] = info
                 rows.add(row)
         changed_rows = sorted(rows)
@@ -67,7 +67,7 @@ class Snapshot:
             self._update_claims(info.name, info.pvc_ref_counts)
 
     def _reorder(self, node_infos: list[NodeInfo]) -> set[int]:
-        """Take over the order; returns the rows that are new or hold another NodeInfo than before."""
+        """Replace the order of rows; return the rows that are new or have another NodeInfo."""
         old_row_of, old_infos = self.row_of, self.node_infos
         old_rows = np.array([old_row_of.get(info.name, -1) for info in node_infos], np.intp)  # [N] -1: a new node
         self.node_infos = list(node_infos)
@@ -111,21 +111,21 @@ class Snapshot:
 
     @property
     def used_claims(self) -> Collection[str]:
-        """Keys of all claims that pods on nodes use."""
+        """Keys of all claims that are used by pods on nodes."""
         return self._claim_uses.keys()
 
     @property
     def nodes_with_affinity_pods(self) -> list[NodeInfo]:
-        """Nodes with a pod that has any affinity or anti-affinity to pods, in row order."""
+        """Nodes with a pod that has any pod affinity or anti-affinity, in row order."""
         row_of = self.row_of
         return sorted(self._with_affinity.values(), key=lambda info: row_of[info.name])
 
     def is_claim_used(self, key: str) -> bool:
-        """Does any pod on any node use the claim "namespace/name"?"""
+        """Return True if any pod on any node uses the claim "namespace/name"."""
         return key in self._claim_uses
 
     def changed_since(self, generation: int) -> Rows:
-        """Rows [K], ascending, that changed after `generation`; row numbers are those of the layout now."""
+        """Return the rows [K], ascending, that changed after `generation`; numbered as in the current layout."""
         missed = self.generation - generation
         if missed <= 0:
             return _NO_ROWS

@@ -46,12 +46,12 @@ class ImageLocality:
         if len(rows) <= FEW_ROWS:
             return score_rows_per_node(self.score, state, pod, snapshot, rows)
         images = _images(pod.pod)
-        if all(snapshot.columns.image(name).nowhere for name in images):
+        if all(snapshot.columns.image(name).on_no_node for name in images):
             return np.zeros(len(rows), np.int64)
         sum_bytes = np.zeros(len(rows), np.int64)  # [K]
         for name in images:
             image = snapshot.columns.image(name)
-            if image.nowhere:
+            if image.on_no_node:
                 continue
             node_share = select_rows(image.num_nodes, rows, snapshot) / float(len(snapshot))
             # truncated per image, as in Go

@@ -45,7 +45,7 @@ class ScoreTableCells:
         self.max_pods = max_pods
         codes = column.wide_codes
         cells = pods * self.width
-        cells += codes if column.everywhere else np.where(codes == ABSENT, self.width - 1, codes)
+        cells += codes if column.on_all_nodes else np.where(codes == ABSENT, self.width - 1, codes)
         self.cells_of_nodes: CellIndexes = cells.astype(np.int16)
         self.nodes_per_cell: Int64 = np.bincount(cells, minlength=(max_pods + 1) * self.width)
 
