@@ -1,6 +1,6 @@
-"""In-tree volumes as the CSI volumes they stand for, where a node's kubelet has migrated their plugin.
+"""CSI migration: translates in-tree volumes to CSI volumes, for nodes whose kubelet has migrated their plugin.
 
-Source: k8s.io/csi-translation-lib of v1.36, as far as scheduling reads the result: driver, handle and node affinity.
+Source: k8s.io/csi-translation-lib of v1.36, limited to what scheduling reads: driver, volume handle and node affinity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REGION = "topology.kubernetes.io/region"
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 BETA_REGION = "failure-domain.beta.kubernetes.io/region"
 _MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
-_BETWEEN_ZONES = "__"
+_ZONE_SEPARATOR = "__"
 _UNSPECIFIED = "UNSPECIFIED"
 _AWS_VOLUME = re.compile(r"vol-[^/]*")
 
@@ -30,10 +30,10 @@ class TranslationError(Exception):
 
 
 class InTreePlugin(msgspec.Struct, frozen=True):
-    """name: of the in-tree plugin; driver: its CSI driver. field: where a volume's spec has it.
+    """An in-tree volume plugin and its CSI driver. field: the plugin's field in a volume spec.
 
-    zone_key, region_key: labels by which the driver's volumes say where they are; "" if it has none of its own.
-    limited: whether its in-line volumes and claims count for volume limits.
+    zone_key, region_key: topology keys of the driver; "" if it has none of its own. limited: True if the plugin's
+    inline volumes and claims count for volume limits.
     """
 
     name: str
@@ -68,30 +68,30 @@ _BY_NAME = {plugin.name: plugin for plugin in _PLUGINS}
 
 
 def in_tree_plugin(source: Any) -> InTreePlugin | None:
-    """The plugin of a PersistentVolumeSpec or of a pod's Volume; None if it is not an in-tree one that migrates."""
+    """Return the migratable in-tree plugin of a PersistentVolumeSpec or of a pod's Volume; None for other volumes."""
     for plugin in _PLUGINS:
         if getattr(source, plugin.field, None) is not None:
             return plugin
     return None
 
 
-def in_tree_plugin_named(name: str) -> InTreePlugin | None:
-    """By the provisioner of a StorageClass."""
+def in_tree_plugin_by_name(name: str) -> InTreePlugin | None:
+    """Return the in-tree plugin with this name, which is the provisioner of its StorageClasses."""
     return _BY_NAME.get(name)
 
 
 def migrated_plugins(csi_node: CSINode) -> frozenset[str]:
-    """In-tree plugins whose volumes the node's kubelet runs by CSI."""
+    """Return the in-tree plugins that the node's kubelet has migrated to CSI."""
     return frozenset(csi_node.metadata.annotations.get(_MIGRATED_PLUGINS, "").split(","))
 
 
 def is_migrated(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
-    """Does the node say that it runs this plugin's volumes by CSI?"""
+    """Return True if the node's annotations list the plugin as migrated."""
     return csi_node is not None and plugin.name in migrated_plugins(csi_node)
 
 
 def volume_handle(plugin: InTreePlugin, source: dict[str, Any], zones: Sequence[str]) -> str:
-    """The CSI volume handle. `zones` are those of the PersistentVolume's labels. Raises TranslationError."""
+    """Return the CSI volume handle. `zones`: from the PersistentVolume's labels. Raises TranslationError."""
     match plugin.field:
         case "gce_persistent_disk":
             name = source.get("pdName", "")
@@ -124,15 +124,15 @@ def _gce_region(zones: Sequence[str]) -> str:
             )
         regions.add("-".join(parts[:2]))
     if len(regions) != 1:
-        found = " ".join(f"{region}:{{}}" for region in sorted(regions))  # as Go prints a set
+        region_set = " ".join(f"{region}:{{}}" for region in sorted(regions))  # as Go prints a set
         raise TranslationError(
-            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{found}]"
+            f"failed to get region from zones: multiple or no regions gotten from zones, got: map[{region_set}]"
         )
     return regions.pop()
 
 
 def _ebs_volume(name: str) -> str:
-    """ "aws://zone/vol-1234" -> "vol-1234"; anything else is taken for the volume's own name."""
+    """Return the volume name of "aws://zone/vol-1234"; other values are returned unchanged. Raises TranslationError."""
     if not name.startswith("aws://"):
         return name
     volume = urlsplit(name).path.strip("/")
@@ -143,72 +143,73 @@ def _ebs_volume(name: str) -> str:
     return volume
 
 
-def translated(volume: PersistentVolume, plugin: InTreePlugin) -> tuple[str, VolumeNodeAffinity | None]:
-    """(CSI volume handle, node affinity in the driver's topology) of an in-tree volume. Raises TranslationError."""
+def translate_volume(volume: PersistentVolume, plugin: InTreePlugin) -> tuple[str, VolumeNodeAffinity | None]:
+    """Return (CSI volume handle, node affinity in the driver's topology). Raises TranslationError."""
     labels = volume.metadata.labels
-    # Here the older label wins, below the newer one: so they do in the source.
-    zones = (labels.get(BETA_ZONE) or labels.get(ZONE) or "").split(_BETWEEN_ZONES)
+    # The beta label takes precedence here, the GA label in _translate_topology, as in csi-translation-lib.
+    zones = (labels.get(BETA_ZONE) or labels.get(ZONE) or "").split(_ZONE_SEPARATOR)
     source: dict[str, Any] = getattr(volume.spec, plugin.field)
     if plugin.field == "azure_file" and not _secret_namespace(volume, source):
         raise TranslationError("could not find a secret namespace in PersistentVolumeSource or ClaimRef")
-    return volume_handle(plugin, source, zones), _in_driver_topology(volume, plugin)
+    return volume_handle(plugin, source, zones), _translate_topology(volume, plugin)
 
 
 def _secret_namespace(volume: PersistentVolume, azure_file: dict[str, Any]) -> str:
-    named: str | None = azure_file.get("secretNamespace")
-    if named is not None:
-        return named
+    namespace: str | None = azure_file.get("secretNamespace")
+    if namespace is not None:
+        return namespace
     return volume.spec.claim_ref.namespace if volume.spec.claim_ref is not None else ""
 
 
-def inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
-    """The CSI volume handle of a pod's in-line volume. Raises TranslationError."""
+def inline_volume_handle(volume: Volume, plugin: InTreePlugin) -> str:
+    """Return the CSI volume handle of a pod's inline volume. Raises TranslationError."""
     return volume_handle(plugin, getattr(volume, plugin.field), [""])
 
 
-def _in_driver_topology(volume: PersistentVolume, plugin: InTreePlugin) -> VolumeNodeAffinity | None:
-    """Zone (and region) under the driver's keys; taken from the labels if the affinity says nothing of them."""
+def _translate_topology(volume: PersistentVolume, plugin: InTreePlugin) -> VolumeNodeAffinity | None:
+    """Return the node affinity with the driver's zone and region keys, with values from the labels if it has none."""
     affinity = volume.spec.node_affinity
     if not plugin.zone_key:
         return affinity
     labels = volume.metadata.labels
     required = affinity.required if affinity is not None else None
     terms = required.node_selector_terms if required is not None else ()
-    mentioned = {each.key for term in terms for each in term.match_expressions}
-    said = next((keys for place in (mentioned, labels) for keys in _GENERATIONS if keys[0] in place), _GENERATIONS[0])
-    zone, region = said
+    expression_keys = {expression.key for term in terms for expression in term.match_expressions}
+    topology_keys = next(
+        (keys for known_keys in (expression_keys, labels) for keys in _TOPOLOGY_KEYS if keys[0] in known_keys),
+        _TOPOLOGY_KEYS[0],
+    )
+    zone, region = topology_keys
     if _has_values(terms, zone):
         terms = tuple(_renamed(term, zone, plugin.zone_key) for term in terms)
     else:
-        terms = _with_places(terms, plugin.zone_key, _places(labels.get(zone, ""), split=not plugin.region_key))
+        terms = _with_zones(terms, plugin.zone_key, _zone_names(labels.get(zone, ""), split=not plugin.region_key))
     if plugin.region_key and _has_values(terms, region):
         terms = tuple(_renamed(term, region, plugin.region_key) for term in terms)
     elif plugin.region_key:
-        terms = _with_places(terms, plugin.region_key, _places(labels.get(region, ""), split=False))
+        terms = _with_zones(terms, plugin.region_key, _zone_names(labels.get(region, ""), split=False))
     elif region == BETA_REGION and _has_values(terms, region):
         terms = tuple(_renamed(term, region, REGION) for term in terms)
     return VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms)) if terms else affinity
 
 
-_GENERATIONS = ((ZONE, REGION), (BETA_ZONE, BETA_REGION))
+_TOPOLOGY_KEYS = ((ZONE, REGION), (BETA_ZONE, BETA_REGION))
 
 
 def _has_values(terms: Sequence[NodeSelectorTerm], key: str) -> bool:
-    return any(each.key == key and each.values for term in terms for each in term.match_expressions)
+    return any(expression.key == key and expression.values for term in terms for expression in term.match_expressions)
 
 
-def _places(label: str, *, split: bool) -> tuple[str, ...]:
-    names = label.split(_BETWEEN_ZONES) if split else [label]
+def _zone_names(label: str, *, split: bool) -> tuple[str, ...]:
+    names = label.split(_ZONE_SEPARATOR) if split else [label]
     return tuple(sorted({name.strip() for name in names} - {""}))
 
 
-def _with_places(
-    terms: tuple[NodeSelectorTerm, ...], key: str, places: tuple[str, ...]
-) -> tuple[NodeSelectorTerm, ...]:
-    """Each term, or a first one, also asks for one of `places`; as they are, if there are none."""
-    if not places:
+def _with_zones(terms: tuple[NodeSelectorTerm, ...], key: str, zones: tuple[str, ...]) -> tuple[NodeSelectorTerm, ...]:
+    """Return the terms, each extended by a requirement `key` in `zones`; unchanged if there are no zones."""
+    if not zones:
         return terms
-    requirement = NodeSelectorRequirement(key=key, operator="In", values=places)
+    requirement = NodeSelectorRequirement(key=key, operator="In", values=zones)
     return tuple(
         msgspec.structs.replace(term, match_expressions=(*term.match_expressions, requirement))
         for term in terms or (NodeSelectorTerm(),)
@@ -217,6 +218,7 @@ def _with_places(
 
 def _renamed(term: NodeSelectorTerm, old: str, new: str) -> NodeSelectorTerm:
     expressions = tuple(
-        msgspec.structs.replace(each, key=new if each.key == old else each.key) for each in term.match_expressions
+        msgspec.structs.replace(expression, key=new if expression.key == old else expression.key)
+        for expression in term.match_expressions
     )
     return msgspec.structs.replace(term, match_expressions=expressions)

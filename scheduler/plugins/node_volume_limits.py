@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: a node takes only so many volumes of a CSI driver.
+"""NodeVolumeLimits: limits the number of volumes of a CSI driver per node.
 
 Source: plugins/nodevolumelimits/csi.go of v1.36.
 """
@@ -35,14 +35,14 @@ from kubeloop.scheduler.plugins.csi_migration import (
     InTreePlugin,
     TranslationError,
     in_tree_plugin,
-    in_tree_plugin_named,
-    inline_handle,
-    translated,
+    in_tree_plugin_by_name,
+    inline_volume_handle,
+    translate_volume,
 )
 from kubeloop.scheduler.plugins.volume_claims import (
     ClaimError,
     ClaimNotFound,
-    check_made_for,
+    check_owned_by,
     claim_class,
     claim_use,
     get_claim,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
-_MAX_DRIVERS = 64  # whose limits are kept
+_MAX_DRIVERS = 64  # whose limits are cached
 
 
 class NodeVolumeLimits:
@@ -61,51 +61,54 @@ class NodeVolumeLimits:
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._handle = handle
-        handle.listers.volume_attachments.add_index("attached_to", _attached_to)
+        handle.listers.volume_attachments.add_index("attached_to", _node_name_index)
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
-        self._bounds = VolumeBounds(handle.listers)
+        self._node_counts = NodeVolumeCounts(handle.listers)
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> tuple[PreFilterResult | None, Status | None]:
-        return None, None if any(map(_may_count, pod.pod.spec.volumes)) else skip(self.name)
+        return None, None if any(map(_is_limited, pod.pod.spec.volumes)) else skip(self.name)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         if not pod.pod.spec.volumes:
             return None
         csi_node = self._handle.listers.csi_nodes.get(node.name)
         try:
-            wanted = self._volumes(pod.pod, csi_node, incoming=True)
+            requested = self._csi_volumes(pod.pod, csi_node, incoming=True)
             limits = _limits(csi_node)
-            if not wanted or not limits:
+            if not requested or not limits:
                 return None
             attached: dict[str, str] = {}
             for other in node.pods.values():
                 if other.pod.spec.volumes:
-                    attached |= self._volumes(other.pod, csi_node, incoming=False)
+                    attached |= self._csi_volumes(other.pod, csi_node, incoming=False)
         except ClaimNotFound as error:
             return unresolvable(self.name, str(error))
         except ClaimError as error:
             return failed(self.name, error)
-        added = Counter(driver for volume, driver in wanted.items() if volume not in attached)
+        added = Counter(driver for volume, driver in requested.items() if volume not in attached)
         attached |= self._attachments(node.name)
         counts = Counter(attached.values())
-        for driver, number in added.items():
-            if driver in limits and counts[driver] + number > limits[driver]:
+        for driver, count in added.items():
+            if driver in limits and counts[driver] + count > limits[driver]:
                 return self._rejection
         return None
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        """Most nodes are far from their limits: so many volumes as their pods name are not too many, even if they
-        were all different and of one driver. Only the others are looked at closely. Raises ClaimError."""
+        """Accept nodes whose upper bound of volumes is within the limit, and run `filter` for the others.
+
+        The bound assumes that all volumes named by the node's pods are different and of one driver; most nodes are far
+        below their limits. Raises ClaimError.
+        """
         passed = np.zeros(len(rows), np.bool_)
-        wanted = self._wanted_everywhere(pod.pod)
-        if wanted is not None:
-            most = select_rows(self._bounds.most_volumes(snapshot), rows, snapshot)  # [K]
-            passed = most >= 0
-            for driver, number in Counter(wanted.values()).items():
-                limits = select_rows(self._bounds.limits(snapshot, driver), rows, snapshot)
-                passed &= (most + number <= limits) | (limits == NO_LIMIT)
+        requested = self._volumes_on_any_node(pod.pod)
+        if requested is not None:
+            volume_upper_bounds = select_rows(self._node_counts.volume_upper_bounds(snapshot), rows, snapshot)  # [K]
+            passed = volume_upper_bounds >= 0
+            for driver, count in Counter(requested.values()).items():
+                limits = select_rows(self._node_counts.limits(snapshot, driver), rows, snapshot)
+                passed &= (volume_upper_bounds + count <= limits) | (limits == NO_LIMIT)
         statuses: dict[int, Status] = {}
         infos = snapshot.node_infos
         for index in np.flatnonzero(~passed).tolist():
@@ -118,9 +121,11 @@ class NodeVolumeLimits:
             statuses[index] = status
         return RowFilterResult(passed, statuses.__getitem__)
 
-    def _wanted_everywhere(self, pod: Pod) -> dict[str, str] | None:
-        """The pod's volumes if they are the same to all nodes; None: nodes read in-tree volumes each in their way, or
-        there is something wrong."""
+    def _volumes_on_any_node(self, pod: Pod) -> dict[str, str] | None:
+        """Return the pod's CSI volumes if they are the same on all nodes.
+
+        None: it has in-tree volumes, whose translation depends on the node, or a claim is missing or ephemeral.
+        """
         listers = self._handle.listers
         for volume in pod.spec.volumes:
             use = claim_use(pod, volume)
@@ -136,12 +141,15 @@ class NodeVolumeLimits:
             if bound is not None:
                 if in_tree_plugin(bound.spec) is not None:
                     return None
-            elif storage_class is not None and in_tree_plugin_named(storage_class.provisioner) is not None:
+            elif storage_class is not None and in_tree_plugin_by_name(storage_class.provisioner) is not None:
                 return None
-        return self._volumes(pod, None, incoming=True)
+        return self._csi_volumes(pod, None, incoming=True)
 
-    def _volumes(self, pod: Pod, csi_node: CSINode | None, *, incoming: bool) -> dict[str, str]:
-        """The pod's CSI volumes: "driver/handle" -> driver. Raises ClaimError; what existing pods lack is skipped."""
+    def _csi_volumes(self, pod: Pod, csi_node: CSINode | None, *, incoming: bool) -> dict[str, str]:
+        """Return the pod's CSI volumes, "driver/handle" -> driver.
+
+        Raises ClaimError for an incoming pod with missing claims; those of existing pods are skipped.
+        """
         volumes: dict[str, str] = {}
         for volume in pod.spec.volumes:
             use = claim_use(pod, volume)
@@ -155,7 +163,7 @@ class NodeVolumeLimits:
                     raise ClaimNotFound(f"looking up PVC {pod.metadata.namespace}/{use.claim_name}: {error}") from error
                 continue
             if use.ephemeral:
-                check_made_for(pod, claim)
+                check_owned_by(pod, claim)
             driver, handle = self._driver_and_handle(csi_node, claim)
             if driver and handle:
                 volumes[f"{driver}/{handle}"] = driver
@@ -164,43 +172,43 @@ class NodeVolumeLimits:
     @staticmethod
     def _inline(volume: Volume, csi_node: CSINode | None) -> dict[str, str]:
         plugin = in_tree_plugin(volume)
-        if plugin is None or not _counts(plugin, csi_node):
+        if plugin is None or not _counts_as_csi(plugin, csi_node):
             return {}
         try:
-            return {f"{plugin.driver}/{inline_handle(volume, plugin)}": plugin.driver}
+            return {f"{plugin.driver}/{inline_volume_handle(volume, plugin)}": plugin.driver}
         except TranslationError as error:
             raise ClaimError(f"converting volume({volume.name}) from inline to csi: {error}") from error
 
     def _driver_and_handle(self, csi_node: CSINode | None, claim: PersistentVolumeClaim) -> tuple[str, str]:
-        """("", ""): its volume does not count."""
+        """Return the CSI driver and volume handle of a claim; ("", "") if its volume does not count."""
         listers = self._handle.listers
         volume = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if volume is None:
-            return self._by_class(csi_node, claim)
+            return self._driver_of_class(csi_node, claim)
         csi = volume.spec.csi
         if csi is not None:
             return csi.get("driver", ""), csi.get("volumeHandle", "")
         plugin = in_tree_plugin(volume.spec)
-        if plugin is None or not _counts(plugin, csi_node):
+        if plugin is None or not _counts_as_csi(plugin, csi_node):
             return "", ""
         try:
-            return plugin.driver, translated(volume, plugin)[0]
+            return plugin.driver, translate_volume(volume, plugin)[0]
         except TranslationError:
             return "", ""
 
-    def _by_class(self, csi_node: CSINode | None, claim: PersistentVolumeClaim) -> tuple[str, str]:
-        """Of a claim without a volume yet, its class says the driver; the claim's name stands for the handle."""
+    def _driver_of_class(self, csi_node: CSINode | None, claim: PersistentVolumeClaim) -> tuple[str, str]:
+        """Return the driver of an unbound claim's StorageClass, and a handle made from the claim's name."""
         storage_class = self._handle.listers.storage_classes.get(claim_class(claim))
         if storage_class is None:
             return "", ""
         handle = f"not yet bound: {claim.key}"
-        plugin = in_tree_plugin_named(storage_class.provisioner)
+        plugin = in_tree_plugin_by_name(storage_class.provisioner)
         if plugin is None:
             return storage_class.provisioner, handle
-        return (plugin.driver, handle) if _counts(plugin, csi_node) else ("", "")
+        return (plugin.driver, handle) if _counts_as_csi(plugin, csi_node) else ("", "")
 
     def _attachments(self, node_name: str) -> dict[str, str]:
-        """CSI volumes that are attached to the node, though maybe no pod there uses them any more."""
+        """Return the CSI volumes attached to the node, including those that no pod uses any more."""
         listers = self._handle.listers
         attached: dict[str, str] = {}
         for attachment in listers.volume_attachments.by_index("attached_to", node_name):
@@ -218,7 +226,7 @@ class NodeVolumeLimits:
             on_event(csi_node, UPDATE, self._after_csi_node_update),
             on_event(POD, ActionType.DELETE, self._after_pod_delete),
             on_event("PersistentVolumeClaim", ADD, self._after_claim_add),
-            on_event("storage.k8s.io/VolumeAttachment", DELETE, self._after_detach),
+            on_event("storage.k8s.io/VolumeAttachment", DELETE, self._after_attachment_delete),
         )
 
     def _after_csi_node_update(self, pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
@@ -229,96 +237,96 @@ class NodeVolumeLimits:
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Any) -> Hint:
         if old is None or not is_bound_or_nominated(old):
             return Hint.SKIP
-        return Hint.QUEUE if any(map(_may_count, old.spec.volumes)) else Hint.SKIP
+        return Hint.QUEUE if any(map(_is_limited, old.spec.volumes)) else Hint.SKIP
 
     def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim) -> Hint:
         return Hint.QUEUE if uses_claim(pod, new) else Hint.SKIP
 
-    def _after_detach(self, pod: Pod, old: VolumeAttachment | None, new: Any) -> Hint:
-        return Hint.QUEUE if any(each.persistent_volume_claim for each in pod.spec.volumes) else Hint.SKIP
+    def _after_attachment_delete(self, pod: Pod, old: VolumeAttachment | None, new: Any) -> Hint:
+        return Hint.QUEUE if any(volume.persistent_volume_claim for volume in pod.spec.volumes) else Hint.SKIP
 
 
 NO_LIMIT = -1
 
 
-class VolumeBounds:
-    """Per node how many volumes there can be at most, and how many it takes, as arrays [N] kept up to date."""
+class NodeVolumeCounts:
+    """Volume limits, and upper bounds of the volumes in use, per node: arrays [N], updated incrementally."""
 
     def __init__(self, listers: Listers) -> None:
         self._listers = listers
         self._stamp: tuple[int, object] = (-1, None)
         self._generation = -1
-        self._named = np.zeros(0, np.int64)  # by pods
-        self._attached = np.zeros(0, np.int64)
+        self._claim_counts = np.zeros(0, np.int64)  # claims named by the node's pods; -1: other volumes may count
+        self._attachment_counts = np.zeros(0, np.int64)
         self._limits: dict[str, tuple[tuple[int, object], npt.NDArray[np.int64]]] = {}  # by driver
 
-    def most_volumes(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
-        """int64 [N]; -1 where that takes a closer look. Read only."""
+    def volume_upper_bounds(self, snapshot: Snapshot) -> npt.NDArray[np.int64]:
+        """Return an upper bound of the volumes on each node: int64 [N], -1 if unknown. Read only."""
         attachments = self._listers.volume_attachments
         stamp = (snapshot.layout, attachments.version)
         infos = snapshot.node_infos
         if stamp != self._stamp:
-            self._attached = np.zeros(len(infos), np.int64)
+            self._attachment_counts = np.zeros(len(infos), np.int64)
             for attachment in attachments.list():
                 row = snapshot.row_of.get(attachment.spec.node_name)
                 if row is not None:
-                    self._attached[row] += 1
+                    self._attachment_counts[row] += 1
             if stamp[0] != self._stamp[0]:
                 self._generation = -1
-                self._named = np.zeros(len(infos), np.int64)
+                self._claim_counts = np.zeros(len(infos), np.int64)
             self._stamp = stamp
         changed = snapshot.all_rows if self._generation < 0 else snapshot.changed_since(self._generation)
         for row in changed.tolist():
-            self._named[row] = _named_volumes(infos[row])
+            self._claim_counts[row] = _count_claims(infos[row])
         self._generation = snapshot.generation
-        return np.where(self._named < 0, -1, self._named + self._attached)
+        return np.where(self._claim_counts < 0, -1, self._claim_counts + self._attachment_counts)
 
     def limits(self, snapshot: Snapshot, driver: str) -> npt.NDArray[np.int64]:
-        """int64 [N], NO_LIMIT where the node says none for the driver. Read only."""
+        """Return the limit of each node: int64 [N], NO_LIMIT if the node has none for the driver. Read only."""
         csi_nodes = self._listers.csi_nodes
         stamp = (snapshot.layout, csi_nodes.version)
-        kept = self._limits.get(driver)
-        if kept is None or kept[0] != stamp:
-            found = np.full(len(snapshot), NO_LIMIT, np.int64)
+        cached = self._limits.get(driver)
+        if cached is None or cached[0] != stamp:
+            limits = np.full(len(snapshot), NO_LIMIT, np.int64)
             for csi_node in csi_nodes.list():
                 row = snapshot.row_of.get(csi_node.metadata.name)
                 if row is not None:
-                    found[row] = _limits(csi_node).get(driver, NO_LIMIT)
+                    limits[row] = _limits(csi_node).get(driver, NO_LIMIT)
             if len(self._limits) >= _MAX_DRIVERS:
                 self._limits.clear()
-            kept = self._limits[driver] = (stamp, found)
-        return kept[1]
+            cached = self._limits[driver] = (stamp, limits)
+        return cached[1]
 
 
-def _named_volumes(node: NodeInfo) -> int:
-    """How many claims the pods of the node name; -1 if they have volumes of other kinds that may count."""
-    number = 0
+def _count_claims(node: NodeInfo) -> int:
+    """Return how many claims the pods of the node name; -1 if they have other kinds of volumes that may count."""
+    count = 0
     for info in node.pods.values():
         for volume in info.pod.spec.volumes:
             if volume.persistent_volume_claim is not None:
-                number += 1
-            elif _may_count(volume):
+                count += 1
+            elif _is_limited(volume):
                 return -1
-    return number
+    return count
 
 
-def _counts(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
-    """In-tree volumes count as those of the CSI driver on every node that has CSI, whatever it says it migrated."""
+def _counts_as_csi(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
+    """Return True if the in-tree volumes count as CSI volumes: on all nodes with a CSINode, migrated or not."""
     return plugin.limited and csi_node is not None
 
 
-def _attached_to(attachment: VolumeAttachment) -> tuple[str, ...]:
+def _node_name_index(attachment: VolumeAttachment) -> tuple[str, ...]:
     return (attachment.spec.node_name,)
 
 
-def _may_count(volume: Volume) -> bool:
+def _is_limited(volume: Volume) -> bool:
     return (
         volume.persistent_volume_claim is not None or volume.ephemeral is not None or in_tree_plugin(volume) is not None
     )
 
 
 def _limits(csi_node: CSINode | None) -> Mapping[str, int]:
-    """Driver -> how many of its volumes the node takes."""
+    """Return the volume limit of each CSI driver on the node."""
     if csi_node is None:
         return {}
     return {

@@ -1,6 +1,6 @@
-"""Which volumes a pod would get on a node: those its claims have, those they could be bound to, those to be made.
+"""Volumes of a pod on a node: those bound to its claims, those the claims can be bound to, those to be provisioned.
 
-Between Reserve and the API server's answer, choices are assumed: later pods see them as made. Source:
+Decisions are assumed from Reserve until the informers show their result, so that later pods see them. Source:
 plugins/volumebinding/{binder,assume_cache}.go and component-helpers storage/volume of v1.36.
 """
 
@@ -28,13 +28,13 @@ from kubeloop.kube.quantities import value
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.scheduler.api.listers import Lister, Listers
 from kubeloop.scheduler.cache.pod_requests import nano
-from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, is_migrated, translated
+from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, is_migrated, translate_volume
 from kubeloop.scheduler.plugins.volume_claims import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
     ClaimError,
     ClaimNotFound,
-    check_made_for,
+    check_owned_by,
     claim_class,
     claim_uses,
     get_claim,
@@ -44,43 +44,43 @@ from kubeloop.scheduler.plugins.volume_claims import (
     waits_for_consumer,
 )
 
-NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
-BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
-NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
-VOLUME_MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+ERR_REASON_NODE_CONFLICT = "node(s) didn't match PersistentVolume's node affinity"
+ERR_REASON_BIND_CONFLICT = "node(s) didn't find available persistent volumes to bind"
+ERR_REASON_NOT_ENOUGH_SPACE = "node(s) did not have enough free storage"
+ERR_REASON_PV_NOT_EXIST = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 T = TypeVar("T", bound=Object)
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaims:
-    """Claims of one pod. volumes: unbound volumes that `delayed` claims may get, by StorageClass."""
+class PodVolumeClaims:
+    """Claims of one pod. volumes: by StorageClass, the unbound volumes that `delayed` claims could be bound to."""
 
     bound: tuple[PersistentVolumeClaim, ...]
     delayed: tuple[PersistentVolumeClaim, ...]
     immediate: tuple[PersistentVolumeClaim, ...]
     volumes: dict[str, tuple[PersistentVolume, ...]]
-    _suitable: dict[str, SuitableVolumes] = field(default_factory=dict, repr=False)
+    _candidates: dict[str, VolumeCandidates] = field(default_factory=dict, repr=False)
 
-    def suitable(self, claim: PersistentVolumeClaim) -> SuitableVolumes:
-        """For one of `delayed`. Raises ClaimError."""
-        found = self._suitable.get(claim.key)
-        if found is None:
-            found = self._suitable[claim.key] = SuitableVolumes(claim, self.volumes[claim_class(claim)])
-        return found
-
-
-class NodeVolumes(msgspec.Struct):
-    """reasons: why the pod's volumes keep it off the node; else what is to be done there."""
-
-    reasons: list[str] = msgspec.field(default_factory=list)
-    bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = msgspec.field(default_factory=list)
-    provisions: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
+    def candidates(self, claim: PersistentVolumeClaim) -> VolumeCandidates:
+        """Return the candidates for one of the `delayed` claims. Raises ClaimError."""
+        candidates = self._candidates.get(claim.key)
+        if candidates is None:
+            candidates = self._candidates[claim.key] = VolumeCandidates(claim, self.volumes[claim_class(claim)])
+        return candidates
 
 
-class Assumed(Generic[T]):
-    """Objects as they will be once our writes are seen, over a lister; an assumption ends when a newer object comes."""
+class PodVolumes(msgspec.Struct):
+    """Decisions for the pod's claims on one node; conflict_reasons is not empty if the pod cannot be on the node."""
+
+    conflict_reasons: list[str] = msgspec.field(default_factory=list)
+    static_bindings: list[tuple[PersistentVolume, PersistentVolumeClaim]] = msgspec.field(default_factory=list)
+    dynamic_provisions: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
+
+
+class AssumeCache(Generic[T]):
+    """Assumed objects over a lister: as they will be after our writes. A change in the lister ends an assumption."""
 
     def __init__(self) -> None:
         self._objects: dict[str, T] = {}
@@ -88,23 +88,23 @@ class Assumed(Generic[T]):
     def assume(self, obj: T) -> None:
         self._objects[obj.key] = obj
 
-    def restore(self, keys: Iterable[str]) -> None:
-        """Forget the assumptions."""
+    def forget(self, keys: Iterable[str]) -> None:
+        """Drop the assumptions for `keys`."""
         for key in keys:
             self._objects.pop(key, None)
 
-    def now(self, key: str, known: T | None) -> T | None:
+    def get(self, key: str, stored: T | None) -> T | None:
         assumed = self._objects.get(key)
         if assumed is None:
-            return known
-        if known is None or known.metadata.resource_version != assumed.metadata.resource_version:
+            return stored
+        if stored is None or stored.metadata.resource_version != assumed.metadata.resource_version:
             del self._objects[key]
-            return known
+            return stored
         return assumed
 
 
 def matches_node(affinity: VolumeNodeAffinity | None, node: Node) -> bool:
-    """A volume's affinity looks at labels only; one that cannot be parsed matches nothing."""
+    """Return True if the node's labels match the volume's affinity; an affinity that cannot be parsed matches none."""
     if affinity is None or affinity.required is None:
         return True
     matcher = affinity_matcher(affinity)
@@ -112,60 +112,60 @@ def matches_node(affinity: VolumeNodeAffinity | None, node: Node) -> bool:
 
 
 def affinity_matcher(affinity: VolumeNodeAffinity) -> NodeSelectorMatcher:
-    """Of the required terms, which there are. Compiled once for as long as the volume is as it is."""
-    known = _matchers.get(id(affinity))
-    if known is None or known[0] is not affinity:
+    """Return the matcher of the required terms, which must exist. Cached until the volume's affinity object changes."""
+    cached = _matchers.get(id(affinity))
+    if cached is None or cached[0] is not affinity:
         assert affinity.required is not None
         if len(_matchers) >= _MAX_MATCHERS:
             _matchers.clear()
-        known = _matchers[id(affinity)] = (affinity, NodeSelectorMatcher(affinity.required))
-    return known[1]
+        cached = _matchers[id(affinity)] = (affinity, NodeSelectorMatcher(affinity.required))
+    return cached[1]
 
 
-_matchers: dict[int, tuple[VolumeNodeAffinity, NodeSelectorMatcher]] = {}  # by identity, which the entry keeps
+_matchers: dict[int, tuple[VolumeNodeAffinity, NodeSelectorMatcher]] = {}  # by id(); the entry keeps the object alive
 _MAX_MATCHERS = 16384
 
 
-class SuitableVolumes:
-    """The volumes that a claim could be bound to on some node, for asking about one node after the other.
+class VolumeCandidates:
+    """The volumes that a claim could be bound to on some node.
 
-    mine: one that is made for the claim, if there is; else `_others`, the smallest first. Most often a volume can be
-    reached from one place (a label and its value), so those are looked up by the labels of the node.
+    prebound: a volume with a claimRef to the claim, if there is one; otherwise `_by_capacity` holds the candidates,
+    smallest first. Most volumes require one node label with certain values, so they are indexed by these labels.
     """
 
-    __slots__ = ("_anywhere", "_at", "_keys", "_others", "mine")
+    __slots__ = ("_by_capacity", "_by_label", "_keys", "_on_any_node", "prebound")
 
     def __init__(self, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
         """Raises ClaimError."""
-        found = list(_suitable(claim, volumes))
-        self.mine = next((volume for volume in found if is_bound_to(volume, claim)), None)
-        self._others = sorted(found, key=_capacity_nano) if self.mine is None else []
-        self._anywhere: list[int] = []
-        self._at: dict[tuple[str, str], list[int]] = {}
-        for index, volume in enumerate(self._others):
-            places = _places(volume)
-            if places is None:
-                self._anywhere.append(index)
-            for place in places or ():
-                self._at.setdefault(place, []).append(index)
-        self._keys = {key for key, _ in self._at}
+        volumes_that_suit = list(_suitable_volumes(claim, volumes))
+        self.prebound = next((volume for volume in volumes_that_suit if is_bound_to(volume, claim)), None)
+        self._by_capacity = sorted(volumes_that_suit, key=_capacity_nano) if self.prebound is None else []
+        self._on_any_node: list[int] = []
+        self._by_label: dict[tuple[str, str], list[int]] = {}
+        for index, volume in enumerate(self._by_capacity):
+            node_labels = _required_labels(volume)
+            if node_labels is None:
+                self._on_any_node.append(index)
+            for label in node_labels or ():
+                self._by_label.setdefault(label, []).append(index)
+        self._keys = {key for key, _ in self._by_label}
 
-    def on(self, node: Node, chosen: Container[str]) -> PersistentVolume | None:
-        """The volume made for the claim, or the smallest one that will do; none of `chosen`."""
-        if self.mine is not None:
-            free = self.mine.metadata.name not in chosen
-            return self.mine if free and matches_node(self.mine.spec.node_affinity, node) else None
+    def find(self, node: Node, chosen: Container[str]) -> PersistentVolume | None:
+        """Return the prebound volume, or the smallest suitable one that is not in `chosen`; None if there is none."""
+        if self.prebound is not None:
+            free = self.prebound.metadata.name not in chosen
+            return self.prebound if free and matches_node(self.prebound.spec.node_affinity, node) else None
         labels = node.metadata.labels
-        here = [self._at.get((key, labels[key]), []) for key in self._keys if key in labels]
-        for index in heapq.merge(self._anywhere, *here):
-            volume = self._others[index]
+        indexes = [self._by_label.get((key, labels[key]), []) for key in self._keys if key in labels]
+        for index in heapq.merge(self._on_any_node, *indexes):
+            volume = self._by_capacity[index]
             if volume.metadata.name not in chosen and matches_node(volume.spec.node_affinity, node):
                 return volume
         return None
 
 
-def _places(volume: PersistentVolume) -> list[tuple[str, str]] | None:
-    """Labels one of which a node must have to reach the volume; None: there is no such list."""
+def _required_labels(volume: PersistentVolume) -> list[tuple[str, str]] | None:
+    """Return labels one of which a node must have to access the volume; None if they cannot be listed."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None or len(affinity.required.node_selector_terms) != 1:
         return None
@@ -182,19 +182,19 @@ def _capacity_nano(volume: PersistentVolume) -> int:
 class VolumeBinder:
     def __init__(self, listers: Listers) -> None:
         self._listers = listers
-        self.volumes: Assumed[PersistentVolume] = Assumed()
-        self.claims: Assumed[PersistentVolumeClaim] = Assumed()
+        self.volumes: AssumeCache[PersistentVolume] = AssumeCache()
+        self.claims: AssumeCache[PersistentVolumeClaim] = AssumeCache()
 
     def volume(self, name: str) -> PersistentVolume | None:
-        return self.volumes.now(name, self._listers.persistent_volumes.get(name))
+        return self.volumes.get(name, self._listers.persistent_volumes.get(name))
 
     def claim(self, key: str) -> PersistentVolumeClaim | None:
-        return self.claims.now(key, self._listers.persistent_volume_claims.get(key))
+        return self.claims.get(key, self._listers.persistent_volume_claims.get(key))
 
     # --- claims of a pod -------------------------------------------------------------------------------------------
 
     def check_claims(self, pod: Pod) -> bool:
-        """Does the pod use any claim? Raises ClaimError if one of them is not there, lost or going."""
+        """Return True if the pod uses claims. Raises ClaimError if one is missing, lost or being deleted."""
         any_claim = False
         for use in claim_uses(pod):
             any_claim = True
@@ -214,11 +214,11 @@ class VolumeBinder:
             if claim.metadata.deletion_timestamp is not None:
                 raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}" is being deleted')
             if use.ephemeral:
-                check_made_for(pod, claim)
+                check_owned_by(pod, claim)
         return any_claim
 
-    def pod_claims(self, pod: Pod) -> PodClaims:
-        """Raises ClaimError."""
+    def pod_claims(self, pod: Pod) -> PodVolumeClaims:
+        """Return the pod's claims by binding state. Raises ClaimError."""
         bound, delayed, immediate = [], [], []
         for use in claim_uses(pod):
             claim = self.claim(f"{pod.metadata.namespace}/{use.claim_name}")
@@ -235,37 +235,37 @@ class VolumeBinder:
             name = claim_class(claim)
             if name not in volumes:
                 volumes[name] = tuple(self._volumes_of_class(name))
-        return PodClaims(tuple(bound), tuple(delayed), tuple(immediate), volumes)
+        return PodVolumeClaims(tuple(bound), tuple(delayed), tuple(immediate), volumes)
 
     def _volumes_of_class(self, name: str) -> Iterable[PersistentVolume]:
-        for volume in of_class(self._listers.persistent_volumes, name):
-            now = self.volumes.now(volume.key, volume)
-            if now is not None:
-                yield now
+        for volume in volumes_of_class(self._listers.persistent_volumes, name):
+            current = self.volumes.get(volume.key, volume)
+            if current is not None:
+                yield current
 
     # --- one node --------------------------------------------------------------------------------------------------
 
-    def find(self, claims: PodClaims, node: Node) -> NodeVolumes:
-        """Raises ClaimError, TranslationError."""
-        found = NodeVolumes()
+    def find_pod_volumes(self, claims: PodVolumeClaims, node: Node) -> PodVolumes:
+        """Return the decisions for the pod's claims on `node`. Raises ClaimError, TranslationError."""
+        pod_volumes = PodVolumes()
         if claims.bound:
-            self._check_bound(claims.bound, node, found)
+            self._check_bound(claims.bound, node, pod_volumes)
         if claims.delayed:
-            self._find_for_delayed(claims, node, found)
-        return found
+            self._find_unbound(claims, node, pod_volumes)
+        return pod_volumes
 
-    def _check_bound(self, claims: Sequence[PersistentVolumeClaim], node: Node, found: NodeVolumes) -> None:
+    def _check_bound(self, claims: Sequence[PersistentVolumeClaim], node: Node, pod_volumes: PodVolumes) -> None:
         csi_node = self._listers.csi_nodes.get(node.metadata.name)
         for claim in claims:
             volume = self.volume(claim.spec.volume_name)
             if volume is None:
-                found.reasons.append(VOLUME_MISSING)
+                pod_volumes.conflict_reasons.append(ERR_REASON_PV_NOT_EXIST)
                 return
-            if not matches_node(affinity_on(volume, csi_node), node):
-                found.reasons.append(NODE_CONFLICT)
+            if not matches_node(node_affinity_for(volume, csi_node), node):
+                pod_volumes.conflict_reasons.append(ERR_REASON_NODE_CONFLICT)
                 return
 
-    def _find_for_delayed(self, claims: PodClaims, node: Node, found: NodeVolumes) -> None:
+    def _find_unbound(self, claims: PodVolumeClaims, node: Node, pod_volumes: PodVolumes) -> None:
         to_match, to_provision = [], []
         for claim in claims.delayed:
             selected = claim.metadata.annotations.get(SELECTED_NODE)
@@ -274,33 +274,33 @@ class VolumeBinder:
             elif selected == node.metadata.name:
                 to_provision.append(claim)
             else:
-                found.reasons.append(BIND_CONFLICT)
+                pod_volumes.conflict_reasons.append(ERR_REASON_BIND_CONFLICT)
                 return
         chosen: set[str] = set()
-        for claim in sorted(to_match, key=_requested_nano):  # the smallest first, so that each gets the smallest fit
-            volume = claims.suitable(claim).on(node, chosen)
+        for claim in sorted(to_match, key=_requested_nano):  # smallest first, so that each gets its smallest fit
+            volume = claims.candidates(claim).find(node, chosen)
             if volume is None:
                 to_provision.append(claim)
             else:
                 chosen.add(volume.metadata.name)
-                found.bindings.append((volume, claim))
+                pod_volumes.static_bindings.append((volume, claim))
         for claim in to_provision:
-            reason = self._cannot_provision(claim, node)
+            reason = self._provision_conflict(claim, node)
             if reason:
-                found.reasons.append(reason)
+                pod_volumes.conflict_reasons.append(reason)
                 return
-        found.provisions = to_provision
+        pod_volumes.dynamic_provisions = to_provision
 
-    def _cannot_provision(self, claim: PersistentVolumeClaim, node: Node) -> str:
-        """Why no volume can be made for the claim on this node; "" if one can. Raises ClaimError."""
-        storage_class = self._class_of(claim)
+    def _provision_conflict(self, claim: PersistentVolumeClaim, node: Node) -> str:
+        """Return why no volume can be provisioned for the claim on this node; "" if one can. Raises ClaimError."""
+        storage_class = self._storage_class(claim)
         if storage_class.provisioner in ("", _NO_PROVISIONER):
-            return BIND_CONFLICT
+            return ERR_REASON_BIND_CONFLICT
         if not _in_topology(storage_class.allowed_topologies, node):
-            return BIND_CONFLICT
-        return "" if self._has_capacity(claim, storage_class, node) else NOT_ENOUGH_SPACE
+            return ERR_REASON_BIND_CONFLICT
+        return "" if self._has_capacity(claim, storage_class, node) else ERR_REASON_NOT_ENOUGH_SPACE
 
-    def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass:
+    def _storage_class(self, claim: PersistentVolumeClaim) -> StorageClass:
         name = claim_class(claim)
         if not name:
             raise ClaimError(f'no class for claim "{claim.key}"')
@@ -314,21 +314,21 @@ class VolumeBinder:
         return driver is not None and bool(driver.spec.storage_capacity)
 
     def _has_capacity(self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: Node) -> bool:
-        """Is there enough storage behind the node? Only drivers that publish capacities are asked."""
+        """Return True if the node has access to enough storage, or if the driver does not publish capacities."""
         if "storage" not in claim.spec.resources.requests or not self._tracks_capacity(storage_class):
             return True
-        wanted = value(claim.spec.resources.requests["storage"])
+        requested = value(claim.spec.resources.requests["storage"])
         return any(
             capacity.storage_class_name == storage_class.metadata.name
-            and _suffices(capacity, wanted)
-            and _reaches(capacity, node)
+            and _has_enough_capacity(capacity, requested)
+            and _is_accessible_from(capacity, node)
             for capacity in self._listers.csi_storage_capacities.list()
         )
 
-    def depends_on_node(self, claims: PodClaims) -> bool:
-        """False: what `find` says of the delayed claims is the same for all nodes."""
+    def depends_on_node(self, claims: PodVolumeClaims) -> bool:
+        """Return False if find_pod_volumes has the same result on all nodes for the delayed claims."""
         for claim in claims.delayed:
-            storage_class = self._class_of(claim)
+            storage_class = self._storage_class(claim)
             if (
                 SELECTED_NODE in claim.metadata.annotations
                 or claims.volumes[claim_class(claim)]
@@ -340,56 +340,63 @@ class VolumeBinder:
 
     # --- assuming --------------------------------------------------------------------------------------------------
 
-    def assume(self, found: NodeVolumes, node_name: str) -> None:
-        """Take the choice for made until it is, or is forgotten."""
-        found.bindings = [(claimed(volume, claim), claim) for volume, claim in found.bindings]
-        for volume, _ in found.bindings:
+    def assume(self, pod_volumes: PodVolumes, node_name: str) -> None:
+        """Assume the decisions; later pods see them until the informers show the result or they are forgotten."""
+        pod_volumes.static_bindings = [
+            (with_claim_ref(volume, claim), claim) for volume, claim in pod_volumes.static_bindings
+        ]
+        for volume, _ in pod_volumes.static_bindings:
             self.volumes.assume(volume)
-        found.provisions = [_selected(claim, node_name) for claim in found.provisions]
-        for claim in found.provisions:
+        pod_volumes.dynamic_provisions = [
+            with_selected_node(claim, node_name) for claim in pod_volumes.dynamic_provisions
+        ]
+        for claim in pod_volumes.dynamic_provisions:
             self.claims.assume(claim)
 
-    def forget(self, found: NodeVolumes) -> None:
-        self.volumes.restore(volume.key for volume, _ in found.bindings)
-        self.claims.restore(claim.key for claim in found.provisions)
+    def forget(self, pod_volumes: PodVolumes) -> None:
+        self.volumes.forget(volume.key for volume, _ in pod_volumes.static_bindings)
+        self.claims.forget(claim.key for claim in pod_volumes.dynamic_provisions)
 
 
-def affinity_on(volume: PersistentVolume, csi_node: CSINode | None) -> VolumeNodeAffinity | None:
-    """The volume's node affinity as that node reads it, in-tree ones maybe as CSI volumes. Raises TranslationError."""
+def node_affinity_for(volume: PersistentVolume, csi_node: CSINode | None) -> VolumeNodeAffinity | None:
+    """Return the volume's node affinity for that node: translated if its in-tree plugin is migrated there.
+
+    Raises TranslationError.
+    """
     plugin = in_tree_plugin(volume.spec)
     if plugin is None or not is_migrated(plugin, csi_node):
         return volume.spec.node_affinity
     try:
-        return translated(volume, plugin)[1]
+        return translate_volume(volume, plugin)[1]
     except TranslationError as error:
         raise TranslationError(f"could not translate pv: {error}") from error
 
 
-def of_class(volumes: Lister[PersistentVolume], name: str) -> list[PersistentVolume]:
+def volumes_of_class(volumes: Lister[PersistentVolume], name: str) -> list[PersistentVolume]:
     return volumes.by_index("storage_class", name)
 
 
-def _suitable(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
-    """Of `volumes`, those that would do on a node that reaches them. Raises ClaimError."""
+def _suitable_volumes(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Iterator[PersistentVolume]:
+    """Yield those of `volumes` that satisfy the claim, apart from node affinity. Raises ClaimError."""
     selector: Selector | None = None
     if claim.spec.selector is not None:
         try:
             selector = selector_from(claim.spec.selector)
         except ValueError as error:
             raise ClaimError(f"error creating internal label selector for claim: {claim.key}: {error}") from error
-    wanted = _requested_nano(claim)
+    requested = _requested_nano(claim)
     for volume in volumes:
         spec = volume.spec
-        mine = is_bound_to(volume, claim)
+        prebound = is_bound_to(volume, claim)
         if (
-            (spec.claim_ref is not None and not mine)
-            or _capacity_nano(volume) < wanted
+            (spec.claim_ref is not None and not prebound)
+            or _capacity_nano(volume) < requested
             or (spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem")
             or (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or "")
             or volume.metadata.deletion_timestamp is not None
         ):
             continue
-        if mine or (
+        if prebound or (
             volume.status.phase == "Available"
             and (selector is None or selector.matches(volume.metadata.labels))
             and volume_class(volume) == claim_class(claim)
@@ -403,21 +410,21 @@ def _requested_nano(claim: PersistentVolumeClaim) -> int:
 
 
 def _in_topology(terms: Sequence[TopologySelectorTerm], node: Node) -> bool:
-    """Any term holds; no terms: anywhere. An empty term holds nowhere."""
+    """Return True if one term matches, or if there are no terms. An empty term matches no node."""
     labels = node.metadata.labels
     return not terms or any(
         term.match_label_expressions
-        and all(labels.get(each.key) in each.values for each in term.match_label_expressions)
+        and all(labels.get(expression.key) in expression.values for expression in term.match_label_expressions)
         for term in terms
     )
 
 
-def _suffices(capacity: CSIStorageCapacity, wanted_bytes: int) -> bool:
+def _has_enough_capacity(capacity: CSIStorageCapacity, wanted_bytes: int) -> bool:
     limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     return limit is not None and value(limit) >= wanted_bytes
 
 
-def _reaches(capacity: CSIStorageCapacity, node: Node) -> bool:
+def _is_accessible_from(capacity: CSIStorageCapacity, node: Node) -> bool:
     if capacity.node_topology is None:
         return False
     try:
@@ -426,8 +433,8 @@ def _reaches(capacity: CSIStorageCapacity, node: Node) -> bool:
         return False
 
 
-def claimed(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """The volume, bound to the claim by us."""
+def with_claim_ref(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """Return a copy of the volume, bound to the claim by the scheduler."""
     annotations = volume.metadata.annotations
     if volume.spec.claim_ref is None:
         annotations = {**annotations, BOUND_BY_CONTROLLER: "yes"}
@@ -446,6 +453,6 @@ def claimed(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Persisten
     )
 
 
-def _selected(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
+def with_selected_node(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
     annotations = {**claim.metadata.annotations, SELECTED_NODE: node_name}
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))

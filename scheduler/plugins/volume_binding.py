@@ -1,4 +1,4 @@
-"""VolumeBinding: the pod's claims can be met on the node, and are met before the pod is bound.
+"""VolumeBinding: filters nodes by the pod's claims; binds and provisions their volumes before the pod is bound.
 
 Source: plugins/volumebinding of v1.36. Scoring by storage capacity is a feature gate that is off there by default.
 """
@@ -43,13 +43,13 @@ from kubeloop.scheduler.config.plugin_args import VolumeBindingArgs
 from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, migrated_plugins
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
 from kubeloop.scheduler.plugins.volume_binder import (
-    NODE_CONFLICT,
-    NodeVolumes,
-    PodClaims,
+    ERR_REASON_NODE_CONFLICT,
+    PodVolumeClaims,
+    PodVolumes,
     VolumeBinder,
     affinity_matcher,
-    affinity_on,
     matches_node,
+    node_affinity_for,
 )
 from kubeloop.scheduler.plugins.volume_claims import SELECTED_NODE, ClaimError, is_fully_bound, uses_claim, volume_class
 
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _CLAIMS = "VolumeBinding"
-_CHOICE = "VolumeBinding/choice"
-_LOOK_AGAIN_SECONDS, _LOOK_AGAIN_AT_MOST_SECONDS = 0.02, 1.0  # doubled each time; v1.36 looks once a second
+_ASSUMED = "VolumeBinding/choice"
+_POLL_SECONDS, _MAX_POLL_SECONDS = 0.02, 1.0  # doubled each time; v1.36 polls once a second
 
 
 class VolumeBinding:
@@ -72,7 +72,7 @@ class VolumeBinding:
         self._handle = handle
         self._timeout_seconds = float(args.bind_timeout_seconds)
         self._binder = VolumeBinder(handle.listers)
-        self._unreachable = unresolvable(self.name, NODE_CONFLICT)
+        self._node_conflict = unresolvable(self.name, ERR_REASON_NODE_CONFLICT)
         handle.listers.persistent_volumes.add_index("storage_class", _class_index)
 
     # --- filter ----------------------------------------------------------------------------------------------------
@@ -97,24 +97,24 @@ class VolumeBinding:
         return None, None
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        claims: PodClaims = state.read(_CLAIMS)
+        claims: PodVolumeClaims = state.read(_CLAIMS)
         assert node.node is not None
         try:
-            found = self._binder.find(claims, node.node)
+            pod_volumes = self._binder.find_pod_volumes(claims, node.node)
         except (ClaimError, TranslationError) as error:
-            return self._failed_to("predicate", error)
-        return unresolvable(self.name, *found.reasons) if found.reasons else None
+            return self._count_failure("predicate", error)
+        return unresolvable(self.name, *pod_volumes.conflict_reasons) if pod_volumes.conflict_reasons else None
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        """Raises ClaimError, TranslationError."""
-        claims: PodClaims = state.read(_CLAIMS)
+        """Filter with one array operation where possible. Raises ClaimError, TranslationError."""
+        claims: PodVolumeClaims = state.read(_CLAIMS)
         infos = snapshot.node_infos
         if not claims.bound and len(rows) and not self._binder.depends_on_node(claims):
             first = infos[rows[0]]
-            verdict = self.filter(state, pod, first)
-            statuses = [verdict] * len(rows)
-        elif (reached := self._reached(claims, snapshot, rows)) is not None:
-            return RowFilterResult(reached, explain_as(self._unreachable))
+            status = self.filter(state, pod, first)
+            statuses = [status] * len(rows)
+        elif (accessible := self._accessible_rows(claims, snapshot, rows)) is not None:
+            return RowFilterResult(accessible, explain_as(self._node_conflict))
         else:
             statuses = [self.filter(state, pod, infos[row]) for row in rows.tolist()]
         for status in statuses:
@@ -129,23 +129,23 @@ class VolumeBinding:
 
         return RowFilterResult(passed, explain)
 
-    def _reached(self, claims: PodClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
-        """Which rows [K] reach all volumes, where that decides; None: nodes are to be asked one by one."""
+    def _accessible_rows(self, claims: PodVolumeClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
+        """Return the rows with access to all bound volumes: bool [K]; None if nodes must be checked one by one."""
         if claims.delayed:
             return None
-        reached = np.ones(len(rows), np.bool_)
+        accessible = np.ones(len(rows), np.bool_)
         for claim in claims.bound:
             volume = self._binder.volume(claim.spec.volume_name)
             if volume is None or in_tree_plugin(volume.spec) is not None:
-                return None  # lost, or maybe migrated, which each node says for itself
+                return None  # missing, or in-tree: migration is decided per node
             affinity = volume.spec.node_affinity
             if affinity is None or affinity.required is None:
                 continue
             matcher = affinity_matcher(affinity)
             if matcher.errors or any(term.fields is not None for term in matcher.terms):
                 return None
-            reached &= select_rows(node_selector_mask(snapshot, matcher), rows, snapshot)
-        return reached
+            accessible &= select_rows(node_selector_mask(snapshot, matcher), rows, snapshot)
+        return accessible
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
         return skip(self.name)
@@ -159,63 +159,63 @@ class VolumeBinding:
     # --- binding ---------------------------------------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        claims: PodClaims | None = state.get(_CLAIMS)
+        claims: PodVolumeClaims | None = state.get(_CLAIMS)
         info = self._handle.snapshot.get(node_name)
         if claims is None or not claims.delayed or info is None or info.node is None:
             return None
         try:
-            found = self._binder.find(claims, info.node)
+            pod_volumes = self._binder.find_pod_volumes(claims, info.node)
         except (ClaimError, TranslationError) as error:
-            return self._failed_to("assume", error)
-        if found.reasons:
-            return unresolvable(self.name, *found.reasons)
-        self._binder.assume(found, node_name)
-        state.write(_CHOICE, found)
+            return self._count_failure("assume", error)
+        if pod_volumes.conflict_reasons:
+            return unresolvable(self.name, *pod_volumes.conflict_reasons)
+        self._binder.assume(pod_volumes, node_name)
+        state.write(_ASSUMED, pod_volumes)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        found: NodeVolumes | None = state.get(_CHOICE)
-        if found is not None:
-            self._binder.forget(found)
+        pod_volumes: PodVolumes | None = state.get(_ASSUMED)
+        if pod_volumes is not None:
+            self._binder.forget(pod_volumes)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        return skip(self.name) if state.get(_CHOICE) is None else None
+        return skip(self.name) if state.get(_ASSUMED) is None else None
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """Write the choice down and wait until the volumes are bound, at most bindTimeoutSeconds.
+        """Write the decisions to the API and wait until the volumes are bound, at most bindTimeoutSeconds.
 
-        Cancellation: what was written stays; the pod's next attempt finds it.
+        Cancellation: completed writes remain; the pod's next attempt sees them.
         """
-        found: NodeVolumes | None = state.get(_CHOICE)
-        if found is None:
+        pod_volumes: PodVolumes | None = state.get(_ASSUMED)
+        if pod_volumes is None:
             return None
         try:
-            await self._write(found, node_name)
+            await self._bind_api_update(pod_volumes, node_name)
         except (ApiError, ServerUnreachable) as error:
             log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
-            return self._failed_to("bind", error)
+            return self._count_failure("bind", error)
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                pause = _LOOK_AGAIN_SECONDS
-                while not self._is_done(found, node_name):
+                pause = _POLL_SECONDS
+                while not self._all_bound(pod_volumes, node_name):
                     await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LOOK_AGAIN_AT_MOST_SECONDS)
+                    pause = min(2 * pause, _MAX_POLL_SECONDS)
         except TimeoutError:
-            return self._failed_to("bind", "binding volumes: context deadline exceeded")
+            return self._count_failure("bind", "binding volumes: context deadline exceeded")
         except (ClaimError, TranslationError) as error:
             log.warning("binding volumes failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
-            return self._failed_to("bind", f"binding volumes: {error}")
+            return self._count_failure("bind", f"binding volumes: {error}")
         return None
 
-    def _failed_to(self, stage: VolumeStage, error: Exception | str) -> Status:
+    def _count_failure(self, stage: VolumeStage, error: Exception | str) -> Status:
         if self._handle.metrics is not None:
             self._handle.metrics.volume_stage_failed(stage)
         return failed(self.name, error)
 
-    async def _write(self, found: NodeVolumes, node_name: str) -> None:
-        """Each write holds only if the object is as we read it. Raises ApiError, ServerUnreachable."""
+    async def _bind_api_update(self, pod_volumes: PodVolumes, node_name: str) -> None:
+        """Patch volumes and claims, each with the resourceVersion that was read. Raises ApiError, ServerUnreachable."""
         client = self._handle.client
-        for volume, _ in found.bindings:
+        for volume, _ in pod_volumes.static_bindings:
             metadata = volume.metadata
             await client.patch(
                 PERSISTENT_VOLUMES,
@@ -226,7 +226,7 @@ class VolumeBinding:
                 },
                 PatchType.MERGE,
             )
-        for claim in found.provisions:
+        for claim in pod_volumes.dynamic_provisions:
             metadata = claim.metadata
             await client.patch(
                 PERSISTENT_VOLUME_CLAIMS,
@@ -241,43 +241,43 @@ class VolumeBinding:
                 metadata.namespace,
             )
 
-    def _is_done(self, found: NodeVolumes, node_name: str) -> bool:
-        """Are all volumes bound, as the informers show it? Raises ClaimError if they never will be."""
+    def _all_bound(self, pod_volumes: PodVolumes, node_name: str) -> bool:
+        """Return True if the informers show all volumes as bound. Raises ClaimError if binding cannot succeed."""
         listers = self._handle.listers
-        for volume, chosen_for in found.bindings:
-            now = listers.persistent_volumes.get(volume.key)
-            claim = self._claim_still_there(chosen_for)
-            if now is None:
+        for volume, assumed_claim in pod_volumes.static_bindings:
+            current = listers.persistent_volumes.get(volume.key)
+            claim = self._current_claim(assumed_claim)
+            if current is None:
                 raise ClaimError(f'failed to check provisioning pvc: could not find v1.PersistentVolume "{volume.key}"')
-            self._check_reachable(now, node_name)
-            if now.spec.claim_ref is None or not now.spec.claim_ref.uid or not is_fully_bound(claim):
+            self._check_node_affinity(current, node_name)
+            if current.spec.claim_ref is None or not current.spec.claim_ref.uid or not is_fully_bound(claim):
                 return False
-        for provisioned in found.provisions:
-            claim = self._claim_still_there(provisioned)
+        for assumed_claim in pod_volumes.dynamic_provisions:
+            claim = self._current_claim(assumed_claim)
             selected = claim.metadata.annotations.get(SELECTED_NODE)
-            if selected is None and claim.metadata.resource_version != provisioned.metadata.resource_version:
-                # The provisioner takes it back when it cannot serve this node.
+            if selected is None and claim.metadata.resource_version != assumed_claim.metadata.resource_version:
+                # The provisioner removes the annotation if it cannot serve this node.
                 raise ClaimError(f'provisioning failed for PVC "{claim.metadata.name}"')
             if selected is not None and selected != node_name:
                 raise ClaimError(f'provisioning failed for PVC "{claim.metadata.name}"')
-            volume_now = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-            if volume_now is not None:
-                self._check_reachable(volume_now, node_name)
+            bound_volume = listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+            if bound_volume is not None:
+                self._check_node_affinity(bound_volume, node_name)
             if not is_fully_bound(claim):
                 return False
         return True
 
-    def _claim_still_there(self, chosen_for: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        claim = self._handle.listers.persistent_volume_claims.get(chosen_for.key)
-        if claim is None or claim.metadata.uid != chosen_for.metadata.uid:
-            raise ClaimError(f'error getting PVC "{chosen_for.key}": could not find it')
+    def _current_claim(self, assumed_claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        claim = self._handle.listers.persistent_volume_claims.get(assumed_claim.key)
+        if claim is None or claim.metadata.uid != assumed_claim.metadata.uid:
+            raise ClaimError(f'error getting PVC "{assumed_claim.key}": could not find it')
         return claim
 
-    def _check_reachable(self, volume: PersistentVolume, node_name: str) -> None:
+    def _check_node_affinity(self, volume: PersistentVolume, node_name: str) -> None:
         info = self._handle.snapshot.get(node_name)
         if info is None or info.node is None:
             return
-        affinity = affinity_on(volume, self._handle.listers.csi_nodes.get(node_name))
+        affinity = node_affinity_for(volume, self._handle.listers.csi_nodes.get(node_name))
         if not matches_node(affinity, info.node):
             raise ClaimError(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node_name}"')
 
@@ -317,15 +317,15 @@ def _after_csi_node_change(pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
 
 
 def _after_driver_update(pod: Pod, old: CSIDriver | None, new: CSIDriver) -> Hint:
-    """A driver that no longer publishes capacities no longer lacks any; asked of in-line volumes alone."""
+    """Return QUEUE if a driver of an inline volume no longer publishes capacities, which lifts its limits."""
     inline = any((volume.csi or {}).get("driver") == new.metadata.name for volume in pod.spec.volumes)
     return _hint(inline and old is not None and bool(old.spec.storage_capacity) and not new.spec.storage_capacity)
 
 
 def _after_capacity_change(pod: Pod, old: CSIStorageCapacity | None, new: CSIStorageCapacity) -> Hint:
-    return _hint(old is None or _limit_nano(new) > _limit_nano(old))
+    return _hint(old is None or _capacity_limit_nano(new) > _capacity_limit_nano(old))
 
 
-def _limit_nano(capacity: CSIStorageCapacity) -> int:
+def _capacity_limit_nano(capacity: CSIStorageCapacity) -> int:
     limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     return -1 if limit is None else nano(limit)

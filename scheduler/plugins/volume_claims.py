@@ -1,4 +1,4 @@
-"""PersistentVolumeClaims of a pod and what the API says of them, as all volume plugins read it.
+"""PersistentVolumeClaims of a pod and their binding state, as all volume plugins read them.
 
 Source: component-helpers storage/volume, storage/ephemeral of v1.36.
 """
@@ -21,7 +21,7 @@ _BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 class ClaimError(Exception):
-    """A claim keeps its pod from being scheduled; the text is kube-scheduler's."""
+    """A claim that keeps its pod from being scheduled; the message is that of kube-scheduler."""
 
 
 class ClaimNotFound(ClaimError):
@@ -29,7 +29,7 @@ class ClaimNotFound(ClaimError):
 
 
 class ClaimUse(msgspec.Struct, frozen=True):
-    """A volume of a pod that is a claim; `ephemeral`: one made for this volume."""
+    """Use of a claim by a pod's volume; `ephemeral` if the claim was created for a generic ephemeral volume."""
 
     claim_name: str
     ephemeral: bool
@@ -50,8 +50,8 @@ def claim_uses(pod: Pod) -> Iterator[ClaimUse]:
             yield use
 
 
-def names_claim(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Does a volume of the pod name this claim? Claims made for ephemeral volumes are not named."""
+def references_claim(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    """Return True if a volume of the pod references this claim by name. Generic ephemeral volumes do not count."""
     return claim.metadata.namespace == pod.metadata.namespace and any(
         volume.persistent_volume_claim is not None and volume.persistent_volume_claim.claim_name == claim.metadata.name
         for volume in pod.spec.volumes
@@ -72,15 +72,15 @@ def get_claim(pod: Pod, name: str, listers: Listers) -> PersistentVolumeClaim:
     return claim
 
 
-def check_made_for(pod: Pod, claim: PersistentVolumeClaim) -> None:
-    """An ephemeral volume's claim must be this pod's own. Raises ClaimError."""
+def check_owned_by(pod: Pod, claim: PersistentVolumeClaim) -> None:
+    """Check that the claim of an ephemeral volume is controlled by this pod. Raises ClaimError."""
     owners = claim.metadata.owner_references
     if not any(owner.controller and owner.uid == pod.metadata.uid for owner in owners):
         raise ClaimError(f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)")
 
 
 def claim_class(claim: PersistentVolumeClaim) -> str:
-    """Name of its StorageClass, "" if it has none."""
+    """Return the name of the claim's StorageClass, "" if it has none."""
     annotated = claim.metadata.annotations.get(_BETA_STORAGE_CLASS)
     return annotated if annotated is not None else claim.spec.storage_class_name or ""
 
@@ -95,7 +95,7 @@ def is_fully_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def waits_for_consumer(claim: PersistentVolumeClaim, listers: Listers) -> bool:
-    """Is the claim bound only once a pod that uses it has a node? Raises ClaimError."""
+    """Return True if the claim is bound only after a pod that uses it has a node. Raises ClaimError."""
     name = claim_class(claim)
     storage_class = listers.storage_classes.get(name) if name else None
     if storage_class is None:
@@ -106,7 +106,7 @@ def waits_for_consumer(claim: PersistentVolumeClaim, listers: Listers) -> bool:
 
 
 def is_bound_to(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Does the volume name this claim, by name, and by UID if it gives one?"""
+    """Return True if the volume's claimRef names this claim, with the same UID if it has one."""
     ref = volume.spec.claim_ref
     if ref is None or ref.name != claim.metadata.name or ref.namespace != claim.metadata.namespace:
         return False

@@ -1,4 +1,4 @@
-"""VolumeZone: bound volumes whose labels name zones or regions keep the pod there.
+"""VolumeZone: filters nodes by the zone and region labels of the pod's bound volumes.
 
 Source: plugins/volumezone of v1.36.
 """
@@ -28,7 +28,7 @@ from kubeloop.scheduler.plugins.volume_claims import (
     ClaimError,
     claim_class,
     get_claim,
-    names_claim,
+    references_claim,
 )
 
 if TYPE_CHECKING:
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _STATE = "PreFilterVolumeZone"
-_KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
-_GA = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+_TOPOLOGY_LABELS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+_GA_LABEL = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
 
-class _Place(msgspec.Struct, frozen=True):
-    """A node must have one of `values` under `key` (or under its newer name)."""
+class _VolumeTopology(msgspec.Struct, frozen=True):
+    """A topology label of a volume: a node must have one of `values` under `key`, or under the GA name of `key`."""
 
     key: str
     values: frozenset[str]
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
+    def matches(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
         if value is None:
-            value = labels.get(_GA.get(self.key, self.key))
+            value = labels.get(_GA_LABEL.get(self.key, self.key))
         return value is not None and value in self.values
 
 
-def places_of(volume: PersistentVolume) -> list[_Place]:
-    """What the labels of a volume say of its place; several zones are joined by "__", malformed ones are ignored."""
-    places = []
-    for key in _KEYS:
+def volume_topologies(volume: PersistentVolume) -> list[_VolumeTopology]:
+    """Return the topology labels of a volume. Several zones are joined by "__"; malformed labels are ignored."""
+    topologies = []
+    for key in _TOPOLOGY_LABELS:
         value = volume.metadata.labels.get(key)
         if value is None:
             continue
         zones = [zone.strip() for zone in value.split("__")]
         if all(zones):
-            places.append(_Place(key, frozenset(zones)))
-    return places
+            topologies.append(_VolumeTopology(key, frozenset(zones)))
+    return topologies
 
 
 class VolumeZone:
@@ -79,18 +79,18 @@ class VolumeZone:
         if not pod.pod.spec.volumes:
             return None, skip(self.name)
         try:
-            places = self._places(pod.pod)
+            topologies = self._pod_topologies(pod.pod)
         except ClaimError as error:
             return None, unresolvable(self.name, str(error))
-        if not places:
+        if not topologies:
             return None, skip(self.name)
-        state.write(_STATE, places)
+        state.write(_STATE, topologies)
         return None, None
 
-    def _places(self, pod: Pod) -> tuple[_Place, ...]:
-        """Raises ClaimError."""
+    def _pod_topologies(self, pod: Pod) -> tuple[_VolumeTopology, ...]:
+        """Return the topology labels of all bound volumes of the pod. Raises ClaimError."""
         listers = self._handle.listers
-        places: list[_Place] = []
+        topologies: list[_VolumeTopology] = []
         for volume in pod.spec.volumes:
             if volume.persistent_volume_claim is None:
                 continue
@@ -105,8 +105,8 @@ class VolumeZone:
             bound = listers.persistent_volumes.get(volume_name)
             if bound is None:
                 raise ClaimError(f'persistentvolume "{volume_name}" not found')
-            places += places_of(bound)
-        return tuple(places)
+            topologies += volume_topologies(bound)
+        return tuple(topologies)
 
     def _check_unbound(self, claim: PersistentVolumeClaim) -> None:
         """Only claims that wait for their first pod may be unbound. Raises ClaimError."""
@@ -122,27 +122,27 @@ class VolumeZone:
             raise ClaimError("PersistentVolume had no name")
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        places: tuple[_Place, ...] = state.read(_STATE)
+        topologies: tuple[_VolumeTopology, ...] = state.read(_STATE)
         labels = node.node.metadata.labels if node.node is not None else {}
-        if not any(key in labels for key in _KEYS):
-            return None  # a cluster of one zone, whose nodes need not say so
-        return None if all(place.holds(labels) for place in places) else self._rejection
+        if not any(key in labels for key in _TOPOLOGY_LABELS):
+            return None  # nodes without topology labels: a cluster of one zone
+        return None if all(topology.matches(labels) for topology in topologies) else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
-        places: tuple[_Place, ...] = state.read(_STATE)
+        topologies: tuple[_VolumeTopology, ...] = state.read(_STATE)
         columns = snapshot.columns
         zoned = np.zeros(len(snapshot), np.bool_)  # [N]
-        for key in _KEYS:
+        for key in _TOPOLOGY_LABELS:
             zoned |= columns.labels(key).codes != ABSENT
         passed = np.ones(len(snapshot), np.bool_)
-        for place in places:
-            own, newer = columns.labels(place.key), columns.labels(_GA.get(place.key, place.key))
-            holds = []
-            for column in (own, newer):
-                # one verdict per value, and a last one for nodes without the label
-                verdicts = np.array([value in place.values for value in column.values] + [False])
-                holds.append(verdicts[column.codes])
-            passed &= np.where(own.codes != ABSENT, holds[0], holds[1])
+        for topology in topologies:
+            primary, ga = columns.labels(topology.key), columns.labels(_GA_LABEL.get(topology.key, topology.key))
+            matches = []
+            for column in (primary, ga):
+                # one entry per value, and a last one for nodes without the label
+                values_match = np.array([value in topology.values for value in column.values] + [False])
+                matches.append(values_match[column.codes])
+            passed &= np.where(primary.codes != ABSENT, matches[0], matches[1])
         return RowFilterResult((passed | ~zoned)[rows], explain_as(self._rejection))
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -157,7 +157,7 @@ class VolumeZone:
         return Hint.QUEUE if new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
 
     def _after_claim_change(self, pod: Pod, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> Hint:
-        return Hint.QUEUE if names_claim(pod, new) else Hint.SKIP
+        return Hint.QUEUE if references_claim(pod, new) else Hint.SKIP
 
     def _after_volume_change(self, pod: Pod, old: PersistentVolume | None, new: PersistentVolume) -> Hint:
-        return Hint.QUEUE if old is None or places_of(old) != places_of(new) else Hint.SKIP
+        return Hint.QUEUE if old is None or volume_topologies(old) != volume_topologies(new) else Hint.SKIP

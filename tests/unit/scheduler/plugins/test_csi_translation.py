@@ -8,7 +8,12 @@ import pytest
 
 from kubeloop.kube.objects.api_types import Volume, convert
 from kubeloop.kube.objects.storage_types import PersistentVolume
-from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, inline_handle, translated
+from kubeloop.scheduler.plugins.csi_migration import (
+    TranslationError,
+    in_tree_plugin,
+    inline_volume_handle,
+    translate_volume,
+)
 
 ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
 REGION, BETA_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"
@@ -33,7 +38,7 @@ def read(pv: PersistentVolume) -> tuple[str, list[dict[str, Any]]]:
     """(handle, terms of the affinity, each as key -> values)"""
     plugin = in_tree_plugin(pv.spec)
     assert plugin is not None
-    handle, affinity = translated(pv, plugin)
+    handle, affinity = translate_volume(pv, plugin)
     required = affinity.required if affinity is not None else None
     terms = required.node_selector_terms if required is not None else ()
     return handle, [{each.key: list(each.values) for each in term.match_expressions} for term in terms]
@@ -167,7 +172,7 @@ def test_inline_volumes_have_no_zone() -> None:
     inline = convert(Volume, {"name": "v", **GCE})
     plugin = in_tree_plugin(inline)
     assert plugin is not None
-    assert inline_handle(inline, plugin) == "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
+    assert inline_volume_handle(inline, plugin) == "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
 
 
 @pytest.mark.parametrize("source", ["azureFile", "vsphereVolume", "portworxVolume", "azureDisk", "cinder"])

@@ -19,7 +19,7 @@ from kubeloop.kube.objects.storage_types import (
 from kubeloop.kube.quantities import value
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.plugins.volume_binder import SuitableVolumes, matches_node
+from kubeloop.scheduler.plugins.volume_binder import VolumeCandidates, matches_node
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -127,7 +127,7 @@ def test_the_smallest_volume_that_a_node_reaches_is_chosen(seed: int, node: Call
         volume(f"pv{number}", places=places(), capacity={"storage": f"{rng.randrange(1, 6)}Gi"}) for number in range(20)
     ]
     wanted = claim("c", storage="2Gi")
-    suitable = SuitableVolumes(wanted, volumes)
+    suitable = VolumeCandidates(wanted, volumes)
     for number in range(8):
         there = node(f"n{number % 3}", labels={ZONE: rng.choice("ab")} | ({"rack": "a"} if rng.random() < 0.5 else {}))
         chosen = {f"pv{rng.randrange(20)}" for _ in range(rng.randrange(4))}
@@ -139,4 +139,4 @@ def test_the_smallest_volume_that_a_node_reaches_is_chosen(seed: int, node: Call
             and matches_node(each.spec.node_affinity, there)
         ]
         smallest = min(fitting, key=lambda each: value(each.spec.capacity["storage"]), default=None)
-        assert suitable.on(there, chosen) is smallest
+        assert suitable.find(there, chosen) is smallest
