@@ -1,4 +1,4 @@
-"""Whose request is it? The administrator's, by the server's own token, or a service account's, by one it was granted.
+"""Authentication of requests: the administrator by the server's token, a service account by a signed one.
 
 Source: kubernetes pkg/serviceaccount/claims.go, apiserver pkg/authentication/serviceaccount/util.go of v1.36.
 """
@@ -18,12 +18,12 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
 
 ADMINISTRATOR: JSON = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
-_LEEWAY_SECONDS = 60.0  # for clocks that differ; jwt.DefaultLeeway
-_BOUND: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS))
+_LEEWAY_SECONDS = 60.0  # allowed clock difference; jwt.DefaultLeeway
+_BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("pod", PODS))
 
 
-class Authentication:
-    """Tells users by their tokens. `token` is the administrator's, None to take everybody for him."""
+class Authenticator:
+    """Authenticates bearer tokens. `token` is the administrator's; None: every request is the administrator's."""
 
     def __init__(self, store: Store, clock: Clock, token: str | None, key: TokenKey) -> None:
         self._store = store
@@ -33,58 +33,62 @@ class Authentication:
         self._key = key
 
     def user(self, authorization: str) -> JSON:
-        """The user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401."""
+        """Return the user (username, uid, groups, extra) of an Authorization header. Raises StatusError 401."""
         if self._header is None or hmac.compare_digest(authorization.encode(), self._header):
             return ADMINISTRATOR
         scheme, _, token = authorization.partition(" ")
-        found = self._account(token.strip(), (ISSUER,)) if scheme.lower() == "bearer" else None
-        if found is None:
+        account = self._service_account_user(token.strip(), (ISSUER,)) if scheme.lower() == "bearer" else None
+        if account is None:
             raise errors.unauthorized()
-        return {**found[0], "groups": [*found[0]["groups"], "system:authenticated"]}
+        return {**account[0], "groups": [*account[0]["groups"], "system:authenticated"]}
 
-    def reviewed(self, token: str, audiences: Sequence[str]) -> JSON:
-        """The status of a TokenReview."""
+    def token_review_status(self, token: str, audiences: Sequence[str]) -> JSON:
+        """Return the status of a TokenReview."""
         if self._token is None or hmac.compare_digest(token.encode(), self._token.encode()):
             return {"authenticated": True, "user": ADMINISTRATOR}
-        found = self._account(token, audiences or (ISSUER,))
-        if found is None:
+        account = self._service_account_user(token, audiences or (ISSUER,))
+        if account is None:
             return {"user": {}, "error": "invalid bearer token"}
-        user, named = found
+        user, token_audiences = account
         return {
             "authenticated": True,
             "user": {**user, "groups": [*user["groups"], "system:authenticated"]},
-            "audiences": named,
+            "audiences": token_audiences,
         }
 
-    def _account(self, token: str, audiences: Sequence[str]) -> tuple[JSON, list[str]] | None:
-        """User of a token and those of the audiences that it is for; None if it is none of ours, or good no longer."""
+    def _service_account_user(self, token: str, audiences: Sequence[str]) -> tuple[JSON, list[str]] | None:
+        """Return the user of a service account token and its audiences among `audiences`; None if it is not valid."""
         claims = self._key.claims(token)
         if claims is None:
             return None
-        named = [each for each in audiences if each in claims["aud"]]
+        token_audiences = [audience for audience in audiences if audience in claims["aud"]]
         now = self._clock.now().timestamp()
-        if not named or not claims["nbf"] - _LEEWAY_SECONDS <= now <= claims["exp"] + _LEEWAY_SECONDS:
+        if not token_audiences or not claims["nbf"] - _LEEWAY_SECONDS <= now <= claims["exp"] + _LEEWAY_SECONDS:
             return None
-        about = claims["kubernetes.io"]
-        namespace, account = about["namespace"], about["serviceaccount"]
-        if not self._is_there(SERVICE_ACCOUNTS, namespace, account):
+        bound_claims = claims["kubernetes.io"]
+        namespace, account = bound_claims["namespace"], bound_claims["serviceaccount"]
+        if not self._exists(SERVICE_ACCOUNTS, namespace, account):
             return None
-        if not all(self._is_there(kind, namespace, about[each]) for each, kind in _BOUND if each in about):
+        if not all(
+            self._exists(resource, namespace, bound_claims[kind])
+            for kind, resource in _BOUND_KINDS
+            if kind in bound_claims
+        ):
             return None
-        if "node" in about and "pod" not in about and not self._is_there(NODES, "", about["node"]):
+        if "node" in bound_claims and "pod" not in bound_claims and not self._exists(NODES, "", bound_claims["node"]):
             return None
         extra = {"authentication.kubernetes.io/credential-id": [f"JTI={claims['jti']}"]}
         for kind in ("node", "pod"):
-            for what, text in about.get(kind, {}).items():
-                extra[f"authentication.kubernetes.io/{kind}-{what}"] = [text]
+            for claim, text in bound_claims.get(kind, {}).items():
+                extra[f"authentication.kubernetes.io/{kind}-{claim}"] = [text]
         user = {
             "username": claims["sub"],
             "uid": account["uid"],
             "groups": ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"],
             "extra": extra,
         }
-        return user, named
+        return user, token_audiences
 
-    def _is_there(self, resource: Resource[Any], namespace: str, named: JSON) -> bool:
-        obj = self._store.get(resource, namespace, named["name"])
-        return obj is not None and obj["metadata"]["uid"] == named["uid"]
+    def _exists(self, resource: Resource[Any], namespace: str, identity: JSON) -> bool:
+        obj = self._store.get(resource, namespace, identity["name"])
+        return obj is not None and obj["metadata"]["uid"] == identity["uid"]

@@ -1,4 +1,4 @@
-"""Requests on behalf of somebody else: `kubectl --as`, and its headers. Everybody may, as everybody may do everything.
+"""Impersonation by request headers, as in `kubectl --as`. Every user may impersonate every other.
 
 Source: apiserver pkg/endpoints/filters/impersonation of v1.36.
 """
@@ -20,26 +20,32 @@ _ACCOUNT = re.compile(rf"system:serviceaccount:({_LABEL}):({_LABEL}(\.{_LABEL})*
 _ANONYMOUS, _UNAUTHENTICATED, _AUTHENTICATED = "system:anonymous", "system:unauthenticated", "system:authenticated"
 
 
-def impersonated(user: JSON, headers: Mapping[str, str]) -> JSON:
-    """Whom a request of `user` with these headers counts as: `user`, or whom they name.
+def impersonated_user(user: JSON, headers: Mapping[str, str]) -> JSON:
+    """Return the user that a request counts as: `user`, or the one that impersonation headers name.
 
-    Names of headers are lower case, several headers of one name are joined by ", ". Raises StatusError 400 if groups,
-    a uid or extras are asked for without a name.
+    Header names are in lower case, and the values of several headers of one name are joined by ", ". Raises StatusError
+    400 for impersonated groups, uid or extra without a user name.
     """
-    asked = {name: value for name, value in headers.items() if name.startswith(_PREFIX)}
-    if not asked:
+    impersonation_headers = {name: value for name, value in headers.items() if name.startswith(_PREFIX)}
+    if not impersonation_headers:
         return user
-    name = _all(asked.get("impersonate-user"))[:1]
-    uid = _all(asked.get("impersonate-uid"))[:1]
-    groups = _all(asked.get("impersonate-group"))
-    extra = {unquote(each.removeprefix(_EXTRA)): _all(asked[each]) for each in asked if each.startswith(_EXTRA)}
+    name = _header_values(impersonation_headers.get("impersonate-user"))[:1]
+    uid = _header_values(impersonation_headers.get("impersonate-uid"))[:1]
+    groups = _header_values(impersonation_headers.get("impersonate-group"))
+    extra = {
+        unquote(header.removeprefix(_EXTRA)): _header_values(impersonation_headers[header])
+        for header in impersonation_headers
+        if header.startswith(_EXTRA)
+    }
     if not name:
         if not (uid or groups or extra):
             return user
-        in_go = f"&user.DefaultInfo{{Name:{_quoted('')}, UID:{_quoted(''.join(uid))}, Groups:{_slice(groups)}, "
-        told = ", ".join(f"{_quoted(key)}:[]string{_braces(values)}" for key, values in sorted(extra.items()))
-        in_go += f"Extra:map[string][]string{f'{{{told}}}' if extra else '(nil)'}}}"
-        raise errors.bad_request(f"requested {in_go} without impersonating a user name")
+        go_struct = (
+            f"&user.DefaultInfo{{Name:{_quoted('')}, UID:{_quoted(''.join(uid))}, Groups:{_go_string_slice(groups)}, "
+        )
+        go_extra = ", ".join(f"{_quoted(key)}:[]string{_go_braces(values)}" for key, values in sorted(extra.items()))
+        go_struct += f"Extra:map[string][]string{f'{{{go_extra}}}' if extra else '(nil)'}}}"
+        raise errors.bad_request(f"requested {go_struct} without impersonating a user name")
     if not groups and (account := _ACCOUNT.fullmatch(name[0])):
         groups = ["system:serviceaccounts", f"system:serviceaccounts:{account[1]}"]
     if name[0] == _ANONYMOUS:
@@ -53,17 +59,17 @@ def impersonated(user: JSON, headers: Mapping[str, str]) -> JSON:
     return {**result, "groups": groups, **({"extra": extra} if extra else {})}
 
 
-def _all(joined: str | None) -> list[str]:
-    return [each for each in (joined or "").split(", ") if each]
+def _header_values(joined: str | None) -> list[str]:
+    return [value for value in (joined or "").split(", ") if value]
 
 
 def _quoted(text: str) -> str:
     return json.dumps(text)
 
 
-def _braces(texts: list[str]) -> str:
+def _go_braces(texts: list[str]) -> str:
     return "{" + ", ".join(map(_quoted, texts)) + "}"
 
 
-def _slice(texts: list[str]) -> str:
-    return f"[]string{_braces(texts)}" if texts else "[]string(nil)"
+def _go_string_slice(texts: list[str]) -> str:
+    return f"[]string{_go_braces(texts)}" if texts else "[]string(nil)"

@@ -1,4 +1,4 @@
-"""serviceaccounts/NAME/token: tokens that are signed, and with which one is that service account (`authentication`).
+"""serviceaccounts/NAME/token: signed tokens for service accounts; `authenticator` verifies them.
 
 Source: pkg/registry/core/serviceaccount/storage/token.go, pkg/apis/authentication/validation of v1.36.
 """
@@ -19,73 +19,77 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
 
 ISSUER = "https://kubernetes.default.svc"
-USUAL_SECONDS = 3600
-_SHORTEST_SECONDS, _LONGEST_SECONDS = 600, 2**32
+DEFAULT_EXPIRATION_SECONDS = 3600
+_MIN_SECONDS, _MAX_SECONDS = 600, 2**32
 _GROUP, _KIND = "authentication.k8s.io", "TokenRequest"
-_BOUND: dict[str, Resource[Any]] = {"Pod": PODS, "Node": NODES, "Secret": SECRETS}
+_BOUND_KINDS: dict[str, Resource[Any]] = {"Pod": PODS, "Node": NODES, "Secret": SECRETS}
 
 
-def with_usual_duration(obj: JSON) -> None:
-    """Default spec.expirationSeconds of a decoded request; a zero stays one."""
+def default_token_duration(obj: JSON) -> None:
+    """Default spec.expirationSeconds of a decoded request; zero stays zero."""
     spec = obj["spec"] = obj.get("spec") or {}
     if spec.get("expirationSeconds") is None:
-        spec["expirationSeconds"] = USUAL_SECONDS
+        spec["expirationSeconds"] = DEFAULT_EXPIRATION_SECONDS
 
 
-def granted(
+def create_token(
     store: Store, name: str, namespace: str, obj: JSON, now: datetime, rng: random.Random, key: TokenKey
 ) -> JSON:
-    """The request as it is answered, with a token. Raises StatusError 400, 404, 409, 422.
+    """Return a TokenRequest with its token. Raises StatusError 400, 404, 409, 422.
 
-    name, namespace: the service account's, from the path. obj: decoded, with its usual duration. key: signs the token.
+    name, namespace: of the service account, from the path. obj: decoded and defaulted. key: signs the token.
     """
     metadata = obj["metadata"]
-    if (given := metadata.get("name")) and given != name:
-        wrong = ErrorList()
-        wrong.invalid("metadata.name", given, "must match the service account name if specified")
-        raise errors.invalid(_GROUP, _KIND, name, wrong)
+    if (requested_name := metadata.get("name")) and requested_name != name:
+        causes = ErrorList()
+        causes.invalid("metadata.name", requested_name, "must match the service account name if specified")
+        raise errors.invalid(_GROUP, _KIND, name, causes)
     account = store.get(SERVICE_ACCOUNTS, namespace, name)
     if account is None:
         raise errors.not_found(SERVICE_ACCOUNTS, name)
     uid = account["metadata"]["uid"]
-    if (given := metadata.get("uid")) and given != uid:
-        why = f"the UID in the token request ({given}) does not match the UID of the service account ({uid})"
-        raise errors.kind_conflict(_GROUP, _KIND, name, why)
+    if (requested_uid := metadata.get("uid")) and requested_uid != uid:
+        message = (
+            f"the UID in the token request ({requested_uid}) does not match the UID of the service account ({uid})"
+        )
+        raise errors.kind_conflict(_GROUP, _KIND, name, message)
     spec = {**obj["spec"], "audiences": obj["spec"].get("audiences") or [ISSUER]}
     spec.setdefault("boundObjectRef", None)
-    _check_seconds(spec["expirationSeconds"])
-    about: JSON = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
+    _check_expiration(spec["expirationSeconds"])
+    private_claims: JSON = {"namespace": namespace, "serviceaccount": {"name": name, "uid": uid}}
     if (reference := spec["boundObjectRef"]) is not None:
-        about |= _bound_claims(store, reference.get("kind", ""), _bound(store, reference, name, namespace))
-    begins = int(now.timestamp())
+        private_claims |= _bound_claims(
+            store, reference.get("kind", ""), _bound_object(store, reference, name, namespace)
+        )
+    issued_at = int(now.timestamp())
     claims = {
         "aud": spec["audiences"],
-        "exp": begins + spec["expirationSeconds"],
-        "iat": begins,
+        "exp": issued_at + spec["expirationSeconds"],
+        "iat": issued_at,
         "iss": ISSUER,
         "jti": str(uuid.UUID(int=rng.getrandbits(128), version=4)),
-        "kubernetes.io": about,
-        "nbf": begins,
+        "kubernetes.io": private_claims,
+        "nbf": issued_at,
         "sub": f"system:serviceaccount:{namespace}:{name}",
     }
     identity = {"name": name, "namespace": namespace, "uid": uid, "creationTimestamp": rfc3339(now)}
-    until = rfc3339(now + timedelta(seconds=spec["expirationSeconds"]))
-    status = {"token": key.sign(claims), "expirationTimestamp": until}
+    expires = rfc3339(now + timedelta(seconds=spec["expirationSeconds"]))
+    status = {"token": key.sign(claims), "expirationTimestamp": expires}
     return {**obj, "metadata": {**metadata, **identity}, "spec": spec, "status": status}
 
 
-def _check_seconds(seconds: int) -> None:
-    wrong, path = ErrorList(), "spec.expirationSeconds"
-    if seconds < _SHORTEST_SECONDS:
-        wrong.invalid(path, seconds, "may not specify a duration less than 10 minutes")
-    if seconds > _LONGEST_SECONDS:
-        wrong.invalid(path, seconds, "may not specify a duration larger than 2^32 seconds")
-    if wrong:
-        raise errors.invalid(_GROUP, _KIND, "", wrong)
+def _check_expiration(seconds: int) -> None:
+    causes, path = ErrorList(), "spec.expirationSeconds"
+    if seconds < _MIN_SECONDS:
+        causes.invalid(path, seconds, "may not specify a duration less than 10 minutes")
+    if seconds > _MAX_SECONDS:
+        causes.invalid(path, seconds, "may not specify a duration larger than 2^32 seconds")
+    if causes:
+        raise errors.invalid(_GROUP, _KIND, "", causes)
 
 
 def _bound_claims(store: Store, kind: str, bound: JSON) -> JSON:
-    """What a token says of the object it is bound to; of a pod's node, too."""
+    """Return the claims about the object a token is bound to, and about a bound pod's node."""
     claims: JSON = {kind.lower(): {"name": bound["metadata"]["name"], "uid": bound["metadata"]["uid"]}}
     if kind == "Pod" and (name := bound["spec"].get("nodeName")):
         node = store.get(NODES, "", name)
@@ -93,25 +97,25 @@ def _bound_claims(store: Store, kind: str, bound: JSON) -> JSON:
     return claims
 
 
-def _bound(store: Store, reference: JSON, account: str, namespace: str) -> JSON:
-    kind, api_version, name = (reference.get(each, "") for each in ("kind", "apiVersion", "name"))
-    # More than one slash is no API version: what it names is taken for a kind of the core group.
+def _bound_object(store: Store, reference: JSON, account: str, namespace: str) -> JSON:
+    kind, api_version, name = (reference.get(field, "") for field in ("kind", "apiVersion", "name"))
+    # an API version with more than one slash is invalid, and its kind is looked up in the core group
     group, version = ("", "") if api_version.count("/") > 1 else api_version.rpartition("/")[::2]
-    if group or kind not in _BOUND:
+    if group or kind not in _BOUND_KINDS:
         raise errors.bad_request(f"cannot bind token to object of type {group}/{version}, Kind={kind}")
-    resource = _BOUND[kind]
+    resource = _BOUND_KINDS[kind]
     if not name:
         raise errors.bad_request("Name parameter required.")
     bound = store.get(resource, namespace if resource.namespaced else "", name)
     if bound is None:
         raise errors.not_found(resource, name)
     if resource is PODS and bound["spec"].get("serviceAccountName", "") != account:
-        why = f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
-        raise errors.bad_request(why)
-    if (given := reference.get("uid")) and given != bound["metadata"]["uid"]:
-        why = (
-            f"the UID in the bound object reference ({given}) does not match the UID in record. "
+        message = f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
+        raise errors.bad_request(message)
+    if (requested_uid := reference.get("uid")) and requested_uid != bound["metadata"]["uid"]:
+        message = (
+            f"the UID in the bound object reference ({requested_uid}) does not match the UID in record. "
             "The object might have been deleted and then recreated"
         )
-        raise errors.kind_conflict("", kind, name, why)
+        raise errors.kind_conflict("", kind, name, message)
     return bound

@@ -29,8 +29,8 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
-from kubeloop.devcluster.authentication.authenticator import Authentication
-from kubeloop.devcluster.authentication.token_requests import granted, with_usual_duration
+from kubeloop.devcluster.authentication.authenticator import Authenticator
+from kubeloop.devcluster.authentication.token_requests import create_token, default_token_duration
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version
@@ -109,7 +109,7 @@ class Rest:
         *,
         clock: Clock,
         rng: random.Random,
-        authentication: Authentication,
+        authentication: Authenticator,
         keys: TokenKey,
         bookmark_seconds: float,
         watch_buffer: int,
@@ -652,9 +652,9 @@ class Rest:
         if (body.obj["metadata"].get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
         read_dry_run(request, "CreateOptions")
-        with_usual_duration(body.obj)
+        default_token_duration(body.obj)
         track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writer.now, subresource="token")
-        obj = granted(self._store, info.name, info.namespace, body.obj, self._clock.now(), self._rng, self._keys)
+        obj = create_token(self._store, info.name, info.namespace, body.obj, self._clock.now(), self._rng, self._keys)
         self.policies.check("CREATE", {**obj, "status": {"token": "", "expirationTimestamp": None}}, None)
         return self._object(request, info.served, 201, obj)
 

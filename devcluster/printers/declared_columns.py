@@ -1,7 +1,7 @@
-"""Cells of the columns that a kind's declaration names: "Driver=spec.driver" is the value there, "Webhooks#=webhooks" a
-number (of a list: how many), a name alone one of WORKED_OUT.
+"""Cells of the columns that a kind's declaration names.
 
-The name of the object comes first in every table. Source: kubernetes/pkg/printers/internalversion.
+"Driver=spec.driver" prints the value at that path, "Webhooks#=webhooks" a number (the length of a list); a name alone
+is one of COMPUTED_COLUMNS. The object's name is the first column. Source: kubernetes/pkg/printers/internalversion.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNSET,
     Cells,
-    age_of,
     human_duration,
-    name_of,
+    object_age,
+    object_name,
     spec_of,
     status_of,
 )
@@ -26,8 +26,8 @@ from kubeloop.kube.json_object import JSON
 _NAME: JSON = {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
 
 
-def _named(reference: JSON | None) -> str:
-    """A parameter's kind or object: "v1/ConfigMap", "default/limits"."""
+def _param_reference(reference: JSON | None) -> str:
+    """Return the kind or the object of a policy's parameters: "v1/ConfigMap", "default/limits"."""
     if not reference:
         return UNSET
     if "kind" in reference:
@@ -37,14 +37,14 @@ def _named(reference: JSON | None) -> str:
     return "*"
 
 
-def _signing_condition(obj: JSON, _now: datetime) -> str:
-    conditions = {each.get("type") for each in status_of(obj).get("conditions") or ()}
-    shown = [next((each for each in ("Denied", "Approved") if each in conditions), "Pending")]
+def _signing_request_condition(obj: JSON, _now: datetime) -> str:
+    conditions = {condition.get("type") for condition in status_of(obj).get("conditions") or ()}
+    states = [next((decision for decision in ("Denied", "Approved") if decision in conditions), "Pending")]
     if "Failed" in conditions:
-        shown.append("Failed")
+        states.append("Failed")
     if status_of(obj).get("certificate"):
-        shown.append("Issued")
-    return ",".join(shown)
+        states.append("Issued")
+    return ",".join(states)
 
 
 def _requested_duration(obj: JSON, _now: datetime) -> str:
@@ -52,7 +52,7 @@ def _requested_duration(obj: JSON, _now: datetime) -> str:
     return NONE if seconds is None else human_duration(timedelta(seconds=seconds))
 
 
-def _claim_state(obj: JSON, _now: datetime) -> str:
+def _resource_claim_state(obj: JSON, _now: datetime) -> str:
     status = status_of(obj)
     states = ["deleted"] if obj["metadata"].get("deletionTimestamp") else []
     if status.get("allocation"):
@@ -62,21 +62,21 @@ def _claim_state(obj: JSON, _now: datetime) -> str:
     return ",".join(states if status.get("allocation") or status.get("reservedFor") else [*states, "pending"])
 
 
-def _parent(obj: JSON, _now: datetime) -> str:
+def _parent_reference(obj: JSON, _now: datetime) -> str:
     parent = spec_of(obj).get("parentRef")
     if parent is None:
         return NONE
     parts = (parent.get("resource"), parent.get("group"))
-    named = [parent.get("namespace"), parent.get("name")]
-    return "/".join([".".join(each for each in parts if each).lower(), *(each for each in named if each)])
+    name_parts = [parent.get("namespace"), parent.get("name")]
+    return "/".join([".".join(part for part in parts if part).lower(), *(part for part in name_parts if part)])
 
 
-def _service(obj: JSON, _now: datetime) -> str:
+def _api_service_backend(obj: JSON, _now: datetime) -> str:
     service = spec_of(obj).get("service")
     return f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
 
 
-def _available(obj: JSON, _now: datetime) -> str:
+def _available_condition(obj: JSON, _now: datetime) -> str:
     condition = condition_of(obj, "Available")
     if condition is None:
         return "Unknown"
@@ -84,38 +84,38 @@ def _available(obj: JSON, _now: datetime) -> str:
     return status if status == "True" else f"{status} ({condition.get('reason', '')})"
 
 
-def _dangling(obj: JSON, _now: datetime) -> str:
+def _dangling_condition(obj: JSON, _now: datetime) -> str:
     condition = condition_of(obj, "Dangling")
     return "?" if condition is None else str(condition.get("status", ""))
 
 
-WORKED_OUT: dict[str, Callable[[JSON, datetime], Any]] = {
-    "Age": age_of,
-    "Available": _available,
-    "Condition": _signing_condition,
-    "MissingPL": _dangling,
-    "ParamKind": lambda obj, _now: _named(spec_of(obj).get("paramKind")),
-    "ParamRef": lambda obj, _now: _named(spec_of(obj).get("paramRef")),
-    "ParentRef": _parent,
+COMPUTED_COLUMNS: dict[str, Callable[[JSON, datetime], Any]] = {
+    "Age": object_age,
+    "Available": _available_condition,
+    "Condition": _signing_request_condition,
+    "MissingPL": _dangling_condition,
+    "ParamKind": lambda obj, _now: _param_reference(spec_of(obj).get("paramKind")),
+    "ParamRef": lambda obj, _now: _param_reference(spec_of(obj).get("paramRef")),
+    "ParentRef": _parent_reference,
     "RequestedDuration": _requested_duration,
-    "Service": _service,
-    "State": _claim_state,
+    "Service": _api_service_backend,
+    "State": _resource_claim_state,
 }
-"""Columns that are more than a field, by their names."""
+"""Columns whose cells are computed by a function, by name."""
 
 
-def _at(obj: JSON, path: str) -> Any:
+def _value_at_path(obj: JSON, path: str) -> Any:
     value: Any = obj
     for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
-def _cell(column: str, obj: JSON, now: datetime) -> Any:
+def _declared_cell(column: str, obj: JSON, now: datetime) -> Any:
     name, _, path = column.partition("=")
     if not path:
-        return WORKED_OUT[name](obj, now)
-    value = _at(obj, path)
+        return COMPUTED_COLUMNS[name](obj, now)
+    value = _value_at_path(obj, path)
     if name.endswith("#"):
         return len(value) if isinstance(value, list) else value or 0
     if isinstance(value, list):
@@ -124,12 +124,12 @@ def _cell(column: str, obj: JSON, now: datetime) -> Any:
 
 
 def declared_cells(columns: tuple[str, ...], obj: JSON, now: datetime) -> Cells:
-    """The cells of an object under these columns."""
-    return [name_of(obj), *(_cell(column, obj, now) for column in columns)]
+    """Return the cells of an object for these columns."""
+    return [object_name(obj), *(_declared_cell(column, obj, now) for column in columns)]
 
 
 def declared_columns(columns: tuple[str, ...]) -> list[JSON]:
-    """The definitions of these columns; their descriptions are empty."""
+    """Return the definitions of these columns; their descriptions are empty."""
     names = (column.partition("=")[0] for column in columns)
     return [
         _NAME,

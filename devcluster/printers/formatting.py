@@ -1,4 +1,4 @@
-"""What the cells of several kinds have in common: ages, names, labels, selectors, containers."""
+"""Formatting of cells that several kinds share: ages, names, labels, selectors, containers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.selectors import Requirement, Selector
 
 Cells = list[Any]
-Print = Callable[[JSON, datetime], Cells]
+CellPrinter = Callable[[JSON, datetime], Cells]
 
 NONE, UNSET, UNKNOWN = "<none>", "<unset>", "<unknown>"
 
 
 def human_duration(elapsed: timedelta) -> str:
-    """Two units at most, and the second only while it matters: "45s", "5m30s", "3d4h". Source: HumanDuration."""
+    """Return a duration in at most two units: "45s", "5m30s", "3d4h". Source: apimachinery HumanDuration."""
     total = elapsed.total_seconds()
     seconds = int(total)
     if seconds < -1:
@@ -27,37 +27,37 @@ def human_duration(elapsed: timedelta) -> str:
         return f"{seconds}s"
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
+        return _two_units(minutes, "m", seconds % 60, "s")
     if minutes < 180:
         return f"{minutes}m"
     if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
+        return _two_units(hours, "h", minutes % 60, "m")
     if hours < 48:
         return f"{hours}h"
     if days < 8:
-        return _two(days, "d", hours % 24, "h")
+        return _two_units(days, "d", hours % 24, "h")
     if days < 2 * 365:
         return f"{days}d"
     if days < 8 * 365:
-        return _two(days // 365, "y", days % 365, "d")
+        return _two_units(days // 365, "y", days % 365, "d")
     return f"{days // 365}y"
 
 
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+def _two_units(large: int, large_unit: str, small: int, small_unit: str) -> str:
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
 
 
-def since(time: str | None, now: datetime) -> str:
-    """The age of a timestamp as the API writes it; "<unknown>" where there is none."""
+def age_since(time: str | None, now: datetime) -> str:
+    """Return the age of an API timestamp; "<unknown>" without one."""
     return human_duration(now - datetime.fromisoformat(time)) if time else UNKNOWN
 
 
-def name_of(obj: JSON) -> str:
+def object_name(obj: JSON) -> str:
     return str(obj["metadata"].get("name", ""))
 
 
-def age_of(obj: JSON, now: datetime) -> str:
-    return since(obj["metadata"].get("creationTimestamp"), now)
+def object_age(obj: JSON, now: datetime) -> str:
+    return age_since(obj["metadata"].get("creationTimestamp"), now)
 
 
 def spec_of(obj: JSON) -> JSON:
@@ -68,7 +68,7 @@ def status_of(obj: JSON) -> JSON:
     return obj.get("status") or {}
 
 
-def is_deleted(obj: JSON) -> bool:
+def is_terminating(obj: JSON) -> bool:
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
@@ -83,24 +83,27 @@ def selector_text(selector: JSON | None) -> str:
     if selector is None:
         return ""
     requirements = [Requirement(key, "=", (value,)) for key, value in (selector.get("matchLabels") or {}).items()]
-    for each in selector.get("matchExpressions") or ():
-        operator: Any = _OPERATORS.get(each["operator"])
+    for match_expression in selector.get("matchExpressions") or ():
+        operator: Any = _OPERATORS.get(match_expression["operator"])
         if operator is None:
             return "<invalid>"
-        requirements.append(Requirement(each["key"], operator, tuple(each.get("values") or ())))
+        requirements.append(Requirement(match_expression["key"], operator, tuple(match_expression.get("values") or ())))
     return str(Selector(requirements))
 
 
-def selector_of(selector: JSON | None) -> str:
+def selector_or_none(selector: JSON | None) -> str:
     return selector_text(selector) or NONE
 
 
-def container_cells(template: JSON | None) -> list[str]:
-    """Names and images of a pod template."""
+def container_names_and_images(template: JSON | None) -> list[str]:
+    """Return the names and the images of a pod template's containers."""
     containers = spec_of(template or {}).get("containers") or ()
-    return [",".join(each["name"] for each in containers), ",".join(each.get("image", "") for each in containers)]
+    return [
+        ",".join(container["name"] for container in containers),
+        ",".join(container.get("image", "") for container in containers),
+    ]
 
 
-def at_most(entries: Sequence[str], limit: int, empty: str) -> str:
+def join_first(entries: Sequence[str], limit: int, empty: str) -> str:
     text = ",".join(entries[:limit]) or empty
     return f"{text} + {len(entries) - limit} more..." if len(entries) > limit else text

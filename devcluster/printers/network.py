@@ -1,4 +1,4 @@
-"""Cells of Services, endpoints, Ingresses and network policies."""
+"""Cells of Services, Endpoints, EndpointSlices, Ingresses and NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNKNOWN,
     UNSET,
+    CellPrinter,
     Cells,
-    Print,
-    age_of,
-    at_most,
+    join_first,
     labels_text,
-    name_of,
-    selector_of,
+    object_age,
+    object_name,
+    selector_or_none,
     spec_of,
     status_of,
 )
 from kubeloop.kube.json_object import JSON
 
 
-def _balancer_addresses(obj: JSON) -> str:
+def _load_balancer_addresses(obj: JSON) -> str:
     ingress = (status_of(obj).get("loadBalancer") or {}).get("ingress") or ()
-    return ",".join(sorted({each.get("ip") or each.get("hostname", "") for each in ingress} - {""}))
+    return ",".join(sorted({entry.get("ip") or entry.get("hostname", "") for entry in ingress} - {""}))
 
 
 def _external_ip(service: JSON) -> str:
@@ -34,7 +34,7 @@ def _external_ip(service: JSON) -> str:
         case "ClusterIP" | "NodePort":
             return ",".join(external) or NONE
         case "LoadBalancer":
-            balancer = _balancer_addresses(service)
+            balancer = _load_balancer_addresses(service)
             return ",".join([balancer, *external] if balancer else external) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
@@ -50,75 +50,75 @@ def _service(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     addresses = spec.get("clusterIPs") or ()
     return [
-        name_of(obj),
+        object_name(obj),
         spec.get("type", ""),
         addresses[0] if addresses else NONE,
         _external_ip(obj),
         ",".join(_service_port(port) for port in spec.get("ports") or ()) or NONE,
-        age_of(obj, now),
+        object_age(obj, now),
         labels_text(spec.get("selector")),
     ]
 
 
 def _endpoint_addresses(subsets: Iterable[JSON]) -> list[str]:
-    found: list[str] = []
+    endpoints: list[str] = []
     for subset in subsets:
-        addresses = [each["ip"] for each in subset.get("addresses") or ()]
+        addresses = [address["ip"] for address in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         if not ports:
-            found += addresses
+            endpoints += addresses
         for port in ports:
-            found += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
-    return found
+            endpoints += [f"[{ip}]:{port['port']}" if ":" in ip else f"{ip}:{port['port']}" for ip in addresses]
+    return endpoints
 
 
 def _endpoints(obj: JSON, now: datetime) -> Cells:
     subsets = obj.get("subsets") or ()
-    shown = at_most(_endpoint_addresses(subsets), 3, "") if subsets else NONE
-    return [name_of(obj), shown, age_of(obj, now)]
+    addresses_text = join_first(_endpoint_addresses(subsets), 3, "") if subsets else NONE
+    return [object_name(obj), addresses_text, object_age(obj, now)]
 
 
 def _endpoint_slice(obj: JSON, now: datetime) -> Cells:
     ports = [
-        str(each["port"]) if each.get("port") is not None else "*" if each.get("name") is None else each["name"]
-        for each in obj.get("ports") or ()
+        str(port["port"]) if port.get("port") is not None else "*" if port.get("name") is None else port["name"]
+        for port in obj.get("ports") or ()
     ]
-    addresses = [address for each in obj.get("endpoints") or () for address in each.get("addresses") or ()]
+    addresses = [address for endpoint in obj.get("endpoints") or () for address in endpoint.get("addresses") or ()]
     kind = obj.get("addressType", "")
-    return [name_of(obj), kind, at_most(ports, 3, UNSET), at_most(addresses, 3, UNSET), age_of(obj, now)]
+    return [object_name(obj), kind, join_first(ports, 3, UNSET), join_first(addresses, 3, UNSET), object_age(obj, now)]
 
 
 def _ingress(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     rules = spec.get("rules") or ()
     hosts = [rule["host"] for rule in rules if rule.get("host")]
-    shown = ",".join(hosts[:3]) or "*"
+    hosts_text = ",".join(hosts[:3]) or "*"
     if len(hosts) >= 3 and len(rules) > 3:
-        shown += f" + {len(rules) - 3} more..."
+        hosts_text += f" + {len(rules) - 3} more..."
     return [
-        name_of(obj),
+        object_name(obj),
         spec.get("ingressClassName") or NONE,
-        shown,
-        _balancer_addresses(obj),
+        hosts_text,
+        _load_balancer_addresses(obj),
         "80, 443" if spec.get("tls") else "80",
-        age_of(obj, now),
+        object_age(obj, now),
     ]
 
 
 def _ingress_class(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
-    shown = NONE
+    parameters_text = NONE
     if parameters := spec.get("parameters"):
         group = parameters.get("apiGroup")
-        shown = f"{parameters['kind']}{'.' + group if group is not None else ''}/{parameters['name']}"
-    return [name_of(obj), spec.get("controller", ""), shown, age_of(obj, now)]
+        parameters_text = f"{parameters['kind']}{'.' + group if group is not None else ''}/{parameters['name']}"
+    return [object_name(obj), spec.get("controller", ""), parameters_text, object_age(obj, now)]
 
 
 def _network_policy(obj: JSON, now: datetime) -> Cells:
-    return [name_of(obj), selector_of(spec_of(obj).get("podSelector") or {}), age_of(obj, now)]
+    return [object_name(obj), selector_or_none(spec_of(obj).get("podSelector") or {}), object_age(obj, now)]
 
 
-PRINTERS: dict[str, Print] = {
+PRINTERS: dict[str, CellPrinter] = {
     "endpoints": _endpoints,
     "endpointslices.discovery.k8s.io": _endpoint_slice,
     "ingressclasses.networking.k8s.io": _ingress_class,

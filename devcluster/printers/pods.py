@@ -9,14 +9,14 @@ from datetime import datetime
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.printers.formatting import (
     NONE,
+    CellPrinter,
     Cells,
-    Print,
-    age_of,
-    container_cells,
-    is_deleted,
+    age_since,
+    container_names_and_images,
+    is_terminating,
     labels_text,
-    name_of,
-    since,
+    object_age,
+    object_name,
     spec_of,
     status_of,
 )
@@ -33,7 +33,7 @@ def _terminated_reason(terminated: JSON) -> str:
 
 @dataclass(slots=True)
 class _Restarts:
-    """How often containers were restarted, and when the last time: a metav1.Time, or ""."""
+    """Restarts of containers, and the time of the last one: a metav1.Time, or ""."""
 
     count: int = 0
     last: str = ""
@@ -44,10 +44,10 @@ class _Restarts:
         self.last = max(self.last, finished)
 
     def cell(self, now: datetime) -> str:
-        return f"{self.count} ({since(self.last, now)} ago)" if self.count and self.last else str(self.count)
+        return f"{self.count} ({age_since(self.last, now)} ago)" if self.count and self.last else str(self.count)
 
 
-def _init_reason(status: JSON, index: int, count: int) -> str:
+def _init_status_text(status: JSON, index: int, count: int) -> str:
     state = status.get("state") or {}
     waiting = (state.get("waiting") or {}).get("reason", "")
     if terminated := state.get("terminated"):
@@ -57,36 +57,41 @@ def _init_reason(status: JSON, index: int, count: int) -> str:
     return f"Init:{index}/{count}"
 
 
-def _initializing(pod: JSON, sidecars: Set[str], every: _Restarts, of_sidecars: _Restarts) -> tuple[str, int]:
-    """Why the pod is not initialized, "" if it is, and how many sidecars are ready; counts restarts."""
+def _init_container_state(
+    pod: JSON, sidecars: Set[str], all_restarts: _Restarts, sidecar_restarts: _Restarts
+) -> tuple[str, int]:
+    """Return the STATUS of an uninitialized pod ("" for an initialized one) and the number of ready sidecars.
+
+    Adds the containers' restarts to `all_restarts`, those of sidecars also to `sidecar_restarts`.
+    """
     ready = 0
-    for index, each in enumerate(status_of(pod).get("initContainerStatuses") or ()):
-        every.add(each)
-        sidecar = each["name"] in sidecars
-        if sidecar:
-            of_sidecars.add(each)
-        terminated = (each.get("state") or {}).get("terminated")
+    for index, init_container_status in enumerate(status_of(pod).get("initContainerStatuses") or ()):
+        all_restarts.add(init_container_status)
+        is_sidecar = init_container_status["name"] in sidecars
+        if is_sidecar:
+            sidecar_restarts.add(init_container_status)
+        terminated = (init_container_status.get("state") or {}).get("terminated")
         if terminated is not None and terminated.get("exitCode", 0) == 0:
             continue
-        if not sidecar or not each.get("started"):
-            return _init_reason(each, index, len(spec_of(pod).get("initContainers") or ())), ready
-        ready += bool(each.get("ready"))
+        if not is_sidecar or not init_container_status.get("started"):
+            return _init_status_text(init_container_status, index, len(spec_of(pod).get("initContainers") or ())), ready
+        ready += bool(init_container_status.get("ready"))
     return "", ready
 
 
-def _running(pod: JSON, reason: str, restarts: _Restarts) -> tuple[str, int]:
-    """What the containers say instead of `reason`, and how many of them are ready; counts restarts."""
+def _container_state(pod: JSON, reason: str, restarts: _Restarts) -> tuple[str, int]:
+    """Return the STATUS that the containers imply, else `reason`, and how many are ready; adds their restarts."""
     ready = 0
-    for each in reversed(status_of(pod).get("containerStatuses") or ()):
-        restarts.add(each)
-        state = each.get("state") or {}
+    for container_status in reversed(status_of(pod).get("containerStatuses") or ()):
+        restarts.add(container_status)
+        state = container_status.get("state") or {}
         if waiting := (state.get("waiting") or {}).get("reason"):
             reason = waiting
         elif (terminated := state.get("terminated")) is not None:
             reason = _terminated_reason(terminated)
-        elif each.get("ready") and state.get("running") is not None:
+        elif container_status.get("ready") and state.get("running") is not None:
             ready += 1
-    if reason == "Completed" and ready:  # some containers go on
+    if reason == "Completed" and ready:  # some containers are still running
         reason = "Running" if is_true(pod, "Ready") else "NotReady"
     return reason, ready
 
@@ -99,27 +104,29 @@ def _pod(pod: JSON, now: datetime) -> Cells:
     if scheduled is not None and scheduled.get("reason") == "SchedulingGated":
         reason = "SchedulingGated"
     init_containers = spec.get("initContainers") or ()
-    sidecars = {each["name"] for each in init_containers if each.get("restartPolicy") == "Always"}
-    restarts, of_sidecars = _Restarts(), _Restarts()
-    init_reason, ready = _initializing(pod, sidecars, restarts, of_sidecars)
+    sidecars = {
+        init_container["name"] for init_container in init_containers if init_container.get("restartPolicy") == "Always"
+    }
+    restarts, sidecar_restarts = _Restarts(), _Restarts()
+    init_reason, ready = _init_container_state(pod, sidecars, restarts, sidecar_restarts)
     reason = init_reason or reason
     if not init_reason or is_true(pod, "Initialized"):
-        restarts = of_sidecars  # what has only to be done once counts until then
-        reason, running = _running(pod, reason, restarts)
+        restarts = sidecar_restarts  # restarts of plain init containers count only during initialization
+        reason, running = _container_state(pod, reason, restarts)
         ready += running
-    if is_deleted(pod) and status.get("reason") == "NodeLost":
+    if is_terminating(pod) and status.get("reason") == "NodeLost":
         reason = "Unknown"
-    elif is_deleted(pod) and phase not in ("Succeeded", "Failed"):
+    elif is_terminating(pod) and phase not in ("Succeeded", "Failed"):
         reason = "Terminating"
     gates = spec.get("readinessGates") or ()
     passed = sum(is_true(pod, gate["conditionType"]) for gate in gates)
     pod_ips = status.get("podIPs") or ()
     return [
-        name_of(pod),
+        object_name(pod),
         f"{ready}/{len(spec.get('containers') or ()) + len(sidecars)}",
         reason,
         restarts.cell(now),
-        age_of(pod, now),
+        object_age(pod, now),
         (pod_ips[0].get("ip") if pod_ips else "") or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -129,10 +136,14 @@ def _pod(pod: JSON, now: datetime) -> Cells:
 
 def _pod_template(obj: JSON, _now: datetime) -> Cells:
     template = obj.get("template") or {}
-    return [name_of(obj), *container_cells(template), labels_text((template.get("metadata") or {}).get("labels"))]
+    return [
+        object_name(obj),
+        *container_names_and_images(template),
+        labels_text((template.get("metadata") or {}).get("labels")),
+    ]
 
 
-PRINTERS: dict[str, Print] = {
+PRINTERS: dict[str, CellPrinter] = {
     "pods": _pod,
     "podtemplates": _pod_template,
 }

@@ -1,4 +1,4 @@
-"""Cells of nodes, volumes and what belongs to them."""
+"""Cells of nodes, volumes, storage classes and CSI kinds."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNKNOWN,
     UNSET,
+    CellPrinter,
     Cells,
-    Print,
-    age_of,
-    is_deleted,
-    name_of,
+    is_terminating,
+    object_age,
+    object_name,
     spec_of,
     status_of,
 )
@@ -35,23 +35,23 @@ def _node(obj: JSON, now: datetime) -> Cells:
     status = status_of(obj)
     info = status.get("nodeInfo") or {}
     ready = condition_of(obj, "Ready")
-    shown = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
+    status_text = "Unknown" if ready is None else "Ready" if ready.get("status") == "True" else "NotReady"
     if spec_of(obj).get("unschedulable"):
-        shown += ",SchedulingDisabled"
+        status_text += ",SchedulingDisabled"
     addresses = status.get("addresses") or ()
 
     def address(kind: str) -> str:
-        return next((each["address"] for each in addresses if each.get("type") == kind), NONE)
+        return next((entry["address"] for entry in addresses if entry.get("type") == kind), NONE)
 
     kernel = info.get("kernelVersion") or UNKNOWN
     if architecture := info.get("architecture"):
         kernel += f" ({architecture})"
 
     return [
-        name_of(obj),
-        shown,
+        object_name(obj),
+        status_text,
         _node_roles(obj),
-        age_of(obj, now),
+        object_age(obj, now),
         info.get("kubeletVersion", ""),
         address("InternalIP"),
         address("ExternalIP"),
@@ -65,8 +65,8 @@ _ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany":
 
 
 def _access_modes(modes: Iterable[str] | None) -> str:
-    given = set(modes or ())
-    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in given)
+    present = set(modes or ())
+    return ",".join(short for mode, short in _ACCESS_MODES.items() if mode in present)
 
 
 def _storage_class_name(obj: JSON) -> str:
@@ -75,14 +75,14 @@ def _storage_class_name(obj: JSON) -> str:
 
 
 def _phase(obj: JSON) -> str:
-    return "Terminating" if is_deleted(obj) else str(status_of(obj).get("phase", ""))
+    return "Terminating" if is_terminating(obj) else str(status_of(obj).get("phase", ""))
 
 
-def _volume(obj: JSON, now: datetime) -> Cells:
+def _persistent_volume(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     claim = spec.get("claimRef")
     return [
-        name_of(obj),
+        object_name(obj),
         (spec.get("capacity") or {}).get("storage", "0"),
         _access_modes(spec.get("accessModes")),
         spec.get("persistentVolumeReclaimPolicy", ""),
@@ -91,38 +91,41 @@ def _volume(obj: JSON, now: datetime) -> Cells:
         _storage_class_name(obj),
         spec.get("volumeAttributesClassName") or UNSET,
         status_of(obj).get("reason", ""),
-        age_of(obj, now),
+        object_age(obj, now),
         spec.get("volumeMode") or UNSET,
     ]
 
 
-def _volume_claim(obj: JSON, now: datetime) -> Cells:
+def _persistent_volume_claim(obj: JSON, now: datetime) -> Cells:
     spec, status = spec_of(obj), status_of(obj)
     volume = spec.get("volumeName", "")
     return [
-        name_of(obj),
+        object_name(obj),
         _phase(obj),
         volume,
         (status.get("capacity") or {}).get("storage", "0") if volume else "",
         _access_modes(status.get("accessModes")) if volume else "",
         _storage_class_name(obj),
         spec.get("volumeAttributesClassName") or UNSET,
-        age_of(obj, now),
+        object_age(obj, now),
         spec.get("volumeMode") or UNSET,
     ]
 
 
 def _storage_class(obj: JSON, now: datetime) -> Cells:
     annotations = obj["metadata"].get("annotations") or {}
-    marks = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
-    default = any(annotations.get(mark) == "true" for mark in marks)
+    default_annotations = (
+        "storageclass.kubernetes.io/is-default-class",
+        "storageclass.beta.kubernetes.io/is-default-class",
+    )
+    default = any(annotations.get(annotation) == "true" for annotation in default_annotations)
     return [
-        name_of(obj) + (" (default)" if default else ""),
+        object_name(obj) + (" (default)" if default else ""),
         obj.get("provisioner", ""),
         obj.get("reclaimPolicy") or "Delete",
         obj.get("volumeBindingMode") or "Immediate",
         bool(obj.get("allowVolumeExpansion")),
-        age_of(obj, now),
+        object_age(obj, now),
     ]
 
 
@@ -130,34 +133,41 @@ def _volume_attachment(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     volume = (spec.get("source") or {}).get("persistentVolumeName") or ""
     attached = bool(status_of(obj).get("attached"))
-    return [name_of(obj), spec.get("attacher", ""), volume, spec.get("nodeName", ""), attached, age_of(obj, now)]
+    return [
+        object_name(obj),
+        spec.get("attacher", ""),
+        volume,
+        spec.get("nodeName", ""),
+        attached,
+        object_age(obj, now),
+    ]
 
 
 def _csi_node(obj: JSON, now: datetime) -> Cells:
-    return [name_of(obj), len(spec_of(obj).get("drivers") or ()), age_of(obj, now)]
+    return [object_name(obj), len(spec_of(obj).get("drivers") or ()), object_age(obj, now)]
 
 
 def _csi_driver(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     requests = spec.get("tokenRequests")
     return [
-        name_of(obj),
+        object_name(obj),
         spec.get("attachRequired") is not False,
         bool(spec.get("podInfoOnMount")),
         bool(spec.get("storageCapacity")),
-        UNSET if requests is None else ",".join(each.get("audience", "") for each in requests),
+        UNSET if requests is None else ",".join(request.get("audience", "") for request in requests),
         bool(spec.get("requiresRepublish")),
         ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-        age_of(obj, now),
+        object_age(obj, now),
     ]
 
 
-PRINTERS: dict[str, Print] = {
+PRINTERS: dict[str, CellPrinter] = {
     "csidrivers.storage.k8s.io": _csi_driver,
     "csinodes.storage.k8s.io": _csi_node,
     "nodes": _node,
-    "persistentvolumeclaims": _volume_claim,
-    "persistentvolumes": _volume,
+    "persistentvolumeclaims": _persistent_volume_claim,
+    "persistentvolumes": _persistent_volume,
     "storageclasses.storage.k8s.io": _storage_class,
     "volumeattachments.storage.k8s.io": _volume_attachment,
 }

@@ -1,7 +1,7 @@
-"""Server-side printing: objects as a meta.k8s.io/v1 Table (what `kubectl get` asks for) or as their metadata only.
+"""Server-side printing: objects as a meta.k8s.io/v1 Table, as `kubectl get` requests them, or as their metadata only.
 
-Columns with their texts stand in columns.json (the texts are the field documentation of the Kubernetes API types, which
-kube-apiserver sends as they are), or with a kind's declaration; what stands in a row is `cells`' part.
+Column definitions come from columns.json, whose descriptions are the field documentation of the API types as
+kube-apiserver sends it, or from the kind's declaration; `kind_printers` prints the rows.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import Served
-from kubeloop.devcluster.printers.cells import PRINTERS
 from kubeloop.devcluster.printers.declared_columns import declared_cells, declared_columns
-from kubeloop.devcluster.printers.formatting import Print
+from kubeloop.devcluster.printers.formatting import CellPrinter
+from kubeloop.devcluster.printers.kind_printers import PRINTERS
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.kube.json_object import JSON
 
@@ -39,23 +39,23 @@ class _Columns(msgspec.Struct):
 @cache
 def _columns() -> dict[str, list[JSON]]:
     data = resources.files(__package__).joinpath("columns.json").read_bytes()
-    read = msgspec.json.decode(data, type=_Columns)
+    document = msgspec.json.decode(data, type=_Columns)
     return {
         key: [
-            {"name": name, "type": type_, "format": format_, "description": read.texts[text], "priority": priority}
+            {"name": name, "type": type_, "format": format_, "description": document.texts[text], "priority": priority}
             for name, type_, format_, priority, text in columns
         ]
-        for key, columns in read.columns.items()
+        for key, columns in document.columns.items()
     }
 
 
 def partial_metadata(obj: JSON) -> JSON:
-    """An object as PartialObjectMetadata."""
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _API_VERSION, "metadata": obj["metadata"]}
 
 
 def check_include_object(include_object: str) -> None:
-    """Raises StatusError 400 for what is neither one of INCLUDE_OBJECT nor ""."""
+    """Raise StatusError 400 unless the value is one of INCLUDE_OBJECT."""
     if include_object and include_object not in INCLUDE_OBJECT:
         raise errors.bad_request(
             f'Unable to convert to Table as requested: includeObject: Invalid value: "{include_object}": '
@@ -73,10 +73,10 @@ def table(
     api_version: str = _API_VERSION,
     columns: bool = True,
 ) -> JSON:
-    """Objects of one resource (or Scales of it) as a Table.
+    """Return objects of one resource, or their Scales, as a Table.
 
-    `include_object` is one of INCLUDE_OBJECT; with "Object", objects appear as given, so they must carry kind and
-    apiVersion. `columns` is false in the second and later events of a watch. Raises StatusError 400 for another
+    `include_object` is one of INCLUDE_OBJECT; with "Object", rows hold the objects unchanged, so they must carry kind
+    and apiVersion. `columns` is false in the second and later events of a watch. Raises StatusError 400 for another
     include_object.
     """
     check_include_object(include_object)
@@ -86,13 +86,13 @@ def table(
     key = _ALIASES.get(key, key)
     declared = served.columns if key in ("", served.resource.group_resource) else ()
     key = key if declared or key in PRINTERS else ""
-    cells: Print = partial(declared_cells, declared) if declared else PRINTERS[key]
-    defined = _columns().get(key) or declared_columns(declared)
+    cells: CellPrinter = partial(declared_cells, declared) if declared else PRINTERS[key]
+    definitions = _columns().get(key) or declared_columns(declared)
     if served.custom is not None and key != "scale":
-        cells, defined = served.custom.cells, served.custom.column_definitions(defined)
+        cells, definitions = served.custom.cells, served.custom.column_definitions(definitions)
     rows: list[JSON] = []
     for obj in objects:
-        # what a kind shows is worked out from its stored form, also where it is seen in an older one
+        # cells are computed from the stored version, also for an object in an older version
         row: JSON = {"cells": cells(obj if served.stored_as is None else to_stored(served, obj), now)}
         if key == "pods" and (conditions := _POD_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))):
             row["conditions"] = conditions
@@ -108,6 +108,6 @@ def table(
         "kind": "Table",
         "apiVersion": api_version,
         "metadata": list_metadata,
-        "columnDefinitions": defined if columns else None,
+        "columnDefinitions": definitions if columns else None,
         "rows": rows,
     }

@@ -1,4 +1,4 @@
-"""Cells of what owns pods, and of budgets and autoscalers for them."""
+"""Cells of workloads, PodDisruptionBudgets and HorizontalPodAutoscalers."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kubeloop.devcluster.printers.formatting import (
     NONE,
     UNKNOWN,
     UNSET,
+    CellPrinter,
     Cells,
-    Print,
-    age_of,
-    container_cells,
+    age_since,
+    container_names_and_images,
     human_duration,
-    is_deleted,
+    is_terminating,
     labels_text,
-    name_of,
-    selector_of,
+    object_age,
+    object_name,
+    selector_or_none,
     selector_text,
-    since,
     spec_of,
     status_of,
 )
@@ -30,50 +30,50 @@ from kubeloop.kube.json_object import JSON
 def _deployment(obj: JSON, now: datetime) -> Cells:
     spec, status = spec_of(obj), status_of(obj)
     return [
-        name_of(obj),
+        object_name(obj),
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
-        age_of(obj, now),
-        *container_cells(spec.get("template")),
+        object_age(obj, now),
+        *container_names_and_images(spec.get("template")),
         selector_text(spec.get("selector")),
     ]
 
 
-def _replicas(obj: JSON, now: datetime) -> Cells:
+def _replica_cells(obj: JSON, now: datetime) -> Cells:
     spec, status = spec_of(obj), status_of(obj)
     counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [name_of(obj), *counts, age_of(obj, now), *container_cells(spec.get("template"))]
+    return [object_name(obj), *counts, object_age(obj, now), *container_names_and_images(spec.get("template"))]
 
 
 def _replica_set(obj: JSON, now: datetime) -> Cells:
-    return [*_replicas(obj, now), selector_of(spec_of(obj).get("selector"))]
+    return [*_replica_cells(obj, now), selector_or_none(spec_of(obj).get("selector"))]
 
 
 def _replication_controller(obj: JSON, now: datetime) -> Cells:
-    return [*_replicas(obj, now), labels_text(spec_of(obj).get("selector"))]
+    return [*_replica_cells(obj, now), labels_text(spec_of(obj).get("selector"))]
 
 
 def _stateful_set(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     ready = f"{status_of(obj).get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [name_of(obj), ready, age_of(obj, now), *container_cells(spec.get("template"))]
+    return [object_name(obj), ready, object_age(obj, now), *container_names_and_images(spec.get("template"))]
 
 
 def _daemon_set(obj: JSON, now: datetime) -> Cells:
     spec, status = spec_of(obj), status_of(obj)
     template = spec.get("template") or {}
     return [
-        name_of(obj),
+        object_name(obj),
         status.get("desiredNumberScheduled", 0),
         status.get("currentNumberScheduled", 0),
         status.get("numberReady", 0),
         status.get("updatedNumberScheduled", 0),
         status.get("numberAvailable", 0),
         labels_text(spec_of(template).get("nodeSelector")),
-        age_of(obj, now),
-        *container_cells(template),
-        selector_of(spec.get("selector")),
+        object_age(obj, now),
+        *container_names_and_images(template),
+        selector_or_none(spec.get("selector")),
     ]
 
 
@@ -81,10 +81,10 @@ def _job_status(job: JSON) -> str:
     for condition in ("Complete", "Failed"):
         if is_true(job, condition):
             return condition
-    if is_deleted(job):
+    if is_terminating(job):
         return "Terminating"
-    others = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
-    return next((each for each in others if is_true(job, each)), "Running")
+    other_conditions = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((other for other in other_conditions if is_true(job, other)), "Running")
 
 
 def _job(job: JSON, now: datetime) -> Cells:
@@ -98,16 +98,16 @@ def _job(job: JSON, now: datetime) -> Cells:
     duration = ""
     if started := status.get("startTime"):
         ended = status.get("completionTime")
-        until = datetime.fromisoformat(ended) if ended else now
-        duration = human_duration(until - datetime.fromisoformat(started))
+        end = datetime.fromisoformat(ended) if ended else now
+        duration = human_duration(end - datetime.fromisoformat(started))
     return [
-        name_of(job),
+        object_name(job),
         _job_status(job),
         completions,
         duration,
-        age_of(job, now),
-        *container_cells(spec.get("template")),
-        selector_of(spec.get("selector")),
+        object_age(job, now),
+        *container_names_and_images(spec.get("template")),
+        selector_or_none(spec.get("selector")),
     ]
 
 
@@ -117,43 +117,43 @@ def _cron_job(obj: JSON, now: datetime) -> Cells:
     last = status.get("lastScheduleTime")
     suspend = spec.get("suspend")
     return [
-        name_of(obj),
+        object_name(obj),
         spec.get("schedule", ""),
         spec.get("timeZone") or NONE,
         UNSET if suspend is None else str(bool(suspend)),
         len(status.get("active") or ()),
-        since(last, now) if last else NONE,
-        age_of(obj, now),
-        *container_cells(job.get("template")),
-        selector_of(job.get("selector")),
+        age_since(last, now) if last else NONE,
+        object_age(obj, now),
+        *container_names_and_images(job.get("template")),
+        selector_or_none(job.get("selector")),
     ]
 
 
 def _controller_revision(obj: JSON, now: datetime) -> Cells:
     owners = obj["metadata"].get("ownerReferences") or ()
     controller = NONE
-    if owner := next((each for each in owners if each.get("controller")), None):
+    if owner := next((reference for reference in owners if reference.get("controller")), None):
         group = owner["apiVersion"].rpartition("/")[0]
         kind = f"{owner['kind']}.{group}" if group else owner["kind"]
         controller = f"{kind.lower()}/{owner['name']}"
-    return [name_of(obj), controller, obj.get("revision", 0), age_of(obj, now)]
+    return [object_name(obj), controller, obj.get("revision", 0), object_age(obj, now)]
 
 
 def _scale(obj: JSON, now: datetime) -> Cells:
-    return [name_of(obj), spec_of(obj).get("replicas", 0), status_of(obj).get("replicas", 0), age_of(obj, now)]
+    return [object_name(obj), spec_of(obj).get("replicas", 0), status_of(obj).get("replicas", 0), object_age(obj, now)]
 
 
-def _disruption_budget(obj: JSON, now: datetime) -> Cells:
+def _pod_disruption_budget(obj: JSON, now: datetime) -> Cells:
     spec = spec_of(obj)
     limits = [str(spec[name]) if spec.get(name) is not None else "N/A" for name in ("minAvailable", "maxUnavailable")]
-    return [name_of(obj), *limits, status_of(obj).get("disruptionsAllowed", 0), age_of(obj, now)]
+    return [object_name(obj), *limits, status_of(obj).get("disruptionsAllowed", 0), object_age(obj, now)]
 
 
-def _autoscaler_value(metric: JSON, which: str, field: str) -> Any:
+def _metric_value(metric: JSON, which: str, field: str) -> Any:
     return (metric.get(which) or {}).get(field)
 
 
-def _autoscaler_target(spec: JSON, status: JSON | None) -> str:
+def _metric_target_text(spec: JSON, status: JSON | None) -> str:
     source = spec.get("type", "")
     key = source[:1].lower() + source[1:]
     target = spec.get(key)
@@ -161,53 +161,53 @@ def _autoscaler_target(spec: JSON, status: JSON | None) -> str:
         return "<unknown type>"
     current = (status or {}).get(key)
 
-    def now_at(field: str) -> str:
-        value = _autoscaler_value(current, "current", field) if current else None
+    def current_value(field: str) -> str:
+        value = _metric_value(current, "current", field) if current else None
         return UNKNOWN if value is None else f"{value}%" if field == "averageUtilization" else str(value)
 
-    average = _autoscaler_value(target, "target", "averageValue")
+    average = _metric_value(target, "target", "averageValue")
     if source in ("Resource", "ContainerResource"):
         if average is not None:
-            return f"{target.get('name', '')}: {now_at('averageValue')}/{average}"
-        utilization = _autoscaler_value(target, "target", "averageUtilization")
-        wanted = "<auto>" if utilization is None else f"{utilization}%"
-        return f"{target.get('name', '')}: {now_at('averageUtilization')}/{wanted}"
+            return f"{target.get('name', '')}: {current_value('averageValue')}/{average}"
+        utilization = _metric_value(target, "target", "averageUtilization")
+        target_utilization = "<auto>" if utilization is None else f"{utilization}%"
+        return f"{target.get('name', '')}: {current_value('averageUtilization')}/{target_utilization}"
     if source == "Pods":
-        return f"{now_at('averageValue')}/{average}"
+        return f"{current_value('averageValue')}/{average}"
     if average is not None:
-        return f"{now_at('averageValue')}/{average} (avg)"
-    return f"{now_at('value')}/{_autoscaler_value(target, 'target', 'value')}"
+        return f"{current_value('averageValue')}/{average} (avg)"
+    return f"{current_value('value')}/{_metric_value(target, 'target', 'value')}"
 
 
-def _autoscaler(obj: JSON, now: datetime) -> Cells:
+def _horizontal_pod_autoscaler(obj: JSON, now: datetime) -> Cells:
     spec, status = spec_of(obj), status_of(obj)
     reference = spec.get("scaleTargetRef") or {}
     current = status.get("currentMetrics") or ()
     targets = [
-        _autoscaler_target(each, current[index] if index < len(current) else None)
-        for index, each in enumerate(spec.get("metrics") or ())
+        _metric_target_text(metric, current[index] if index < len(current) else None)
+        for index, metric in enumerate(spec.get("metrics") or ())
     ]
-    shown = ", ".join(targets[:2]) or NONE
+    first_targets = ", ".join(targets[:2]) or NONE
     return [
-        name_of(obj),
+        object_name(obj),
         f"{reference.get('kind', '')}/{reference.get('name', '')}",
-        f"{shown} + {len(targets) - 2} more..." if len(targets) > 2 else shown,
+        f"{first_targets} + {len(targets) - 2} more..." if len(targets) > 2 else first_targets,
         UNSET if spec.get("minReplicas") is None else str(spec["minReplicas"]),
         spec.get("maxReplicas", 0),
         status.get("currentReplicas", 0),
-        age_of(obj, now),
+        object_age(obj, now),
     ]
 
 
-PRINTERS: dict[str, Print] = {
+PRINTERS: dict[str, CellPrinter] = {
     "scale": _scale,
     "controllerrevisions.apps": _controller_revision,
     "cronjobs.batch": _cron_job,
     "daemonsets.apps": _daemon_set,
     "deployments.apps": _deployment,
-    "horizontalpodautoscalers.autoscaling": _autoscaler,
+    "horizontalpodautoscalers.autoscaling": _horizontal_pod_autoscaler,
     "jobs.batch": _job,
-    "poddisruptionbudgets.policy": _disruption_budget,
+    "poddisruptionbudgets.policy": _pod_disruption_budget,
     "replicasets.apps": _replica_set,
     "replicationcontrollers": _replication_controller,
     "statefulsets.apps": _stateful_set,

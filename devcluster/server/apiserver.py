@@ -25,8 +25,8 @@ from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, json_r
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.apiextensions.openapi_documents import Documents
-from kubeloop.devcluster.authentication.authenticator import Authentication
-from kubeloop.devcluster.authentication.impersonation import impersonated
+from kubeloop.devcluster.authentication.authenticator import Authenticator
+from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.token_requests import ISSUER
 from kubeloop.devcluster.authentication.token_signing import TokenKey
 from kubeloop.devcluster.handlers.rest import Rest
@@ -89,7 +89,7 @@ class ApiServer:
         self.clock = clock
         self._bootstrap = Bootstrap(self.store, clock, rng, identity or Identity(), service_range)
         self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
-        self._authentication = Authentication(self.store, clock, token, self._keys)
+        self._authentication = Authenticator(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
@@ -255,7 +255,7 @@ class ApiServer:
     def _authenticate(self, request: Request) -> None:
         if request.path.rstrip("/") not in _OPEN_PATHS:
             user = self._authentication.user(request.headers.get("authorization", ""))
-            request.user = impersonated(user, request.headers)
+            request.user = impersonated_user(user, request.headers)
 
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.authentication.impersonation import impersonated
+from kubeloop.devcluster.authentication.impersonation import impersonated_user
 
 ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system:masters"]}
 
@@ -56,12 +56,12 @@ ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system
     ],
 )
 def test_a_request_counts_as_of_whom_it_names(headers: dict[str, str], user: dict[str, Any]):
-    assert impersonated(ADMIN, headers) == user
+    assert impersonated_user(ADMIN, headers) == user
 
 
 def test_groups_without_a_user_are_refused():
     with pytest.raises(StatusError) as refused:
-        impersonated(ADMIN, {"impersonate-group": "g"})
+        impersonated_user(ADMIN, {"impersonate-group": "g"})
     assert (refused.value.code, refused.value.message) == (
         400,
         'requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'

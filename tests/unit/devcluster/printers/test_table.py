@@ -1,4 +1,4 @@
-"""Server-side printing: the rows of `kubectl get`."""
+"""Server-side printing: cells and column definitions of `kubectl get`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import BY_PATH
-from kubeloop.devcluster.printers.cells import PRINTERS, human_duration
+from kubeloop.devcluster.printers.kind_printers import PRINTERS, human_duration
 from kubeloop.devcluster.printers.table import table
 from kubeloop.devcluster.serializer.conversion import from_stored
 
@@ -18,7 +18,9 @@ CREATED = "2026-05-01T11:55:00Z"
 OLD_AUTOSCALERS = BY_PATH["autoscaling", "v1", "horizontalpodautoscalers"]
 
 
-def printed(resource: str, *objects: dict[str, Any], include_object: str = "None", **options: Any) -> dict[str, Any]:
+def print_table(
+    resource: str, *objects: dict[str, Any], include_object: str = "None", **options: Any
+) -> dict[str, Any]:
     plural, _, group = resource.partition(".")
     return table(
         BY_PATH[group, "v2" if group == "autoscaling" else "v1", plural],
@@ -33,9 +35,9 @@ def printed(resource: str, *objects: dict[str, Any], include_object: str = "None
 def cells(resource: str, **fields: Any) -> list[Any]:
     fields.setdefault("metadata", {})
     metadata = {"name": "x", "creationTimestamp": CREATED, **fields.pop("metadata")}
-    (row,) = printed(resource, {"metadata": metadata, **fields})["rows"]
-    found: list[Any] = row["cells"]
-    return found
+    (row,) = print_table(resource, {"metadata": metadata, **fields})["rows"]
+    row_cells: list[Any] = row["cells"]
+    return row_cells
 
 
 def status(name: str, **fields: Any) -> dict[str, Any]:
@@ -68,32 +70,32 @@ def test_ages_lose_precision_as_they_grow(seconds: float, text: str):
     assert human_duration(timedelta(seconds=seconds)) == text
 
 
-def test_every_row_has_a_cell_per_column():
+def test_every_row_has_one_cell_per_column():
     for (group, version, plural), served in BY_PATH.items():
         if served.stored:
             obj = {"metadata": {"name": "x", "creationTimestamp": CREATED}}
-            answer = table(served, [obj], now=NOW, include_object="None", list_metadata={})
-            (row,) = answer["rows"]
-            # addresses have a cell for their age, and no column: as in v1.36
+            printed = table(served, [obj], now=NOW, include_object="None", list_metadata={})
+            (row,) = printed["rows"]
+            # IPAddresses have a cell for their age and no column, as in v1.36
             surplus = plural == "ipaddresses"
-            assert len(row["cells"]) == len(answer["columnDefinitions"]) + surplus, (group, version, plural)
+            assert len(row["cells"]) == len(printed["columnDefinitions"]) + surplus, (group, version, plural)
 
 
-def test_a_table_carries_the_list_metadata_and_the_object_as_asked_for():
+def test_table_carries_list_metadata_and_requested_object_form():
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "x"}, "data": {"a": "1", "b": "2"}}
-    answer = printed("configmaps", obj, include_object="Metadata")
-    assert (answer["kind"], answer["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert answer["metadata"] == {"resourceVersion": "7"}
-    assert [each["name"] for each in answer["columnDefinitions"]] == ["Name", "Data", "Age"]
+    printed = print_table("configmaps", obj, include_object="Metadata")
+    assert (printed["kind"], printed["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert printed["metadata"] == {"resourceVersion": "7"}
+    assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Data", "Age"]
     metadata = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}}
-    assert answer["rows"] == [{"cells": ["x", 2, "<unknown>"], "object": metadata}]
-    assert printed("configmaps", obj, include_object="Object")["rows"][0]["object"] is obj
-    assert printed("configmaps", obj, include_object="None")["rows"][0]["object"] is None
+    assert printed["rows"] == [{"cells": ["x", 2, "<unknown>"], "object": metadata}]
+    assert print_table("configmaps", obj, include_object="Object")["rows"][0]["object"] is obj
+    assert print_table("configmaps", obj, include_object="None")["rows"][0]["object"] is None
 
 
-def test_other_wishes_for_the_object_are_refused():
+def test_unknown_include_object_is_rejected_with_400():
     with pytest.raises(StatusError) as raised:
-        printed("configmaps", include_object="Bad")
+        print_table("configmaps", include_object="Bad")
     assert raised.value.code == 400
     assert raised.value.message == (
         'Unable to convert to Table as requested: includeObject: Invalid value: "Bad": '
@@ -101,14 +103,14 @@ def test_other_wishes_for_the_object_are_refused():
     )
 
 
-def test_later_events_of_a_watch_come_without_columns():
-    assert printed("configmaps", columns=False)["columnDefinitions"] is None
+def test_later_watch_events_have_no_column_definitions():
+    assert print_table("configmaps", columns=False)["columnDefinitions"] is None
 
 
-def test_kinds_without_a_printer_show_when_they_were_created():
-    answer = printed("limitranges", {"metadata": {"name": "x", "creationTimestamp": CREATED}})
-    assert [each["name"] for each in answer["columnDefinitions"]] == ["Name", "Created At"]
-    assert answer["rows"][0]["cells"] == ["x", CREATED]
+def test_kinds_without_a_printer_show_their_creation_time():
+    printed = print_table("limitranges", {"metadata": {"name": "x", "creationTimestamp": CREATED}})
+    assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Created At"]
+    assert printed["rows"][0]["cells"] == ["x", CREATED]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_kinds_without_a_printer_show_when_they_were_created():
                 }
             },
             ["1/2", "CrashLoopBackOff", "3"],
-            id="a container waits",
+            id="waiting container",
         ),
         pytest.param(
             {
@@ -162,7 +164,7 @@ def test_kinds_without_a_printer_show_when_they_were_created():
                 "status": {"phase": "Pending", "initContainerStatuses": [status("i", state={"running": {}})]},
             },
             ["0/3", "Init:0/2", "0"],
-            id="initialising, with a sidecar",
+            id="initializing with a sidecar",
         ),
         pytest.param(
             {
@@ -170,7 +172,7 @@ def test_kinds_without_a_printer_show_when_they_were_created():
                 "status": {"phase": "Running"},
             },
             ["0/2", "Terminating", "0"],
-            id="being deleted",
+            id="terminating",
         ),
         pytest.param(
             {
@@ -184,19 +186,19 @@ def test_kinds_without_a_printer_show_when_they_were_created():
         ),
     ],
 )
-def test_pods_show_what_their_containers_do(pod: dict[str, Any], shown: list[Any]):
+def test_pod_ready_status_and_restarts_columns(pod: dict[str, Any], shown: list[Any]):
     assert cells("pods", **({"spec": POD_SPEC} | pod)) == ["x", *shown, "5m", "<none>", "<none>", "<none>", "<none>"]
 
 
-def test_pods_show_where_they_run_when_asked_for_more():
+def test_wide_pod_columns_show_ip_node_and_readiness_gates():
     spec = POD_SPEC | {"nodeName": "n1", "readinessGates": [{"conditionType": "g"}, {"conditionType": "h"}]}
     state = {"phase": "Running", "podIPs": [{"ip": "10.1.0.3"}], "conditions": [{"type": "g", "status": "True"}]}
     assert cells("pods", spec=spec, status=state)[5:] == ["10.1.0.3", "n1", "<none>", "1/2"]
 
 
-def test_finished_pods_are_marked_completed():
+def test_finished_pod_rows_have_a_completed_condition():
     obj = {"metadata": {"name": "x"}, "status": {"phase": "Succeeded"}}
-    assert printed("pods", obj)["rows"][0]["conditions"] == [
+    assert print_table("pods", obj)["rows"][0]["conditions"] == [
         {
             "type": "Completed",
             "status": "True",
@@ -352,41 +354,41 @@ TEMPLATE = {"spec": {"containers": [{"name": "a", "image": "a:1"}, {"name": "b",
         ),
     ],
 )
-def test_what_kinds_show(resource: str, fields: dict[str, Any], expected: list[Any]):
+def test_cells_of_each_kind(resource: str, fields: dict[str, Any], expected: list[Any]):
     assert cells(resource, **fields) == expected
 
 
-def test_the_architecture_of_a_node_stands_behind_its_kernel():
+def test_node_kernel_version_includes_the_architecture():
     info = {"kernelVersion": "6.1", "architecture": "arm64"}
     assert cells("nodes", status={"nodeInfo": info})[8] == "6.1 (arm64)"
     assert cells("nodes", status={"nodeInfo": {"architecture": "arm64"}})[8] == "<unknown> (arm64)"
 
 
 @pytest.mark.parametrize("resource", ["serviceaccounts", "csistoragecapacities.storage.k8s.io"])
-def test_secrets_and_capacities_are_no_columns(resource: str):
+def test_secrets_and_capacity_have_no_column(resource: str):
     obj = {"metadata": {"name": "x", "creationTimestamp": CREATED}, "secrets": [{"name": "s"}], "capacity": "1Gi"}
-    answer = printed(resource, obj)
-    assert [each["name"] for each in answer["columnDefinitions"]][1:] in (["Age"], ["Created At"])
-    assert answer["rows"][0]["cells"][1:] in (["5m"], [CREATED])
+    printed = print_table(resource, obj)
+    assert [column["name"] for column in printed["columnDefinitions"]][1:] in (["Age"], ["Created At"])
+    assert printed["rows"][0]["cells"][1:] in (["5m"], [CREATED])
 
 
-def test_a_job_whose_success_is_certain_says_so():
+def test_job_with_success_criteria_met_shows_that_status():
     assert cells("jobs.batch", status={"conditions": [{"type": "SuccessCriteriaMet", "status": "True"}]})[1] == (
         "SuccessCriteriaMet"
     )
 
 
-def test_kinds_declared_with_columns_describe_them():
+def test_declared_columns_have_descriptions():
     (name, signer) = (
-        each["description"]
-        for each in printed("certificatesigningrequests.certificates.k8s.io")["columnDefinitions"]
-        if each["name"] in ("Name", "SignerName")
+        column["description"]
+        for column in print_table("certificatesigningrequests.certificates.k8s.io")["columnDefinitions"]
+        if column["name"] in ("Name", "SignerName")
     )
     assert name.startswith("Name must be unique")
     assert signer.startswith("Requested signer")
 
 
-def test_autoscalers_seen_as_v1_show_the_targets_of_all_their_metrics():
+def test_v1_autoscaler_shows_the_targets_of_all_metrics():
     metric = {"type": "Utilization", "averageUtilization": 80}
     memory = {"type": "AverageValue", "averageValue": "1Gi"}
     spec = {
@@ -397,18 +399,18 @@ def test_autoscalers_seen_as_v1_show_the_targets_of_all_their_metrics():
             {"type": "Resource", "resource": {"name": "memory", "target": memory}},
         ],
     }
-    shown = from_stored(OLD_AUTOSCALERS, {"metadata": {"name": "x", "creationTimestamp": CREATED}, "spec": spec})
-    answer = table(OLD_AUTOSCALERS, [shown], now=NOW, include_object="None", list_metadata={})
-    assert answer["rows"][0]["cells"][2] == "cpu: <unknown>/80%, memory: <unknown>/1Gi"
+    autoscaler = from_stored(OLD_AUTOSCALERS, {"metadata": {"name": "x", "creationTimestamp": CREATED}, "spec": spec})
+    printed = table(OLD_AUTOSCALERS, [autoscaler], now=NOW, include_object="None", list_metadata={})
+    assert printed["rows"][0]["cells"][2] == "cpu: <unknown>/80%, memory: <unknown>/1Gi"
 
 
-def test_a_scale_is_not_printed_as_its_resource():
+def test_scale_is_printed_with_its_own_columns():
     scale = {"kind": "Scale", "metadata": {"name": "x"}, "spec": {"replicas": 3}, "status": {"replicas": 2}}
-    answer = printed("deployments.apps", scale)
-    assert answer["rows"][0]["cells"] == ["x", 3, 2, "<unknown>"]
-    assert [each["name"] for each in answer["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
+    printed = print_table("deployments.apps", scale)
+    assert printed["rows"][0]["cells"] == ["x", 3, 2, "<unknown>"]
+    assert [column["name"] for column in printed["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
 
 
-def test_printers_are_for_served_resources():
-    served = {each.resource.group_resource for each in BY_PATH.values()} | {"", "scale"}
+def test_every_printer_belongs_to_a_served_resource():
+    served = {resource.resource.group_resource for resource in BY_PATH.values()} | {"", "scale"}
     assert set(PRINTERS) <= served
