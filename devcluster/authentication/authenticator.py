@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.authentication.token_requests import ISSUER
-from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON

@@ -30,8 +30,8 @@ from kubeloop.devcluster.api.served_resources import (
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authenticator
-from kubeloop.devcluster.authentication.token_requests import create_token, default_token_duration
-from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
 from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings

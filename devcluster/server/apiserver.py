@@ -27,8 +27,8 @@ from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.apiextensions.openapi_documents import Documents
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
-from kubeloop.devcluster.authentication.token_requests import ISSUER
-from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.registry.service_allocation import NODE_PORTS, SERVICE_RANGE
 from kubeloop.devcluster.serializer.responses import error_response

@@ -13,8 +13,8 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE, Request, Response, json_response, text_response
 from kubeloop.devcluster.api.served_resources import VERSIONS
-from kubeloop.devcluster.authentication.token_requests import ISSUER
-from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.serializer.negotiation import matches_accept
 from kubeloop.kube.json_object import JSON
 

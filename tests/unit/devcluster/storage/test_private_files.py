@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.server.tls import kept_certificate
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.clock import SystemClock

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.authentication.token_signing import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import rfc3339
