@@ -1,4 +1,4 @@
-"""Requests on behalf of somebody else."""
+"""Impersonation headers: the user that a request counts as."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system
 @pytest.mark.parametrize(
     ("headers", "user"),
     [
-        pytest.param({"accept": "x"}, ADMIN, id="nobody is named"),
-        pytest.param({"impersonate-user": ""}, ADMIN, id="an empty name is none"),
+        pytest.param({"accept": "x"}, ADMIN, id="no impersonation headers"),
+        pytest.param({"impersonate-user": ""}, ADMIN, id="empty user name"),
         pytest.param(
-            {"impersonate-user": "u"}, {"username": "u", "groups": ["system:authenticated"]}, id="a name alone"
+            {"impersonate-user": "u"}, {"username": "u", "groups": ["system:authenticated"]}, id="user name only"
         ),
         pytest.param(
             {
@@ -28,7 +28,7 @@ ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system
                 "impersonate-extra-x%2fy": "v, w",
             },
             {"username": "u", "uid": "7", "groups": ["a", "b", "system:authenticated"], "extra": {"x/y": ["v", "w"]}},
-            id="all there is",
+            id="user, uid, groups and extra",
         ),
         pytest.param(
             {"impersonate-user": "system:serviceaccount:ns:name"},
@@ -36,33 +36,33 @@ ADMIN: dict[str, Any] = {"username": "admin", "uid": "admin", "groups": ["system
                 "username": "system:serviceaccount:ns:name",
                 "groups": ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"],
             },
-            id="a service account has its groups",
+            id="service account gets its groups",
         ),
         pytest.param(
             {"impersonate-user": "system:serviceaccount:ns:Bad_N"},
             {"username": "system:serviceaccount:ns:Bad_N", "groups": ["system:authenticated"]},
-            id="no service account has such a name",
+            id="invalid service account name",
         ),
         pytest.param(
             {"impersonate-user": "system:anonymous"},
             {"username": "system:anonymous", "groups": ["system:unauthenticated"]},
-            id="nobody in particular",
+            id="anonymous",
         ),
         pytest.param(
             {"impersonate-user": "u", "impersonate-group": "system:unauthenticated"},
             {"username": "u", "groups": ["system:unauthenticated"]},
-            id="somebody who has not said who he is",
+            id="unauthenticated group",
         ),
     ],
 )
-def test_a_request_counts_as_of_whom_it_names(headers: dict[str, str], user: dict[str, Any]):
+def test_impersonation_headers_set_the_user(headers: dict[str, str], user: dict[str, Any]):
     assert impersonated_user(ADMIN, headers) == user
 
 
-def test_groups_without_a_user_are_refused():
-    with pytest.raises(StatusError) as refused:
+def test_impersonated_groups_without_a_user_are_rejected():
+    with pytest.raises(StatusError) as raised:
         impersonated_user(ADMIN, {"impersonate-group": "g"})
-    assert (refused.value.code, refused.value.message) == (
+    assert (raised.value.code, raised.value.message) == (
         400,
         'requested &user.DefaultInfo{Name:"", UID:"", Groups:[]string{"g"}, Extra:map[string][]string(nil)}'
         " without impersonating a user name",

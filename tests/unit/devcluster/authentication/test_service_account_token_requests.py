@@ -1,4 +1,4 @@
-"""Tokens of service accounts: signed, verifiable by anybody, and accepted for as long as they and theirs exist."""
+"""Service account tokens: signature, claims, and validity while the account and the bound object exist."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class TokenApi:
         return self._api(method, path, body, authorization=f"Bearer {bearer}")
 
     def token(self, **spec: Any) -> str:
-        status, answer = self("POST", f"{ACCOUNTS}/robot/token", {"spec": spec})
-        assert status == 201, answer
-        token: str = answer["status"]["token"]
+        status, response = self("POST", f"{ACCOUNTS}/robot/token", {"spec": spec})
+        assert status == 201, response
+        token: str = response["status"]["token"]
         return token
 
     def user(self, token: str) -> JSON | None:
-        """Who the server says that one is; None for nobody."""
-        status, answer = self("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, bearer=token)
-        user: JSON | None = answer["status"]["userInfo"] if status == 201 else None
+        """The user that a token authenticates; None for an invalid token."""
+        status, response = self("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", {}, bearer=token)
+        user: JSON | None = response["status"]["userInfo"] if status == 201 else None
         assert status in (201, 401)
         return user
 
@@ -56,13 +56,13 @@ async def api() -> TokenApi:
     return api
 
 
-def decoded(part: str) -> bytes:
+def base64url_decode(part: str) -> bytes:
     return urlsafe_b64decode(part + "=" * (-len(part) % 4))
 
 
-async def test_a_token_is_its_service_account(api: TokenApi):
+async def test_token_authenticates_its_service_account(api: TokenApi):
     token = api.token()
-    claims = msgspec.json.decode(decoded(token.split(".")[1]))
+    claims = msgspec.json.decode(base64url_decode(token.split(".")[1]))
     assert api.user(token) == {
         "username": "system:serviceaccount:default:robot",
         "uid": api.uid(f"{ACCOUNTS}/robot"),
@@ -72,32 +72,32 @@ async def test_a_token_is_its_service_account(api: TokenApi):
     assert api("GET", "/api/v1/namespaces", bearer=token)[0] == 200
 
 
-async def test_a_token_is_signed_with_the_published_key(api: TokenApi):
+async def test_token_is_signed_with_the_published_key(api: TokenApi):
     token = api.token(expirationSeconds=600)
     (key,) = api("GET", "/openid/v1/jwks")[1]["keys"]
-    signed, _, signature = token.rpartition(".")
-    header, claims = (msgspec.json.decode(decoded(each)) for each in signed.split("."))
-    x, y = (int.from_bytes(decoded(key[each]), "big") for each in "xy")
+    signing_input, _, signature = token.rpartition(".")
+    header, claims = (msgspec.json.decode(base64url_decode(part)) for part in signing_input.split("."))
+    x, y = (int.from_bytes(base64url_decode(key[name]), "big") for name in "xy")
     public = ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
-    raw = decoded(signature)
+    raw = base64url_decode(signature)
     der = utils.encode_dss_signature(int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big"))
-    public.verify(der, signed.encode(), ec.ECDSA(hashes.SHA256()))
+    public.verify(der, signing_input.encode(), ec.ECDSA(hashes.SHA256()))
     assert header == {"alg": "ES256", "kid": key["kid"]}
-    assert len(decoded(key["kid"])) == hashlib.sha256().digest_size
-    uid, begins = api.uid(f"{ACCOUNTS}/robot"), int(NOW.timestamp())
+    assert len(base64url_decode(key["kid"])) == hashlib.sha256().digest_size
+    uid, issued_at = api.uid(f"{ACCOUNTS}/robot"), int(NOW.timestamp())
     assert len(claims.pop("jti")) == 36
     assert claims == {
         "aud": ["https://kubernetes.default.svc"],
-        "exp": begins + 600,
-        "iat": begins,
+        "exp": issued_at + 600,
+        "iat": issued_at,
         "iss": "https://kubernetes.default.svc",
         "kubernetes.io": {"namespace": "default", "serviceaccount": {"name": "robot", "uid": uid}},
-        "nbf": begins,
+        "nbf": issued_at,
         "sub": "system:serviceaccount:default:robot",
     }
 
 
-async def test_a_token_of_a_pod_names_it_and_its_node(api: TokenApi):
+async def test_token_bound_to_a_pod_names_the_pod_and_its_node(api: TokenApi):
     pods = "/api/v1/namespaces/default/pods"
     spec = {"containers": [{"name": "c", "image": "i"}], "serviceAccountName": "robot", "nodeName": "n"}
     assert api("POST", pods, {"metadata": {"name": "p"}, "spec": spec})[0] == 201
@@ -111,26 +111,26 @@ async def test_a_token_of_a_pod_names_it_and_its_node(api: TokenApi):
     }
 
 
-def spoiled(api: TokenApi, token: str) -> str:
-    signed, _, signature = token.rpartition(".")
-    return f"{signed}.{'B' if signature[0] == 'A' else 'A'}{signature[1:]}"
+def with_bad_signature(api: TokenApi, token: str) -> str:
+    signing_input, _, signature = token.rpartition(".")
+    return f"{signing_input}.{'B' if signature[0] == 'A' else 'A'}{signature[1:]}"
 
 
-def without_its_account(api: TokenApi, token: str) -> str:
+def account_deleted(api: TokenApi, token: str) -> str:
     assert api("DELETE", f"{ACCOUNTS}/robot")[0] == 200
     return token
 
 
-def after_it_expired(api: TokenApi, token: str) -> str:
+def expired(api: TokenApi, token: str) -> str:
     api.clock.moment = NOW + timedelta(seconds=3600 + 61)
     return token
 
 
-def for_somebody_else(api: TokenApi, _token: str) -> str:
+def other_audience(api: TokenApi, _token: str) -> str:
     return api.token(audiences=["vault"])
 
 
-def without_its_secret(api: TokenApi, _token: str) -> str:
+def bound_secret_deleted(api: TokenApi, _token: str) -> str:
     secrets = "/api/v1/namespaces/default/secrets"
     assert api("POST", secrets, {"metadata": {"name": "s"}})[0] == 201
     token = api.token(boundObjectRef={"kind": "Secret", "apiVersion": "v1", "name": "s"})
@@ -139,25 +139,25 @@ def without_its_secret(api: TokenApi, _token: str) -> str:
     return token
 
 
-def nonsense(_api: TokenApi, _token: str) -> str:
+def malformed(_api: TokenApi, _token: str) -> str:
     return "a.b.c"
 
 
 @pytest.mark.parametrize(
     "no_longer_good",
-    [spoiled, without_its_account, after_it_expired, for_somebody_else, without_its_secret, nonsense],
+    [with_bad_signature, account_deleted, expired, other_audience, bound_secret_deleted, malformed],
 )
-async def test_a_token_that_is_not_good_is_nobodys(api: TokenApi, no_longer_good: Callable[[TokenApi, str], str]):
+async def test_invalid_token_authenticates_nobody(api: TokenApi, invalidate: Callable[[TokenApi, str], str]):
     token = api.token()
     assert api.user(token) is not None
-    bad = no_longer_good(api, token)
-    assert api.user(bad) is None
-    review = {"spec": {"token": bad}}
+    invalid = invalidate(api, token)
+    assert api.user(invalid) is None
+    review = {"spec": {"token": invalid}}
     status = api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
     assert status == {"user": {}, "error": "invalid bearer token"}
 
 
-async def test_a_token_for_somebody_else_is_reviewed_for_him(api: TokenApi):
+async def test_token_review_returns_the_matching_audiences(api: TokenApi):
     review = {"spec": {"token": api.token(audiences=["vault", "mail"]), "audiences": ["mail", "door"]}}
     status = api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
     assert (status["authenticated"], status["audiences"]) == (True, ["mail"])

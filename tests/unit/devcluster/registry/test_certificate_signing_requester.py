@@ -1,0 +1,87 @@
+"""Requester fields of CertificateSigningRequests: set from the authenticated user, never from the body."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.api_requests import InProcessApi
+
+PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+FORGED_USER = {"username": "root", "uid": "0", "groups": ["system:masters"], "extra": {"a": ["b"]}}
+REQUEST_SPEC = {"request": "LS0t", "signerName": "example.com/x", "usages": ["client auth"]}
+USER_FIELDS = ("username", "uid", "groups", "extra")
+
+
+def request(name: str) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"a": "b"}}
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": metadata,
+        "spec": REQUEST_SPEC | FORGED_USER,
+    }
+
+
+def requester(response: dict[str, Any]) -> dict[str, Any]:
+    return {name: response["spec"][name] for name in USER_FIELDS if name in response["spec"]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "user"),
+    [
+        pytest.param(
+            {},
+            {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]},
+            id="administrator",
+        ),
+        pytest.param(
+            {
+                "impersonate-user": "jane",
+                "impersonate-uid": "7",
+                "impersonate-group": "dev",
+                "impersonate-extra-scopes": "x",
+            },
+            {"username": "jane", "uid": "7", "groups": ["dev", "system:authenticated"], "extra": {"scopes": ["x"]}},
+            id="impersonated user",
+        ),
+    ],
+)
+async def test_requester_fields_come_from_the_authenticated_user(headers: dict[str, str], user: dict[str, Any]):
+    api = InProcessApi()
+    status, created = api("POST", PATH, request("created"), **headers)
+    assert (status, requester(created)) == (201, user)
+    status, applied = api("PATCH", f"{PATH}/b?fieldManager=m", request("b"), "application/apply-patch+yaml", **headers)
+    assert (status, requester(applied)) == (201, user)
+
+
+async def test_requester_fields_of_a_service_account():
+    api = InProcessApi(token="secret")
+    api("POST", ACCOUNTS, {"metadata": {"name": "robot"}}, authorization="Bearer secret")
+    response = api("POST", f"{ACCOUNTS}/robot/token", {"spec": {}}, authorization="Bearer secret")[1]
+    created = api("POST", PATH, request("a"), authorization=f"Bearer {response['status']['token']}")[1]
+    assert created["spec"]["username"] == "system:serviceaccount:default:robot"
+    assert created["spec"]["groups"] == [
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    ]
+    assert (
+        created["spec"]["uid"] == api("GET", f"{ACCOUNTS}/robot", authorization="Bearer secret")[1]["metadata"]["uid"]
+    )
+    assert list(created["spec"]["extra"]) == ["authentication.kubernetes.io/credential-id"]
+
+
+async def test_managed_fields_leave_out_the_spec():
+    api = InProcessApi()
+    created = api("POST", PATH, request("a"))[1]
+    assert [set(entry["fieldsV1"]) for entry in created["metadata"]["managedFields"]] == [{"f:metadata"}]
+
+
+async def test_update_keeps_the_requester_fields():
+    api = InProcessApi()
+    created = api("POST", PATH, request("a"), impersonate_user="jane")[1]
+    changed = api("PUT", f"{PATH}/a", {**created, "spec": created["spec"] | FORGED_USER})[1]
+    assert requester(changed) == requester(created)
