@@ -1,4 +1,4 @@
-"""What tracing reports about itself, and about the phases of pods. May import the standard library only."""
+"""Interface for the metrics of tracing and of pod phases. Imports the standard library only."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ LostReason = Literal["too many open", "too many finished"]
 
 
 class TraceMetrics:
-    """Hears of everything; this one keeps nothing."""
+    """Metrics that tracing reports. This base class ignores them."""
 
     def phases(self, times_ns: Mapping[str, int], trace_id: str) -> None:
-        """A pod was in these phases so long, in all. By a span's name, or "total"."""
+        """Record the total time (ns) of a pod in each phase, by span name, and in "total"."""
 
     def spans_exported(self, spans: int) -> None: ...
 

@@ -259,7 +259,7 @@ class ControlPlane:
         tracing = Tracing(
             clock=clock,
             rng=rng,
-            keep=settings.trace_keep,
+            tail_rules=settings.trace_keep,
             until_ready=settings.trace_until_ready,
             metrics=metrics,
         )
@@ -373,7 +373,7 @@ class ControlPlane:
             schedules=lambda name: runs_scheduler and name in schedulers,
             creators=frozenset(kind for name, kind in _CREATORS.items() if name in enabled),
         )
-        if self.tracing.sampling.records_traces:
+        if self.tracing.sampler.records_traces:
             self.client.context_headers = current_trace_headers
         self._pod_handler = self.informers.informer(PODS).add_handler(
             ResourceEventHandlerFuncs(

@@ -1,15 +1,14 @@
-"""The journal: what a process that is killed leaves to the next one, so that every pod gets its one trace.
+"""Journal of traces: records on disk, so that the next process continues or exports them after a crash.
 
-    open record saved ---> saved again, finished (what is new) ---> delivered: forgotten
+    open record saved ---> saved again, finished (new facts only) ---> delivered: deleted
           |                        |
-          +-- killed here: the     +-- killed here: the next process exports it, with the same ids
-              next process goes on with the notes
+          +-- killed here: the     +-- killed here: the next process exports it, with the same IDs
+              next process continues the record
 
-One file of frames (length, kind, msgpack) per process, which holds a lock on it while it lives: a file that can be
-locked is of a process that is gone. A new record is written when the turn of the loop ends, and what is noted later
-within DELAY_SECONDS: what comes together is encoded once. Then SIGKILL loses it no more; nothing is synced, so that a
-machine that loses power may. A second file takes over when the first has grown; what is still wanted is copied to it a
-slice at a time. May import `kubeloop.kube` and this room.
+Each process writes one file of entries (length, kind, msgpack) and holds a lock on it: a file that can be locked
+belongs to a terminated process. A new record is written at the end of the event loop's turn, changes within
+DELAY_SECONDS, encoded once for all that happened until then. SIGKILL then loses nothing; a power failure may, because
+nothing is synced to disk. When a file has grown, a second one replaces it; what is still needed is copied in slices.
 """
 
 from __future__ import annotations
@@ -35,22 +34,22 @@ log = logging.getLogger(__name__)
 
 ROTATE_BYTES: Final = 32 << 20
 STALE_SECONDS: Final = 86_400.0
-DELAY_SECONDS: Final = 0.01  # a write takes a pod's share of some 10 us, alone or together with others
-COPIED_AT_ONCE: Final = 100  # records, some 2 ms
-MAX_FILE_BYTES: Final = 1 << 30  # of a file that is read; a larger one is none of ours
+DELAY_SECONDS: Final = 0.01  # some 10 us per pod in a write, however many pods it has
+MAX_COPIED_PER_STEP: Final = 100  # records, some 2 ms
+MAX_FILE_BYTES: Final = 1 << 30  # a larger file is ignored: no journal grows to this size
 _SUFFIX: Final = ".trace-journal"
 _FORMAT: Final = 3
-_HEADER, _POD, _RECONCILE, _TRACE, _GONE = range(5)
-_frame = struct.Struct("<IB")
-_TRACEPARENT, _FACTS, _SAVED_FACTS = (
-    PodRecord.__struct_fields__.index(name) for name in ("traceparent", "facts", "saved_facts")
+_HEADER, _POD, _RECONCILE, _TRACE, _DELETED = range(5)
+_header_struct = struct.Struct("<IB")
+_TRACEPARENT, _FACTS, _JOURNALED_FACTS = (
+    PodRecord.__struct_fields__.index(name) for name in ("traceparent", "facts", "journaled_facts")
 )
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
 class RecoveredRecords(msgspec.Struct):
-    """What processes that are gone left behind. Open records with the time until which each was followed (ns)."""
+    """Records of terminated processes. Open ones come with the time (ns) until which their pod was followed."""
 
     open: list[tuple[PodRecord, int]] = msgspec.field(default_factory=list)
     finished: list[PodRecord] = msgspec.field(default_factory=list)
@@ -58,24 +57,24 @@ class RecoveredRecords(msgspec.Struct):
 
 
 class TraceJournal:
-    """Of one process, for one API server. Methods are synchronous, cost a few microseconds, and do not raise: a disk
-    that is full costs the journal, not the traces.
+    """Journal of one process, for one API server.
 
-    _live: everything that a next process would want, by key, as the object that it is encoded from; _unwritten: what of
-    it has changed since write_out().
+    Methods are synchronous, take a few microseconds, and do not raise. A full disk ends the journal, not the tracing.
+
+    _stored: all records that the next process would need, by key; _unwritten: those changed since write_out().
     """
 
     def __init__(self, folder: Path, server: str, *, rotate_bytes: int = ROTATE_BYTES) -> None:
-        """Raises UserError if there can be no file in `folder`."""
+        """Raises UserError if no file can be created in `folder`."""
         self._folder = folder
         self._server = server
         self._rotate_bytes = rotate_bytes
         self._number = 0
-        self._live: dict[str, _Kept] = {}
-        self._unwritten: dict[str, _Kept] = {}
-        self._gone: list[str] = []  # keys, since write_out()
-        self._writes_soon = self._writes_later = False
-        self._old: tuple[Path, int] | None = None  # path and descriptor of the file that is being replaced
+        self._stored: dict[str, _Entry] = {}
+        self._unwritten: dict[str, _Entry] = {}
+        self._deleted: list[str] = []  # keys, since write_out()
+        self._write_soon_scheduled = self._write_later_scheduled = False
+        self._old: tuple[Path, int] | None = None  # path and descriptor of the file being replaced
         self._to_copy: Iterator[str] = iter(())
         self._written: set[str] = set()  # keys written to the new file, while there is an old one
         try:
@@ -83,64 +82,64 @@ class TraceJournal:
             self._path, self._descriptor = self._new_file()
         except OSError as error:
             raise UserError(
-                f"cannot keep a journal of traces in {folder}: {error.strerror}",
-                hint="--trace-journal names another folder, or none with --trace-journal=''",
+                f"cannot create a trace journal in {folder}: {error.strerror}",
+                hint="set --trace-journal to another folder, or disable it with --trace-journal=''",
             ) from None
 
     # --- writing ---------------------------------------------------------------------------------------------------
 
     def save(self, record: PodRecord) -> None:
-        self._note(record.traceparent, record)
+        self._add(record.traceparent, record)
 
-    def forget(self, record: PodRecord) -> None:
+    def delete(self, record: PodRecord) -> None:
         self.delivered([record.traceparent])
 
-    def finished(self, record: PodRecord) -> str:
-        """Returns the key for delivered()."""
-        self._note(record.traceparent, record)
+    def save_finished(self, record: PodRecord) -> str:
+        """Save a finished record; returns the key for delivered()."""
+        self._add(record.traceparent, record)
         return record.traceparent
 
     def save_reconcile(self, reconcile: ReconcileRecord | Trace) -> str:
-        """Returns the key for delivered()."""
+        """Save a finished reconcile; returns the key for delivered()."""
         key = f"{reconcile.trace_id}-{reconcile.root_id}"
-        self._note(key, reconcile)
+        self._add(key, reconcile)
         return key
 
     def delivered(self, keys: list[str]) -> None:
-        """The collector has them, or nobody wants them any more."""
+        """Delete records that the collector received, or that are not needed any more."""
         for key in keys:
-            if self._live.pop(key, None) is not None:
+            if self._stored.pop(key, None) is not None:
                 self._unwritten.pop(key, None)
-                self._gone.append(key)
-        if self._gone:
+                self._deleted.append(key)
+        if self._deleted:
             self._write_later()
 
-    def step(self) -> None:
-        """Do a slice of what keeps the files small. To be called every second or so."""
+    def rotate(self) -> None:
+        """Do a slice of file rotation. Call it about every second."""
         if self._descriptor < 0:
             return
         if self._old is None:
             if os.fstat(self._descriptor).st_size > self._rotate_bytes:
-                self._rotate()
+                self._start_rotation()
             return
-        for _ in range(COPIED_AT_ONCE):
+        for _ in range(MAX_COPIED_PER_STEP):
             key = next(self._to_copy, None)
             if key is None:
                 self.write_out()
-                if self._descriptor >= 0:  # else the disk is full, and both files are closed
-                    self._leave_old()
+                if self._descriptor >= 0:  # else the disk is full, and write_out() closed both files
+                    self._finish_rotation()
                 return
-            kept = self._live.get(key)
-            if kept is not None and key not in self._written:
-                self._unwritten[key] = kept
+            entry = self._stored.get(key)
+            if entry is not None and key not in self._written:
+                self._unwritten[key] = entry
         self._write_later()
 
     def close(self) -> None:
-        """The end. What is still in it is for the next process; an empty file is taken away."""
+        """Close the journal. Its records are for the next process; an empty file is removed."""
         self.write_out()
         if self._descriptor < 0:
             return
-        if not self._live:
+        if not self._stored:
             self._path.unlink(missing_ok=True)
             if self._old is not None:
                 self._old[0].unlink(missing_ok=True)
@@ -149,73 +148,73 @@ class TraceJournal:
             self._old = None
         os.close(self._descriptor)
         self._descriptor = -1
-        self._live.clear()
+        self._stored.clear()
 
-    def _note(self, key: str, kept: _Kept) -> None:
-        """Write it down soon: at once, that there is a pod at all; it may be bound before anything else is written."""
+    def _add(self, key: str, entry: _Entry) -> None:
+        """Schedule a write: of a new pod record at once, because the pod may be bound before the delay is over."""
         if self._descriptor < 0:
             return
-        self._unwritten[key] = kept
-        if key not in self._live:
-            self._live[key] = kept
-            if not self._writes_soon and type(kept) is PodRecord:
-                self._writes_soon = True
-                asyncio.get_running_loop().call_soon(self._write_out_now)
+        self._unwritten[key] = entry
+        if key not in self._stored:
+            self._stored[key] = entry
+            if not self._write_soon_scheduled and type(entry) is PodRecord:
+                self._write_soon_scheduled = True
+                asyncio.get_running_loop().call_soon(self._write_soon)
                 return
-        if not self._writes_later:
+        if not self._write_later_scheduled:
             self._write_later()
 
     def _write_later(self) -> None:
-        if not self._writes_later:
-            self._writes_later = True
-            asyncio.get_running_loop().call_later(DELAY_SECONDS, self._write_out_after_all)
+        if not self._write_later_scheduled:
+            self._write_later_scheduled = True
+            asyncio.get_running_loop().call_later(DELAY_SECONDS, self._write_delayed)
 
-    def _write_out_now(self) -> None:
-        self._writes_soon = False
+    def _write_soon(self) -> None:
+        self._write_soon_scheduled = False
         self.write_out()
 
-    def _write_out_after_all(self) -> None:
-        self._writes_later = False
+    def _write_delayed(self) -> None:
+        self._write_later_scheduled = False
         self.write_out()
 
     def write_out(self) -> None:
-        """Hand what was noted to the operating system."""
-        if self._descriptor < 0 or not (self._unwritten or self._gone):
+        """Write pending changes to the file, without syncing it."""
+        if self._descriptor < 0 or not (self._unwritten or self._deleted):
             return
-        frames: list[bytes] = []
-        for key, kept in self._unwritten.items():
-            self._add_frame(frames, key, kept)
-        if self._gone:
-            content = _encode(self._gone)
-            frames += (_frame.pack(len(content), _GONE), content)
+        chunks: list[bytes] = []
+        for key, entry in self._unwritten.items():
+            self._add_entry(chunks, key, entry)
+        if self._deleted:
+            content = _encode(self._deleted)
+            chunks += (_header_struct.pack(len(content), _DELETED), content)
         if self._old is not None:
             self._written.update(self._unwritten)
         self._unwritten.clear()
-        self._gone.clear()
-        left = memoryview(b"".join(frames))
+        self._deleted.clear()
+        remaining = memoryview(b"".join(chunks))
         try:
-            while left:  # at once, unless the disk is full
-                left = left[os.write(self._descriptor, left) :]
+            while remaining:  # one write, unless the disk is full
+                remaining = remaining[os.write(self._descriptor, remaining) :]
         except OSError as error:
-            log.warning("the journal of traces ends here: a crash would lose traces", extra={"error": str(error)})
+            log.warning("trace journal disabled: a crash would lose traces", extra={"error": str(error)})
             self.close()
 
-    def _add_frame(self, frames: list[bytes], key: str, kept: _Kept) -> None:
-        """Of a record that this file has, only the facts that are new: `saved_facts` tells the reader where they go."""
-        if type(kept) is PodRecord:
-            kind, facts = _POD, kept.facts
+    def _add_entry(self, chunks: list[bytes], key: str, entry: _Entry) -> None:
+        """Encode a record; of one that this file has, only the new facts, at position `journaled_facts`."""
+        if type(entry) is PodRecord:
+            kind, facts = _POD, entry.facts
             if self._old is not None:
-                kept.saved_facts = -1  # the new file shall have all of them
-            if kept.saved_facts > 0:
-                kept.facts = facts[kept.saved_facts :]
-            content = _encode(kept)
-            kept.facts, kept.saved_facts, kept.is_saved = facts, len(facts), True
+                entry.journaled_facts = -1  # the new file needs all facts
+            if entry.journaled_facts > 0:
+                entry.facts = facts[entry.journaled_facts :]
+            content = _encode(entry)
+            entry.facts, entry.journaled_facts, entry.is_journaled = facts, len(facts), True
         else:
-            kind, content = _RECONCILE if type(kept) is ReconcileRecord else _TRACE, _encode((key, kept))
-        frames += (_frame.pack(len(content), kind), content)
+            kind, content = _RECONCILE if type(entry) is ReconcileRecord else _TRACE, _encode((key, entry))
+        chunks += (_header_struct.pack(len(content), kind), content)
 
-    def _leave_old(self) -> None:
-        """All that counts stands in the new file."""
+    def _finish_rotation(self) -> None:
+        """Remove the old file: the new one has all records."""
         assert self._old is not None
         path, descriptor = self._old
         self._old = None
@@ -223,19 +222,19 @@ class TraceJournal:
         path.unlink(missing_ok=True)
         os.close(descriptor)
 
-    def _rotate(self) -> None:
+    def _start_rotation(self) -> None:
         self.write_out()
         if self._descriptor < 0:
             return
         try:
             path, descriptor = self._new_file()
         except OSError as error:
-            log.warning("the journal of traces cannot be renewed, it grows", extra={"error": str(error)})
+            log.warning("cannot rotate the trace journal, it grows", extra={"error": str(error)})
             self._rotate_bytes *= 2
             return
         self._old = self._path, self._descriptor
         self._path, self._descriptor = path, descriptor
-        self._to_copy = iter([*self._live])
+        self._to_copy = iter([*self._stored])
 
     def _new_file(self) -> tuple[Path, int]:
         self._number += 1
@@ -244,7 +243,7 @@ class TraceJournal:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             header = _encode({"format": _FORMAT, "server": self._server})
-            os.write(descriptor, _frame.pack(len(header), _HEADER) + header)
+            os.write(descriptor, _header_struct.pack(len(header), _HEADER) + header)
         except OSError:
             path.unlink()
             os.close(descriptor)
@@ -255,21 +254,26 @@ class TraceJournal:
 
     @contextlib.contextmanager
     def recover(self, now_ns: int) -> Iterator[RecoveredRecords]:
-        """What processes that are gone left for this API server. Taken away at the end of the context: by then it must
-        be saved in this journal. What is about another API server is left alone for STALE_SECONDS."""
-        left = RecoveredRecords()
+        """Yield the records of terminated processes for this API server, and remove their files at the end.
+
+        The caller must save the records in this journal within the context. Files for other API servers are left alone
+        for STALE_SECONDS.
+        """
+        recovered = RecoveredRecords()
         taken: list[tuple[Path, int]] = []
         try:
             by_process: dict[str, list[tuple[int, Path, int]]] = {}
             for path in self._folder.glob(f"*{_SUFFIX}"):
-                found = self._lock(path, now_ns)
-                if found is not None:
-                    taken.append((path, found))
+                descriptor = self._lock(path, now_ns)
+                if descriptor is not None:
+                    taken.append((path, descriptor))
                     process, _, number = path.name.removesuffix(_SUFFIX).partition("-")
-                    by_process.setdefault(process, []).append((int(number or 0), path, found))
+                    by_process.setdefault(process, []).append((int(number or 0), path, descriptor))
             for files in by_process.values():
-                _collect([_read(path, descriptor, self._server) for _, path, descriptor in sorted(files)], left)
-            yield left
+                _collect(
+                    [_read_entries(path, descriptor, self._server) for _, path, descriptor in sorted(files)], recovered
+                )
+            yield recovered
         except BaseException:
             for _, descriptor in taken:
                 os.close(descriptor)
@@ -280,102 +284,102 @@ class TraceJournal:
             os.close(descriptor)
 
     def _lock(self, path: Path, now_ns: int) -> int | None:
-        """The file, if its process is gone and it is about our API server."""
+        """Lock and return the file if its process has terminated and it is for our API server."""
         if path == self._path:
             return None
         descriptor = -1
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.fstat(descriptor).st_nlink:  # somebody was faster
+            if not os.fstat(descriptor).st_nlink:  # another process removed it first
                 raise FileNotFoundError(path)
-            size, kind = _frame.unpack(os.read(descriptor, _frame.size))
+            size, kind = _header_struct.unpack(os.read(descriptor, _header_struct.size))
             header = msgspec.msgpack.decode(os.read(descriptor, size))
             if kind == _HEADER and header["format"] == _FORMAT and header["server"] == self._server:
                 return descriptor
             if now_ns - os.fstat(descriptor).st_mtime_ns > STALE_SECONDS * 1e9:
                 path.unlink(missing_ok=True)
         except (OSError, struct.error, msgspec.DecodeError, KeyError, TypeError, ValueError):
-            pass  # alive, or no journal
+            pass  # the process is running, or this is no journal
         if descriptor >= 0:
             os.close(descriptor)
         return None
 
 
-_Kept = PodRecord | ReconcileRecord | Trace
-_Frames = tuple[list[tuple[int, Any]], int]
+_Entry = PodRecord | ReconcileRecord | Trace
+_FileContent = tuple[list[tuple[int, Any]], int]
 
 
-def _read(path: Path, descriptor: int, server: str) -> _Frames:
-    """The frames of a file that is locked, and when it was last written (ns). A torn last frame counts for nothing."""
+def _read_entries(path: Path, descriptor: int, server: str) -> _FileContent:
+    """Return the entries of a locked file, and when it was last written (ns). An incomplete last entry is ignored."""
     status = os.fstat(descriptor)
-    frames: list[tuple[int, Any]] = []
+    entries: list[tuple[int, Any]] = []
     if status.st_size > MAX_FILE_BYTES:
-        return frames, status.st_mtime_ns
+        return entries, status.st_mtime_ns
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
         content = file.read()
     at = 0
     try:
-        while at + _frame.size <= len(content):
-            size, kind = _frame.unpack_from(content, at)
-            at += _frame.size
+        while at + _header_struct.size <= len(content):
+            size, kind = _header_struct.unpack_from(content, at)
+            at += _header_struct.size
             if at + size > len(content):
                 break
-            frames.append((kind, msgspec.msgpack.decode(memoryview(content)[at : at + size])))
+            entries.append((kind, msgspec.msgpack.decode(memoryview(content)[at : at + size])))
             at += size
     except (msgspec.DecodeError, TypeError, ValueError) as error:
-        log.warning("a journal of traces is damaged", extra={"file": str(path), "error": str(error)})
-    return frames, status.st_mtime_ns
+        log.warning("trace journal is damaged", extra={"file": str(path), "error": str(error)})
+    return entries, status.st_mtime_ns
 
 
-def _collect(files: list[_Frames], left: RecoveredRecords) -> None:
-    """Of one process: the newest state of each key."""
+def _collect(files: list[_FileContent], recovered: RecoveredRecords) -> None:
+    """Add the newest state of each record in the files of one process to `recovered`."""
     states: dict[str, tuple[int, Any]] = {}
     until_ns = max((written_ns for _, written_ns in files), default=0)
-    for frames, _ in files:
-        for kind, content in frames:
-            if kind == _GONE:
+    for entries, _ in files:
+        for kind, content in entries:
+            if kind == _DELETED:
                 for key in content:
                     states.pop(key, None)
             elif kind == _POD:
-                key, saved = content[_TRACEPARENT], content[_SAVED_FACTS]
-                if saved > 0:
+                key, journaled = content[_TRACEPARENT], content[_JOURNALED_FACTS]
+                if journaled > 0:
                     if key not in states:
-                        log.warning("a record in a journal of traces lacks its beginning", extra={"key": key})
+                        log.warning("trace journal lacks the first part of a record", extra={"key": key})
                         continue
-                    content[_FACTS] = [*states[key][1][_FACTS][:saved], *content[_FACTS]]
+                    content[_FACTS] = [*states[key][1][_FACTS][:journaled], *content[_FACTS]]
                 states[key] = kind, content
             elif kind != _HEADER:
                 states[content[0]] = kind, content[1]
     for kind, content in states.values():
         try:
             if kind == _TRACE:
-                left.reconciles.append(_trace(content))
+                recovered.reconciles.append(_trace(content))
             elif kind == _RECONCILE:
-                left.reconciles.append(msgspec.convert(content, ReconcileRecord))
+                recovered.reconciles.append(msgspec.convert(content, ReconcileRecord))
             else:
                 record = _record(content)
                 if record.outcome:
-                    left.finished.append(record)
+                    recovered.finished.append(record)
                 else:
-                    left.open.append((record, max(until_ns, record.start_ns)))
+                    recovered.open.append((record, max(until_ns, record.start_ns)))
         except (msgspec.ValidationError, TypeError, ValueError, KeyError) as error:
-            log.warning("a record in a journal of traces is damaged", extra={"error": str(error)})
+            log.warning("trace journal has a damaged record", extra={"error": str(error)})
 
 
 def _record(content: Any) -> PodRecord:
     record = msgspec.convert(content, PodRecord)
-    record.saved_facts, record.is_saved = -1, False
+    record.journaled_facts, record.is_journaled = -1, False
     record.facts = [
-        (what, at_ns, msgspec.convert(first, AttemptFacts) if what == ATTEMPT_FINISHED else first, second)
-        for what, at_ns, first, second in record.facts
+        (kind, time_ns, msgspec.convert(first, AttemptFacts) if kind == ATTEMPT_FINISHED else first, second)
+        for kind, time_ns, first, second in record.facts
     ]
     return record
 
 
 def _trace(content: Any) -> Trace:
-    """msgspec would not decide between a list of texts and one of numbers; both are what they are."""
+    """Convert a trace by hand: msgspec cannot decide between a list of strings and a list of numbers."""
     spans = []
     for fields in content["spans"]:
         links = tuple(Link(**link) for link in fields.pop("links"))

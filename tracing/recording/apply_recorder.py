@@ -1,9 +1,7 @@
-"""The trace of a request that somebody makes with kubeloop: `kubeloop up -f` applies, and its objects say so.
+"""Trace of the apply requests of one kubeloop command, such as `kubeloop up -f`.
 
-    apply                       the whole command
-      apply                     one request for each object, whose reconciles are linked to it
-
-May import `kubeloop.kube` and this room.
+apply                       the whole command
+  apply                     one request per object; the object's reconciles link to it
 """
 
 from __future__ import annotations
@@ -16,39 +14,39 @@ from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Attributes, Span, Trace
 from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id, new_trace_id
 
-MAX_OBJECTS = 1_000  # with a span of their own
+MAX_OBJECTS = 1_000  # that get a span
 
 
 class ApplyRecorder:
-    """One apply under way. Begin and end each object's request, then finish()."""
+    """One apply command in progress. Call begin() and end() for each object's request, then finish()."""
 
     def __init__(
-        self, *, clock: Clock, rng: random.Random, sampling: Sampler, finished: Callable[[Trace, bool], None]
+        self, *, clock: Clock, rng: random.Random, sampler: Sampler, on_finished: Callable[[Trace, bool], None]
     ) -> None:
         self._time_ns = clock.time_ns
         self._rng = rng
-        self._finished = finished
+        self._on_finished = on_finished
         self._root: TraceContext | None = None
-        self._begun: dict[str, int] = {}  # by traceparent
+        self._started: dict[str, int] = {}  # start (ns) by traceparent
         self._spans: list[Span] = []
         self._objects = 0
         self._error: str | None = None  # the first
         self._start_ns = clock.time_ns()
-        if sampling.starts_traces:
+        if sampler.starts_traces:
             trace_id = new_trace_id(rng)
-            self._root = TraceContext(trace_id, new_span_id(rng), sampling.samples_root(trace_id))
+            self._root = TraceContext(trace_id, new_span_id(rng), sampler.samples_root(trace_id))
 
     def begin(self) -> str:
-        """Traceparent for a request that is sent now, and for the object it applies; "" without tracing."""
+        """Return the traceparent for a request sent now, and for the object it applies; "" without tracing."""
         if self._root is None:
             return ""
         context = TraceContext(self._root.trace_id, new_span_id(self._rng), self._root.sampled)
-        self._begun[context.traceparent] = self._time_ns()
+        self._started[context.traceparent] = self._time_ns()
         return context.traceparent
 
     def end(self, traceparent: str, kind: str, namespace: str, name: str, outcome: str, error: str = "") -> None:
-        """What begin() returned is answered."""
-        start_ns = self._begun.pop(traceparent, 0)
+        """Record the response to the request of begin()."""
+        start_ns = self._started.pop(traceparent, 0)
         if self._root is None or not start_ns:
             return
         self._objects += 1
@@ -83,4 +81,4 @@ class ApplyRecorder:
             attributes={"kubeloop.objects": self._objects},
             error=self._error,
         )
-        self._finished(Trace(self._root.trace_id, (root, *self._spans)), self._root.sampled)
+        self._on_finished(Trace(self._root.trace_id, (root, *self._spans)), self._root.sampled)

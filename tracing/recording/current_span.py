@@ -1,7 +1,7 @@
-"""Whose work the running task does: how a log record learns its trace and span.
+"""Trace context of the running task, for log records and outgoing requests.
 
-A pod's record or a reconcile is set when work on it begins; tasks that are started meanwhile inherit it. May import
-`kubeloop.tracing.spans.traceparent` only.
+A recorder sets the current pod record or reconcile when work on it begins; tasks started during that work inherit it.
+Imports `kubeloop.tracing.spans.traceparent` only.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER
 
 
 class TracedOperation(Protocol):
-    """Something with a trace."""
+    """A pod record or a reconcile: something that has a trace."""
 
     @property
     def traceparent(self) -> str:
-        """Empty if it has none."""
+        """Traceparent of the operation, "" if it is not traced."""
         ...
 
     def log_context(self) -> str:
-        """Its traceparent; asked when a record is logged."""
+        """Return the traceparent for a log record that is being written."""
         ...
 
 
 current_span: ContextVar[TracedOperation | None] = ContextVar("kubeloop-traced", default=None)
-"""What the running task works on; None: on nothing that is traced."""
+"""Operation that the running task works on; None if it is not traced."""
 
 
 def current_trace_headers() -> dict[str, str] | None:
-    """For the requests of the running task: they belong to the trace of what it works on."""
-    traced = current_span.get()
-    if traced is None:
+    """Return request headers with the trace context of the running task; None if it is not traced."""
+    operation = current_span.get()
+    if operation is None:
         return None
-    traceparent = traced.traceparent
+    traceparent = operation.traceparent
     return {TRACEPARENT_HEADER: traceparent} if traceparent else None
 
 
 def log_traceparent() -> str:
-    """Of the span that the running task works for, "" if there is none."""
-    traced = current_span.get()
-    return traced.log_context() if traced is not None else ""
+    """Return the traceparent of the running task's operation, "" if there is none."""
+    operation = current_span.get()
+    return operation.log_context() if operation is not None else ""

@@ -1,16 +1,16 @@
-"""The pod lifecycle recorder: one trace per pod, from the create request to the bound pod seen by the informer.
+"""Pod recorder: one trace per pod, from the create request until the informer shows the pod bound (or ready).
 
-On the hot path a method appends a tuple to a pod's record; spans are built from it when somebody wants to see them
-(`pod_record.pod_trace`). A record is open from the create request, or from the first sight of a pod that is not bound:
+On the hot path, a method appends a tuple to the pod's record; `pod_spans.pod_trace` builds spans from it on demand. A
+record is open from the create request, or from the first observation of a pod that is not bound:
 
-    requested --created/observed--> followed --bound (or ready), deleted--> finished, handed on
+    requested --created/observed--> followed --bound (or ready), deleted--> finished: passed to `on_finished`
         |                              ^                                         ^
-        |   adopted, from a process ---+--- not there any more when all is synced+
+        |   restored, of a process ----+--- absent when the informer has synced -+
         |   that was killed                                                      |
-        +--create_failed, and not seen for FAILED_CREATE_SECONDS-----------------+
+        +--create_failed, and not observed for FAILED_CREATE_SECONDS-------------+
 
-The span in a pod's annotation is the root if ROOT_ANNOTATION says so: whoever ends the trace exports it under that id.
-Any other span there is somebody else's, and the root's parent. May import `kubeloop.kube` and this room.
+If the pod has POD_TRACE_ANNOTATION, the span in its traceparent annotation is the root of its trace, and the process
+that ends the trace exports the root with that ID. Otherwise that span is of another service and the root's parent.
 """
 
 from __future__ import annotations
@@ -56,32 +56,32 @@ __all__ = ["AttemptFacts", "NoopRecorder", "OpenRecordStore", "PodRecorder"]
 
 log = logging.getLogger(__name__)
 
-MAX_OPEN = 100_000  # records; a pending pod's is about 2 KB
-ALL_FACTS = 1_000_000  # of all open records together, about 200 bytes each; but each may have ...
-FEWEST_FACTS = 24  # ... so many
-FAILED_CREATE_SECONDS = 10.0  # the answer to a create may be lost and the pod be there: the watch shows it by then
-UNANSWERED_BIND_SECONDS = 60.0  # after which a pod that was seen bound needs no answer to its bind request any more
+MAX_OPEN = 100_000  # records; the record of a pending pod takes about 2 KB
+MAX_TOTAL_FACTS = 1_000_000  # of all open records, about 200 bytes each
+MIN_FACTS = 24  # limit per record that holds even if MAX_TOTAL_FACTS is exceeded
+FAILED_CREATE_SECONDS = 10.0  # a pod may exist although the response to its create was lost: the watch shows it by then
+BIND_RESPONSE_SECONDS = 60.0  # after which a pod that was observed bound is finished without a response to its bind
 DEFAULT_CREATORS = frozenset({"ReplicaSet", "ReplicationController"})
-SAVED_AT_ONCE = 1_000  # in one sweep, some 10 ms
-COMPARED_AT_ONCE = 20_000
+MAX_SAVED_PER_SWEEP = 1_000  # some 10 ms
+MAX_COMPARED_PER_SWEEP = 20_000
 _CONDITIONS = tuple(condition for condition, _ in START_PHASES)
 
 
 class OpenRecordStore(Protocol):
-    """Where open records are kept safe from a crash of this process."""
+    """Persistent store of open records, so that the next process can continue them after a crash."""
 
     def save(self, record: PodRecord) -> None:
-        """Keep this state of the record, in place of the one before."""
+        """Store this state of the record, replacing the previous one."""
         ...
 
-    def forget(self, record: PodRecord) -> None: ...
+    def delete(self, record: PodRecord) -> None: ...
 
 
 class PodRecorder:
-    """Records what happens to pods. Methods are synchronous, cost about a microsecond, and do not raise.
+    """Records events of pods. Methods are synchronous, take about a microsecond, and do not raise.
 
-    Times in ns are `now_ns()`'s. Pods that the sampler leaves out, pods that are bound when first seen, and pods that
-    this process has no part in are not recorded, and every call about them is ignored.
+    Times in ns are from `now_ns()`. Not recorded are pods that the sampler leaves out, pods that are bound when first
+    observed, and pods outside of the scope (`limit_scope`); calls about them are ignored.
     """
 
     def __init__(
@@ -89,62 +89,62 @@ class PodRecorder:
         *,
         clock: Clock,
         rng: random.Random,
-        sampling: Sampler = Sampler(),  # noqa: B008  # immutable
-        finished: Callable[[PodRecord], None] = lambda record: None,
-        evicted: Callable[[PodRecord], None] = lambda record: None,
-        saved: OpenRecordStore | None = None,
+        sampler: Sampler = Sampler(),  # noqa: B008  # immutable
+        on_finished: Callable[[PodRecord], None] = lambda record: None,
+        on_evicted: Callable[[PodRecord], None] = lambda record: None,
+        store: OpenRecordStore | None = None,
         until_ready: bool = False,
         max_open: int = MAX_OPEN,
     ) -> None:
-        """`finished` is given each record that is complete, `evicted` each one that is given up for want of memory."""
+        """`on_finished` receives each finished record, `on_evicted` each record dropped because of `max_open`."""
         self._clock = clock
         self._time_ns = clock.time_ns
         self._rng = rng
-        self._sampling = sampling
-        self._finished = finished
-        self._evicted = evicted
-        self.saved = saved
+        self._sampler = sampler
+        self._on_finished = on_finished
+        self._on_evicted = on_evicted
+        self.store = store
         self._until_ready = until_ready
         self._max_open = max_open
         self._max_facts = MAX_FACTS
         self._schedules: Callable[[str], bool] = lambda scheduler_name: True
         self._creators = DEFAULT_CREATORS
-        self._requested: dict[str, PodRecord] = {}  # by traceparent: the pod's uid is not known yet
-        self._followed: dict[str, PodRecord] = {}  # by uid, oldest first
-        self._failed: dict[str, int] = {}  # by traceparent, of those requested: since when, in order
-        self._awaiting_answer: dict[str, int] = {}  # by uid, of those followed: seen bound since, in order
-        self._to_save: Iterator[PodRecord] | None = None  # in this round
-        self._made: tuple[str, TraceContext | None] = "", None  # the last traceparent, and what it says
-        self._begins_any, self._records_any = sampling.starts_traces, sampling.records_traces
-        self._adopted: dict[str, tuple[PodRecord, int]] = {}  # by uid or traceparent; until when it was followed
+        self._requested: dict[str, PodRecord] = {}  # by traceparent: the pod's UID is not known yet
+        self._followed: dict[str, PodRecord] = {}  # by UID, oldest first
+        self._failed: dict[str, int] = {}  # time of the failed create (ns) by traceparent, for requested pods, in order
+        self._awaiting_response: dict[str, int] = {}  # end of the trace (ns) by UID, of pods with a bind in flight
+        self._to_save: Iterator[PodRecord] | None = None  # rest of the current pass over all open records
+        self._last_created: tuple[str, TraceContext | None] = "", None  # the last new traceparent, and its context
+        self._starts_traces, self._records_traces = sampler.starts_traces, sampler.records_traces
+        self._restored: dict[str, tuple[PodRecord, int]] = {}  # by UID or traceparent; until when it was followed (ns)
 
     def now_ns(self) -> int:
         return self._time_ns()
 
     def limit_scope(self, *, schedules: Callable[[str], bool], creators: frozenset[str]) -> None:
-        """Say whose pods are followed: those of the schedulers (by name) that run here, and those that controllers
-        here create (kinds of owners). By default all are."""
+        """Limit which pods are recorded: those of this process's schedulers (by name), and those created by its
+        controllers (owner kinds). By default all pods are."""
         self._schedules = schedules
         self._creators = creators
 
-    # --- creating --------------------------------------------------------------------------------------------------
+    # --- create request --------------------------------------------------------------------------------------------
 
     def new_traceparent(self, inherited: str = "") -> str:
-        """For a pod about to be created: goes into the create request's header. "": no tracing.
+        """Return a traceparent for the header of a pod's create request; "" without tracing.
 
         `inherited`: a traceparent that the template has: the pod's span becomes a child of it.
         """
         parent = parse_traceparent(inherited) if inherited else None
-        if parent is not None and self._sampling.enabled:
-            sampled = self._sampling.samples_child(parent.trace_id, parent.sampled)
+        if parent is not None and self._sampler.enabled:
+            sampled = self._sampler.samples_child(parent.trace_id, parent.sampled)
             context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
-        elif self._begins_any:
+        elif self._starts_traces:
             trace_id = new_trace_id(self._rng)
-            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.samples_root(trace_id))
+            context = TraceContext(trace_id, new_span_id(self._rng), self._sampler.samples_root(trace_id))
         else:
             return ""
         traceparent = context.traceparent
-        self._made = traceparent, context
+        self._last_created = traceparent, context
         return traceparent
 
     def create_requested(
@@ -159,17 +159,17 @@ class PodRecorder:
         inherited: str = "",
         scheduler_name: str = "default-scheduler",
     ) -> dict[str, str]:
-        """Call before the request is sent: the watch may be faster than the answer. Returns the pod's annotations.
+        """Open a record and return the pod's annotations. Call before the request: the watch event may come first.
 
         `link`: of the reconcile's span. `inherited`: as in new_traceparent.
         """
-        made, context = self._made
-        if traceparent != made:
+        last_traceparent, context = self._last_created
+        if traceparent != last_traceparent:
             context = parse_traceparent(traceparent)
         if context is None:
             return {}
         annotations = {TRACEPARENT_ANNOTATION: traceparent}
-        if not self._sampling.records(context.sampled):
+        if not self._sampler.records(context.sampled):
             return annotations
         record = PodRecord(context, start_ns, traceparent)
         record.namespace = namespace
@@ -185,8 +185,8 @@ class PodRecorder:
             PodTraceAnnotation(start_ns, record.parent_span_id, record.link, by_creator)
         )
         self._requested[traceparent] = record
-        if self.saved is not None:
-            self.saved.save(record)
+        if self.store is not None:
+            self.store.save(record)
         if len(self._requested) + len(self._followed) > self._max_open:
             self._evict()
         return annotations
@@ -194,53 +194,53 @@ class PodRecorder:
     def created(self, traceparent: str, pod: Pod, end_ns: int) -> None:
         record = self._requested.get(traceparent)
         if record is None:
-            record = self._followed.get(pod.metadata.uid)  # the watch was faster
+            record = self._followed.get(pod.metadata.uid)  # the watch event came first
         else:
             self._follow(traceparent, record, pod)
         if record is not None and record.traceparent == traceparent:
             record.create_end_ns = end_ns
-            record.is_saved = False
+            record.is_journaled = False
 
     def create_failed(self, traceparent: str, error: str, end_ns: int) -> None:
         record = self._requested.get(traceparent)
         if record is not None:
             record.create_end_ns, record.create_error = end_ns, error
-            record.is_saved = False
+            record.is_journaled = False
             self._failed[traceparent] = end_ns
 
-    # --- what the informer shows -----------------------------------------------------------------------------------
+    # --- informer events -------------------------------------------------------------------------------------------
 
     def observed(self, pod: Pod) -> None:
-        """The informer delivered this state of the pod."""
+        """Record that the informer delivered this state of the pod."""
         uid = pod.metadata.uid
         record = self._followed.get(uid)
         node = pod.spec.node_name
         if record is None:
-            if not self._records_any:
+            if not self._records_traces:
                 return
             traceparent = pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
             record = self._requested.get(traceparent) if traceparent else None
             if record is not None:
                 self._follow(traceparent, record, pod)
-            elif self._adopted and (uid in self._adopted or traceparent in self._adopted):
-                record = self._go_on(uid if uid in self._adopted else traceparent, pod)
+            elif self._restored and (uid in self._restored or traceparent in self._restored):
+                record = self._follow_restored(uid if uid in self._restored else traceparent, pod)
             elif node or pod.status.phase in ("Succeeded", "Failed"):
                 return
             else:
-                record = self._join(pod, traceparent)
+                record = self._follow_unbound(pod, traceparent)
                 if record is None:
                     return
         now_ns = self._time_ns()
         if not record.observed_ns:
             record.observed_ns = now_ns
-            record.is_saved = False
+            record.is_journaled = False
         if node:
-            record.is_saved = False
+            record.is_journaled = False
             if not record.bound_ns:
                 record.node = node
                 record.bound_ns = now_ns
                 record.until_ready = self._until_ready
-            self._bound(uid, record, pod, now_ns)
+            self._check_end(uid, record, pod, now_ns)
         elif pod.metadata.deletion_timestamp is not None and not record.terminating:
             record.terminating = True
             record.add((QUEUED, now_ns, TERMINATING, ""), self._max_facts)
@@ -257,11 +257,13 @@ class PodRecorder:
         else:
             self._finish(uid, record, "deleted", self._time_ns(), "deleted before it was bound")
 
-    # --- what the scheduler does -----------------------------------------------------------------------------------
+    # --- scheduler -------------------------------------------------------------------------------------------------
 
     def queued(self, pod: Pod, queue: str, reason: str = "") -> None:
-        """A wait begins in "active", "backoff", "unschedulable" or "gated"; the wait before it, if any, ends.
-        `reason`: the event that moved the pod, or why it must wait."""
+        """Start a wait in "active", "backoff", "unschedulable" or "gated", which ends the previous wait.
+
+        `reason`: the event that moved the pod, or why it waits.
+        """
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.add((QUEUED, self._time_ns(), queue, reason), self._max_facts)
@@ -273,14 +275,14 @@ class PodRecorder:
             record.add((ATTEMPT_STARTED, self._time_ns(), attempt, None), self._max_facts)
 
     def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
-        """The scheduling cycle is over: a node is chosen, or none fits, or it failed."""
+        """Record the end of the scheduling cycle: a node is selected, or no node fits, or the cycle failed."""
         current_span.set(None)
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.add((ATTEMPT_FINISHED, self._time_ns(), facts, None), self._max_facts)
 
     def reserved(self, pod: Pod, node: str, start_ns: int, error: str | None = None) -> None:
-        """The Reserve plugins have run, from `start_ns` to now."""
+        """Record the run of the Reserve plugins, from `start_ns` to now."""
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.add((PHASE_STARTED, start_ns, "reserve", node), self._max_facts)
@@ -304,8 +306,8 @@ class PodRecorder:
         if record is not None:
             record.bind_in_flight = True
             record.add((PHASE_STARTED, self._time_ns(), "bind", node), self._max_facts)
-            if self.saved is not None:  # if we are killed now, the pod may be bound, and nobody else knows how it came
-                self.saved.save(record)
+            if self.store is not None:  # if this process is killed now, only the store has the facts of a bound pod
+                self.store.save(record)
 
     def bind_finished(self, pod: Pod, error: str | None = None) -> None:
         uid = pod.metadata.uid
@@ -315,20 +317,20 @@ class PodRecorder:
         now_ns = self._time_ns()
         record.bind_in_flight = False
         record.add((PHASE_FINISHED, now_ns, "bind", error), self._max_facts)
-        if uid in self._awaiting_answer:
-            self._finish(uid, record, self._outcome(record), max(now_ns, self._awaiting_answer[uid]))
+        if uid in self._awaiting_response:
+            self._finish(uid, record, self._outcome(record), max(now_ns, self._awaiting_response[uid]))
 
-    # --- asking ----------------------------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------------------------
 
     def traceparent_of(self, pod: Pod) -> str:
-        """The pod's trace context, for the headers of requests about it; "" if there is none."""
+        """Return the pod's traceparent, for headers of requests about it; "" if there is none."""
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             return record.traceparent
         return pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
 
     def open_records(self) -> Iterable[PodRecord]:
-        """Of the pods on their way. A live view: do not await while iterating."""
+        """Iterate over open records. Do not await while iterating."""
         yield from self._requested.values()
         yield from self._followed.values()
 
@@ -339,8 +341,7 @@ class PodRecorder:
         return self._followed.get(uid)
 
     def sweep(self) -> None:
-        """Finish what waited in vain: for a sign of a pod whose creation failed, for the answer to a bind request.
-        And keep safe what has been noted since the last sweep."""
+        """Finish records whose wait timed out (a pod after a failed create, a response to a bind), and save changes."""
         now_ns = self._time_ns()
         for traceparent, since_ns in [*self._failed.items()]:
             if now_ns - since_ns < FAILED_CREATE_SECONDS * 1e9:
@@ -348,69 +349,71 @@ class PodRecorder:
             del self._failed[traceparent]
             record = self._requested.pop(traceparent)
             record.finish("create failed", record.create_end_ns, record.create_error)
-            self._finished(record)
-        for uid, since_ns in [*self._awaiting_answer.items()]:
-            if now_ns - since_ns < UNANSWERED_BIND_SECONDS * 1e9:
+            self._on_finished(record)
+        for uid, since_ns in [*self._awaiting_response.items()]:
+            if now_ns - since_ns < BIND_RESPONSE_SECONDS * 1e9:
                 break
             record = self._followed[uid]
             self._finish(uid, record, self._outcome(record), since_ns)
-        self._max_facts = max(FEWEST_FACTS, min(MAX_FACTS, ALL_FACTS // (self.open_count() + 1)))
-        if self.saved is not None:
-            self._save_some(self.saved)
+        self._max_facts = max(MIN_FACTS, min(MAX_FACTS, MAX_TOTAL_FACTS // (self.open_count() + 1)))
+        if self.store is not None:
+            self._save_some(self.store)
 
-    def _save_some(self, saved: OpenRecordStore) -> None:
-        """Of those that changed; what is left over is next second's."""
+    def _save_some(self, store: OpenRecordStore) -> None:
+        """Save changed records, at most MAX_SAVED_PER_SWEEP; the next sweep continues."""
         if self._to_save is None:
             self._to_save = iter([*self.open_records()])
-        left = SAVED_AT_ONCE
-        for record in itertools.islice(self._to_save, COMPARED_AT_ONCE):
-            if not (record.outcome or (record.is_saved and record.saved_facts == len(record.facts))):
-                saved.save(record)
-                left -= 1
-                if not left:
+        remaining = MAX_SAVED_PER_SWEEP
+        for record in itertools.islice(self._to_save, MAX_COMPARED_PER_SWEEP):
+            if not (record.outcome or (record.is_journaled and record.journaled_facts == len(record.facts))):
+                store.save(record)
+                remaining -= 1
+                if not remaining:
                     return
         if operator.length_hint(self._to_save) == 0:
             self._to_save = None
 
     def check(self) -> None:
         assert self._failed.keys() <= self._requested.keys()
-        assert self._awaiting_answer.keys() <= self._followed.keys()
+        assert self._awaiting_response.keys() <= self._followed.keys()
         assert all(record.outcome == "" for record in self.open_records())
 
-    # --- from one process to the next ------------------------------------------------------------------------------
+    # --- records of other processes --------------------------------------------------------------------------------
 
-    def adopt(self, record: PodRecord, until_ns: int) -> None:
-        """An open record of a process that is gone, which followed the pod until then. To be called before observed()
-        is, and everything_seen() when all pods have been observed."""
-        self._adopted[record.uid or record.traceparent] = record, until_ns
+    def restore(self, record: PodRecord, until_ns: int) -> None:
+        """Restore an open record of a terminated process, which followed the pod until `until_ns`.
+
+        Call it before observed(); call informer_synced() after all pods have been observed.
+        """
+        self._restored[record.uid or record.traceparent] = record, until_ns
 
     def informer_synced(self) -> None:
-        """The informer has delivered all pods: what was adopted and is not among them, is gone."""
+        """Finish restored records of pods that the informer did not deliver: they were deleted."""
         now_ns = self._time_ns()
-        adopted, self._adopted = self._adopted, {}
-        for record, until_ns in adopted.values():
+        restored, self._restored = self._restored, {}
+        for record, until_ns in restored.values():
             if record.bound_ns and not self._until_ready:
                 record.finish("bound", record.bound_ns)
             elif record.uid:
-                record.add((UNFOLLOWED, until_ns, now_ns, "kubeloop did not run"))
-                record.finish("deleted", now_ns, "deleted while kubeloop did not run")
+                record.add((UNFOLLOWED, until_ns, now_ns, "kubeloop was not running"))
+                record.finish("deleted", now_ns, "deleted while kubeloop was not running")
             else:
-                record.create_error = record.create_error or "kubeloop ended before the answer"
+                record.create_error = record.create_error or "kubeloop ended before the response"
                 record.create_end_ns = record.create_end_ns or max(until_ns, record.start_ns)
                 record.finish("create failed", record.create_end_ns, record.create_error)
-            self._finished(record)
+            self._on_finished(record)
 
     def start_leading(self) -> None:
-        """This process acts from now on, and another one did until now: what it did is not known here."""
+        """Start recording as the leader: what the previous leader did with the pods is not known."""
         now_ns = self._time_ns()
         for record in self._followed.values():
             if record.bound_ns or not record.observed_ns:
                 continue
             waits = [fact for fact in record.facts if fact[0] == QUEUED]
-            record.facts = [(UNFOLLOWED, record.observed_ns, now_ns, "another process of kubeloop was leading")]
+            record.facts = [(UNFOLLOWED, record.observed_ns, now_ns, "another kubeloop process was the leader")]
             if waits:
                 record.facts.append((QUEUED, now_ns, waits[-1][2], waits[-1][3]))
-            record.saved_facts = min(record.saved_facts, 0)
+            record.journaled_facts = min(record.journaled_facts, 0)
 
     # ---------------------------------------------------------------------------------------------------------------
 
@@ -426,77 +429,78 @@ class PodRecorder:
             record.add((PHASE_FINISHED, self._time_ns(), phase, error), self._max_facts)
 
     def _follow(self, traceparent: str, record: PodRecord, pod: Pod) -> None:
-        """The pod that was asked for is there."""
+        """Move the record of a create request to the followed pods."""
         del self._requested[traceparent]
         self._failed.pop(traceparent, None)
-        record.describe(pod)
+        record.set_pod(pod)
         self._followed[pod.metadata.uid] = record
-        if self.saved is not None:  # if we are killed and it is deleted meanwhile, nobody else knows whose trace it was
-            self.saved.save(record)
+        if self.store is not None:  # if this process is killed and the pod is deleted, only the store has its trace
+            self.store.save(record)
 
-    def _go_on(self, key: str, pod: Pod) -> PodRecord:
-        """Follow a pod whose record was adopted: what happened since nobody did is told by the pod, as far as it is."""
-        record, until_ns = self._adopted.pop(key)
+    def _follow_restored(self, key: str, pod: Pod) -> PodRecord:
+        """Follow a pod whose record was restored. Events in between are derived from the pod as far as possible."""
+        record, until_ns = self._restored.pop(key)
         now_ns = self._time_ns()
-        record.describe(pod)
+        record.set_pod(pod)
         record.continued_ns = now_ns
         record.bind_in_flight = False
         if record.create_start_ns and not record.create_end_ns:
             record.create_end_ns = max(record.create_start_ns, until_ns)
-        seen_ns = now_ns
+        observed_ns = now_ns
         if pod.spec.node_name and not record.bound_ns:
             record.node = pod.spec.node_name
-            seen_ns = record.bound_ns = max(until_ns, min(now_ns, _since_ns(pod, "PodScheduled") or now_ns))
+            observed_ns = record.bound_ns = max(until_ns, min(now_ns, _since_ns(pod, "PodScheduled") or now_ns))
         elif record.bound_ns:
-            seen_ns = until_ns
+            observed_ns = until_ns
         if not record.observed_ns:
-            record.observed_ns = seen_ns
-        if seen_ns > until_ns:
-            record.add((UNFOLLOWED, until_ns, seen_ns, "kubeloop did not run"), self._max_facts)
+            record.observed_ns = observed_ns
+        if observed_ns > until_ns:
+            record.add((UNFOLLOWED, until_ns, observed_ns, "kubeloop was not running"), self._max_facts)
         self._followed[pod.metadata.uid] = record
         return record
 
-    def _join(self, pod: Pod, traceparent: str) -> PodRecord | None:
-        """Begin to follow a pod that another process created, or ours before it was restarted; None if it shall not
-        be followed."""
+    def _follow_unbound(self, pod: Pod, traceparent: str) -> PodRecord | None:
+        """Follow an unbound pod created by another process, or by this one before a restart; None if out of scope."""
         annotations = pod.metadata.annotations
         context = parse_traceparent(traceparent) if traceparent else None
-        note = parse_pod_trace_annotation(annotations.get(POD_TRACE_ANNOTATION, "")) if context is not None else None
+        annotation = (
+            parse_pod_trace_annotation(annotations.get(POD_TRACE_ANNOTATION, "")) if context is not None else None
+        )
         scheduled_here = self._schedules(pod.spec.scheduler_name)
         created_here = any(owner.controller and owner.kind in self._creators for owner in pod.metadata.owner_references)
-        if not scheduled_here and not (note is not None and note.by_creator and created_here):
+        if not scheduled_here and not (annotation is not None and annotation.by_creator and created_here):
             return None
-        if context is None and not self._begins_any:
+        if context is None and not self._starts_traces:
             return None
         now_ns = self._time_ns()
-        # objects tell the second of their creation only: we begin at its end, so that no wait is made up
+        # creationTimestamp has whole seconds: start at the end of that second, to show no wait that did not happen
         start_ns = min(now_ns, _second_ends_ns(pod.metadata.creation_timestamp) or now_ns)
         parent_span_id = link = ""
         continued = False
         if context is None:
             trace_id = new_trace_id(self._rng)
-            context = TraceContext(trace_id, new_span_id(self._rng), self._sampling.samples_root(trace_id))
-        elif note is not None and (created_here or not note.by_creator):
-            continued = True
-            start_ns, parent_span_id, link = min(now_ns, note.start_ns), note.parent_span_id, note.link
-        else:  # somebody else's span: ours is its child
+            context = TraceContext(trace_id, new_span_id(self._rng), self._sampler.samples_root(trace_id))
+        elif annotation is not None and (created_here or not annotation.by_creator):
+            continued, start_ns = True, min(now_ns, annotation.start_ns)
+            parent_span_id, link = annotation.parent_span_id, annotation.link
+        else:  # a span of another service is the parent
             parent_span_id = context.span_id
-            sampled = self._sampling.samples_child(context.trace_id, context.sampled)
+            sampled = self._sampler.samples_child(context.trace_id, context.sampled)
             context = TraceContext(context.trace_id, new_span_id(self._rng), sampled)
-        if not self._sampling.records(context.sampled):
+        if not self._sampler.records(context.sampled):
             return None
         record = PodRecord(context, start_ns)
         record.parent_span_id, record.link = parent_span_id, link
         record.continued_ns = now_ns if continued else 0
         record.scheduler = "" if scheduled_here else pod.spec.scheduler_name
-        record.describe(pod)
+        record.set_pod(pod)
         self._followed[pod.metadata.uid] = record
         if len(self._requested) + len(self._followed) > self._max_open:
             self._evict()
         return record
 
-    def _bound(self, uid: str, record: PodRecord, pod: Pod, now_ns: int) -> None:
-        """The pod has a node: is its trace at its end?"""
+    def _check_end(self, uid: str, record: PodRecord, pod: Pod, now_ns: int) -> None:
+        """Finish the record of a bound pod if its trace ends here."""
         end_ns = record.bound_ns
         if self._until_ready:
             for condition in _CONDITIONS:
@@ -508,12 +512,12 @@ class PodRecorder:
             if "Ready" not in record.conditions_ns and not ended:
                 return
             if "Ready" not in record.conditions_ns:
-                record.ended_as = pod.status.phase
+                record.end_phase = pod.status.phase
                 end_ns = now_ns
             else:
                 end_ns = max(record.conditions_ns.values())
         if record.bind_in_flight:
-            self._awaiting_answer.setdefault(uid, end_ns)
+            self._awaiting_response.setdefault(uid, end_ns)
         else:
             self._finish(uid, record, self._outcome(record), end_ns)
 
@@ -522,33 +526,33 @@ class PodRecorder:
             return "bound"
         if "Ready" in record.conditions_ns:
             return "ready"
-        return "completed" if record.ended_as == "Succeeded" else "failed"
+        return "completed" if record.end_phase == "Succeeded" else "failed"
 
     def _finish(self, uid: str, record: PodRecord, outcome: str, end_ns: int, reason: str = "") -> None:
         del self._followed[uid]
-        self._awaiting_answer.pop(uid, None)
-        record.finish(outcome, end_ns, reason or ("its containers failed" if outcome == "failed" else ""))
-        self._finished(record)
+        self._awaiting_response.pop(uid, None)
+        record.finish(outcome, end_ns, reason or ("containers failed" if outcome == "failed" else ""))
+        self._on_finished(record)
 
     def _evict(self) -> None:
         if self._followed:
             uid = next(iter(self._followed))
             record = self._followed.pop(uid)
-            self._awaiting_answer.pop(uid, None)
+            self._awaiting_response.pop(uid, None)
         else:
             traceparent = next(iter(self._requested))
             record = self._requested.pop(traceparent)
             self._failed.pop(traceparent, None)
-        if self.saved is not None:
-            self.saved.forget(record)
-        self._evicted(record)
+        if self.store is not None:
+            self.store.delete(record)
+        self._on_evicted(record)
 
 
 def _since_ns(pod: Pod, condition: str) -> int | None:
-    """Since when it holds, at the latest; None if it does not."""
-    for each in pod.status.conditions:
-        if each.type == condition and each.status == "True":
-            return _second_ends_ns(each.last_transition_time)
+    """Return when the condition became true (ns), at the latest; None if it is not true."""
+    for pod_condition in pod.status.conditions:
+        if pod_condition.type == condition and pod_condition.status == "True":
+            return _second_ends_ns(pod_condition.last_transition_time)
     return None
 
 
@@ -557,9 +561,9 @@ def _second_ends_ns(moment: datetime | None) -> int | None:
 
 
 class NoopRecorder(PodRecorder, ReconcileRecorder):
-    """Traces nothing: for those who do not want to, and for tests and benchmarks of other things."""
+    """Records nothing: tracing is disabled, or a test or benchmark does not need it."""
 
     def __init__(self) -> None:
         clock, rng = SystemClock(), random.Random(0)
-        PodRecorder.__init__(self, clock=clock, rng=rng, sampling=DISABLED_SAMPLER)
-        ReconcileRecorder.__init__(self, clock=clock, rng=rng, sampling=DISABLED_SAMPLER)
+        PodRecorder.__init__(self, clock=clock, rng=rng, sampler=DISABLED_SAMPLER)
+        ReconcileRecorder.__init__(self, clock=clock, rng=rng, sampler=DISABLED_SAMPLER)

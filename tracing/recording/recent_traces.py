@@ -1,7 +1,4 @@
-"""The last traces, in memory, for `kubeloop trace`. Kept as the notes they were taken from; spans are built to be seen.
-
-May import `kubeloop.kube` and this room.
-"""
+"""Most recent traces, in memory, for `kubeloop trace`. Stored as records; spans are built on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ MAX_RECONCILES = 1_000
 
 
 class RecentTraces:
-    """The newest traces of pods, and of reconciles. Answers are documents (Trace.document), None if there is none."""
+    """The newest traces of pods and reconciles. Traces are returned as documents (Trace.document), or None."""
 
     def __init__(
         self,
@@ -30,7 +27,7 @@ class RecentTraces:
         max_pods: int = MAX_PODS,
         max_reconciles: int = MAX_RECONCILES,
     ) -> None:
-        """`open_records`: of pods still on their way, which are shown too."""
+        """`open_records`: records of pods whose trace has not ended; they are included."""
         self._clock = clock
         self._open_records = open_records
         self._max_pods = max_pods
@@ -48,45 +45,45 @@ class RecentTraces:
             del self._pods[next(iter(self._pods))]
 
     def add_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:
-        """A reconcile that is over, or the trace of a request."""
+        """Add a finished reconcile, or the trace of apply requests."""
         self._reconciles.append(reconcile)
 
     def record(self, uid: str) -> PodRecord | None:
-        """What was noted of the pod with this uid."""
-        found = self._pods.get(uid)
-        if found is None:
-            found = next((record for record in self._open_records() if record.uid == uid), None)
-        return found
+        """Return the record of the pod with this UID."""
+        match = self._pods.get(uid)
+        if match is None:
+            match = next((record for record in self._open_records() if record.uid == uid), None)
+        return match
 
     def finished(self, uid: str) -> PodRecord | None:
-        """As record(), of a pod whose trace has ended."""
+        """Return the record of the pod with this UID if its trace has ended."""
         return self._pods.get(uid)
 
     def find_pod_trace(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The trace of the pod of this name, the newest if there were several."""
-        found = None
+        """Return the trace of the pod with this name, the newest if there are several."""
+        newest = None
         for record in self._all():
             if record.name == name and record.namespace == namespace:
-                found = record
-        return self._document(found)
+                newest = record
+        return self._document(newest)
 
     def find_trace(self, trace_id: str) -> dict[str, Any] | None:
-        found = next((record for record in self._all() if record.context.trace_id == trace_id), None)
-        if found is not None:
-            return self._document(found)
+        match = next((record for record in self._all() if record.context.trace_id == trace_id), None)
+        if match is not None:
+            return self._document(match)
         return self.find_reconcile_trace(trace_id)
 
     def find_reconcile_trace(self, trace_id: str) -> dict[str, Any] | None:
-        """The trace of a reconcile."""
-        reconcile = next((each for each in self._reconciles if each.trace_id == trace_id), None)
+        """Return the trace of a reconcile."""
+        reconcile = next((record for record in self._reconciles if record.trace_id == trace_id), None)
         return reconcile.trace().document() if reconcile else None
 
     def slowest_of_deployment(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """The longest trace of a pod of this Deployment."""
+        """Return the longest trace of a pod of this Deployment."""
         return self._slowest(r for r in self._all() if r.namespace == namespace and r.deployment_name == name)
 
     def slowest_of_owner(self, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
-        """The longest trace of a pod with this controlling owner, such as a ReplicaSet."""
+        """Return the longest trace of a pod with this controller owner, such as a ReplicaSet."""
         return self._slowest(
             record
             for record in self._all()
@@ -94,20 +91,20 @@ class RecentTraces:
         )
 
     def slowest(self, namespace: str = "") -> dict[str, Any] | None:
-        """The longest trace of a pod in this namespace, or in any."""
+        """Return the longest trace of a pod in this namespace, or in any."""
         return self._slowest(record for record in self._all() if namespace in ("", record.namespace))
 
     def records(self) -> Iterator[PodRecord]:
-        """All pods: finished ones, oldest first, then those on their way. A live view: do not await while iterating."""
+        """Iterate over finished records, oldest first, then open ones. Do not await while iterating."""
         yield from self._all()
 
     def document(self, record: PodRecord) -> dict[str, Any]:
-        """The document of one of records(), up to now if the pod is on its way."""
+        """Return the document of one of records(); an open one ends now."""
         return pod_trace(record, now_ns=self._clock.time_ns()).document()
 
     def reconciles(self, key: str = "") -> list[dict[str, Any]]:
-        """Reconciles of the object with this key ("namespace/name"), or of any, oldest first."""
-        return [each.trace().document() for each in self._reconciles if key in ("", each.key)]
+        """Return reconciles of the object with this key ("namespace/name"), or of any object, oldest first."""
+        return [record.trace().document() for record in self._reconciles if key in ("", record.key)]
 
     def _all(self) -> Iterator[PodRecord]:
         yield from self._pods.values()

@@ -1,7 +1,6 @@
-"""Traces of reconciles: one span for each that changed something, with what it did and what it is linked to.
+"""Recorder of reconciles: one trace per reconcile that changed or logged something, with its actions and links.
 
-A reconcile that changed nothing, and logged nothing, costs an object and leaves nothing behind. May import
-`kubeloop.kube` and this room.
+A reconcile that changed and logged nothing costs one object and is not recorded.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER, TraceContext, new_span_id, new_trace_id
 
-MAX_ACTIONS = 100  # named in a span; the rest is counted
+MAX_ACTIONS = 100  # listed in a span; further ones are only counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
-MAX_CAUSES = 10_000  # objects written, of which no reconcile has heard yet
+MAX_CAUSES = 10_000  # written objects whose reconcile has not started yet
 
 
 class Reconcile:
-    """One reconcile under way. Make it with ReconcileTraces.reconcile, end it with finish(), once."""
+    """One reconcile in progress. Create it with ReconcileRecorder.reconcile; call finish() once."""
 
     __slots__ = (
         "_action_count",
@@ -44,7 +43,7 @@ class Reconcile:
         self.controller, self.key, self.reason = controller, key, reason
         self._owner = owner
         self._start_ns = owner.now_ns()
-        self._context: TraceContext | None = None  # made when first asked for: most reconciles change nothing
+        self._context: TraceContext | None = None  # created on demand: most reconciles change nothing
         self._traceparent = ""
         self._action_count = 0
         self._actions: list[str] = []
@@ -55,7 +54,7 @@ class Reconcile:
 
     @property
     def traceparent(self) -> str:
-        """For requests this reconcile makes, and for links to it; "" without tracing."""
+        """Traceparent for requests of this reconcile and for links to it; "" without tracing."""
         if self._context is None:
             self._context = self._owner._new_context()
             self._traceparent = self._context.traceparent if self._context else ""
@@ -63,18 +62,20 @@ class Reconcile:
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """For requests that this reconcile makes."""
+        """Headers for requests of this reconcile; None without tracing."""
         traceparent = self.traceparent
         return {TRACEPARENT_HEADER: traceparent} if traceparent else None
 
     def log_context(self) -> str:
-        """The ids for a log record; a reconcile that logged something is worth a trace."""
+        """Return the traceparent for a log record. A reconcile that logs something is recorded."""
         self._logged = True
         return self.traceparent
 
     def add_action(self, action: str, *, start_ns: int | None = None, link: str = "", error: str | None = None) -> None:
-        """Something was done, such as "create pod web-x2x7", or failed with `error`. With `start_ns`, a span of its own
-        from then to now. `link`: traceparent of what it was done to."""
+        """Record an action, such as "create pod web-x2x7"; `error` if it failed.
+
+        With `start_ns`, the action gets a span from then to now. `link`: traceparent of the object it acted on.
+        """
         if error is None:
             self._action_count += 1
             if len(self._actions) < MAX_ACTIONS:
@@ -86,7 +87,7 @@ class Reconcile:
 
     @contextmanager
     def action_span(self, action: str) -> Iterator[None]:
-        """note() what the body does, as done or, if it raises, as failed."""
+        """Record the body as an action with a span; as failed if the body raises."""
         start_ns = self._owner.now_ns()
         try:
             yield
@@ -96,24 +97,26 @@ class Reconcile:
         self.add_action(action, start_ns=start_ns)
 
     def link(self, traceparent: str, relation: str = "cause") -> None:
-        """Join this reconcile's trace with another one: of the request that caused it, of a pod it created ("pod")."""
+        """Link this reconcile to another span: of the request that caused it, or of a pod it created ("pod")."""
         if traceparent and len(self._links) < MAX_LINKS:
             link = traceparent, relation
-            if relation == "pod" or link not in self._links[:4]:  # two causes may be one
+            if relation == "pod" or link not in self._links[:4]:  # two causes may be the same
                 self._links.append(link)
 
     def will_trigger(self, controller: str, key: str) -> None:
-        """It writes an object that is then `controller`'s to reconcile: the reconcile of `key` that answers to that is
-        linked with this one. To be said before the write, whose event may arrive before its answer."""
-        self._owner._note_cause(controller, key, self.traceparent)
+        """Announce a write to an object that `controller` reconciles: the next reconcile of `key` links to this one.
+
+        Call it before the write, because the watch event may arrive before the response.
+        """
+        self._owner._add_cause(controller, key, self.traceparent)
 
     def finish(
         self, changed: bool | None = None, error: str | None = None, *, handled_cause: bool | None = None
     ) -> None:
-        """It is over. Unless it changed something (or tried and failed), nothing is recorded.
+        """End the reconcile. It is recorded only if it changed something, failed or logged something.
 
-        changed: None means, whether anything was noted that did not fail. answered: whether it answers to what
-        another reconcile wrote (`will_trigger`); None means, if it changed anything.
+        changed        None: True if an action without an error was recorded
+        handled_cause  whether it handled the write of another reconcile (`will_trigger`); None: same as `changed`
         """
         current_span.set(None)
         if changed is None:
@@ -123,11 +126,11 @@ class Reconcile:
             if cause not in self._links[:4]:
                 self._links.insert(0, cause)
         elif self._cause:
-            self._owner._not_answered(self.controller, self.key, self._cause)
+            self._owner._restore_cause(self.controller, self.key, self._cause)
         if not changed and error is None and not self._logged:
             return
         if self.traceparent and self._context is not None and self._owner._records(self._context):
-            self._owner._hand_on(self, self._context, error)
+            self._owner._pass_on(self, self._context, error)
 
     def _record(self, context: TraceContext, end_ns: int, error: str | None) -> ReconcileRecord:
         return ReconcileRecord(
@@ -146,35 +149,35 @@ class Reconcile:
 
 
 class ReconcileRecorder:
-    """Begins the traces of reconciles, and hands on those that changed something."""
+    """Starts traces of reconciles and passes on those that changed something."""
 
     def __init__(
         self,
         *,
         clock: Clock,
         rng: random.Random,
-        sampling: Sampler = Sampler(),  # noqa: B008  # immutable
-        finished: Callable[[ReconcileRecord, bool], None] = lambda record, sampled: None,
+        sampler: Sampler = Sampler(),  # noqa: B008  # immutable
+        on_finished: Callable[[ReconcileRecord, bool], None] = lambda record, sampled: None,
     ) -> None:
-        """`finished` is given each reconcile with a trace when it ends, and whether the sampler chose it."""
+        """`on_finished` receives each finished reconcile that has a trace, and whether the sampler selected it."""
         self._reconcile_clock = clock
         self._reconcile_rng = rng
-        self._reconcile_sampling = sampling
-        self._reconcile_finished = finished
+        self._reconcile_sampler = sampler
+        self._on_reconcile_finished = on_finished
         self._causes: dict[tuple[str, str], str] = {}  # traceparent by controller and key, oldest first
 
     def now_ns(self) -> int:
         return self._reconcile_clock.time_ns()
 
     def reconcile(self, controller: str, key: str, reason: str = "") -> Reconcile:
-        """`controller`: the kind it reconciles, in lower case ("deployment"). `reason`: what woke it."""
+        """`controller`: reconciled kind in lower case ("deployment"). `reason`: event that triggered the reconcile."""
         reconcile = Reconcile(self, controller, key, reason)
         if self._causes:
             reconcile._cause = self._causes.pop((controller, key), "")
         current_span.set(reconcile)
         return reconcile
 
-    def _note_cause(self, controller: str, key: str, traceparent: str) -> None:
+    def _add_cause(self, controller: str, key: str, traceparent: str) -> None:
         if not traceparent:
             return
         self._causes.pop((controller, key), None)
@@ -182,18 +185,18 @@ class ReconcileRecorder:
         if len(self._causes) > MAX_CAUSES:
             del self._causes[next(iter(self._causes))]
 
-    def _not_answered(self, controller: str, key: str, traceparent: str) -> None:
-        """The reconcile of `key` was about something else: its caches did not show that write yet."""
+    def _restore_cause(self, controller: str, key: str, traceparent: str) -> None:
+        """Keep the cause for the next reconcile of `key`: the caches did not show the write yet."""
         self._causes.setdefault((controller, key), traceparent)
 
     def _records(self, context: TraceContext) -> bool:
-        return self._reconcile_sampling.records(context.sampled)
+        return self._reconcile_sampler.records(context.sampled)
 
     def _new_context(self) -> TraceContext | None:
-        if not self._reconcile_sampling.starts_traces:
+        if not self._reconcile_sampler.starts_traces:
             return None
         trace_id = new_trace_id(self._reconcile_rng)
-        return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampling.samples_root(trace_id))
+        return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampler.samples_root(trace_id))
 
-    def _hand_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
-        self._reconcile_finished(reconcile._record(context, self.now_ns(), error), context.sampled)
+    def _pass_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
+        self._on_reconcile_finished(reconcile._record(context, self.now_ns(), error), context.sampled)

@@ -1,7 +1,7 @@
-"""Which traces are recorded and which are kept: OTEL_TRACES_SAMPLER when they begin, tail rules when they end.
+"""Head sampler (OTEL_TRACES_SAMPLER) and the tail rules of --trace-keep.
 
-Decides as the samplers of the OpenTelemetry specification do, at a fraction of their cost: once per pod, on the hot
-path. May import `durations` and `errors` of `kubeloop.kube`, and this room.
+Decides as the samplers of the OpenTelemetry specification do, at a fraction of their cost: it runs once per pod, on
+the hot path.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ _HINT = "for example --trace-keep slower-than=2s,failed,preempted"
 
 
 class TailRules(msgspec.Struct, frozen=True):
-    """Traces to keep although the sampler did not choose them; decided when they end.
+    """Rules that select traces for export although the sampler did not; evaluated when a trace ends.
 
-    slower_than_seconds: from creation to the end; None: no such rule. failed: a scheduling attempt or a request failed,
-    or the pod was never bound. preempted: room was made for the pod by taking it from others.
+    slower_than_seconds  time from creation to the end; None: no such rule
+    failed               a scheduling attempt or a request failed, or the pod was never bound
+    preempted            the pod preempted other pods
     """
 
     slower_than_seconds: float | None = None
@@ -44,41 +45,45 @@ NO_TAIL_RULES = TailRules()
 
 
 class Sampler(msgspec.Struct, frozen=True):
-    """`ratio`: the share of traces that begin here and are sampled, 0 to 1.
-    `parent_based`: a trace that began elsewhere keeps the decision made there. `keep`: see TailRules. `enabled` False:
-    no trace, no id, no annotation."""
+    """Head sampler, configured as in the OpenTelemetry specification.
+
+    ratio         share of traces that start here and are sampled, 0 to 1
+    parent_based  a trace that started elsewhere keeps the decision made there
+    tail_rules    see TailRules
+    enabled       False: no trace, no ID, no annotation
+    """
 
     ratio: float = 1.0
     parent_based: bool = True
-    keep: TailRules = NO_TAIL_RULES
+    tail_rules: TailRules = NO_TAIL_RULES
     enabled: bool = True
 
     def samples_root(self, trace_id: str) -> bool:
-        """Is a trace that begins here sampled? By its id, so that everybody who asks decides alike."""
+        """Return True if a trace that starts here is sampled, decided by its ID, so that all processes agree."""
         if self.ratio >= 1.0:
             return True
         return int(trace_id[16:], 16) < round(self.ratio * (1 << 64))
 
     def samples_child(self, trace_id: str, sampled: bool) -> bool:
-        """Is a trace sampled here that somebody else began with this decision?"""
+        """Return True if a trace that another process started with decision `sampled` is sampled here."""
         return sampled if self.parent_based else self.samples_root(trace_id)
 
     @property
     def starts_traces(self) -> bool:
-        """Can a trace begin here? If not, a pod that nobody else traces costs nothing."""
-        return self.enabled and (self.ratio > 0.0 or bool(self.keep))
+        """True if a trace can start here; otherwise a pod without a trace context costs nothing."""
+        return self.enabled and (self.ratio > 0.0 or bool(self.tail_rules))
 
     @property
     def records_traces(self) -> bool:
-        """Can anything be recorded at all?"""
+        """True if any trace can be recorded."""
         return self.starts_traces or (self.enabled and self.parent_based)
 
     def records(self, sampled: bool) -> bool:
-        """Must notes be taken of a trace with this decision?"""
-        return sampled or bool(self.keep)
+        """Return True if a trace with the decision `sampled` is recorded; tail rules need a record of every trace."""
+        return sampled or bool(self.tail_rules)
 
     def document(self) -> dict[str, Any]:
-        """For /configz."""
+        """Return the JSON for /configz."""
         if not self.enabled:
             return {"sampler": "always_off", "disabled": True}
         prefix = "parentbased_" if self.parent_based else ""
@@ -86,45 +91,45 @@ class Sampler(msgspec.Struct, frozen=True):
         document: dict[str, Any] = {"sampler": f"{prefix}{kind}"}
         if kind == "traceidratio":
             document["ratio"] = self.ratio
-        if self.keep:
-            document["keep"] = str(self.keep).split(",")
+        if self.tail_rules:
+            document["keep"] = str(self.tail_rules).split(",")
         return document
 
 
 DISABLED_SAMPLER = Sampler(enabled=False)
 
 
-def sampler_from_environment(environ: Mapping[str, str], keep: TailRules = NO_TAIL_RULES) -> Sampler:
-    """As the OTEL_* variables say; what they say wrongly is logged and counts as the default, parentbased_always_on."""
+def sampler_from_environment(environ: Mapping[str, str], tail_rules: TailRules = NO_TAIL_RULES) -> Sampler:
+    """Read the OTEL_* variables. An invalid value is logged and replaced by the default, parentbased_always_on."""
     if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return DISABLED_SAMPLER
     name = environ.get("OTEL_TRACES_SAMPLER", "").strip().lower() or "parentbased_always_on"
     parent_based = name.startswith("parentbased_")
     kind = name.removeprefix("parentbased_")
-    if kind not in _SAMPLERS:  # jaeger_remote and xray ask a server which we do not talk to
+    if kind not in _SAMPLERS:  # jaeger_remote and xray need a server, which is not supported
         log.warning("unknown OTEL_TRACES_SAMPLER, every trace is recorded", extra={"sampler": name})
-        return Sampler(keep=keep)
+        return Sampler(tail_rules=tail_rules)
     ratio = {"always_on": 1.0, "always_off": 0.0, "traceidratio": 1.0}[kind]
     if kind == "traceidratio":
         ratio = _ratio(environ.get("OTEL_TRACES_SAMPLER_ARG", "").strip() or "1.0")
-    return Sampler(ratio=ratio, parent_based=parent_based, keep=keep)
+    return Sampler(ratio=ratio, parent_based=parent_based, tail_rules=tail_rules)
 
 
 def parse_tail_rules(text: str) -> TailRules:
-    """The meaning of --trace-keep: rules separated by commas; "" is none. Raises UserError."""
-    slower: float | None = None
+    """Parse the value of --trace-keep: rules separated by commas; "" for none. Raises UserError."""
+    slower_than_seconds: float | None = None
     names: set[str] = set()
-    for word in filter(None, (part.strip() for part in text.split(","))):
-        name, _, value = word.partition("=")
+    for rule in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = rule.partition("=")
         if name == "slower-than":
-            slower = duration_seconds(value)
-            if slower is None or slower < 0:
-                raise UserError(f"--trace-keep: '{value}' is no duration", hint="write 500ms, 2s or 5m")
-        elif word in ("failed", "preempted"):
-            names.add(word)
+            slower_than_seconds = duration_seconds(value)
+            if slower_than_seconds is None or slower_than_seconds < 0:
+                raise UserError(f"--trace-keep: invalid duration '{value}'", hint="write 500ms, 2s or 5m")
+        elif rule in ("failed", "preempted"):
+            names.add(rule)
         else:
-            raise UserError(f"--trace-keep: there is no rule '{word}'", hint=_HINT)
-    return TailRules(slower, "failed" in names, "preempted" in names)
+            raise UserError(f"--trace-keep: unknown rule '{rule}'", hint=_HINT)
+    return TailRules(slower_than_seconds, "failed" in names, "preempted" in names)
 
 
 def _ratio(argument: str) -> float:
@@ -133,6 +138,6 @@ def _ratio(argument: str) -> float:
     except ValueError:
         ratio = -1.0
     if not 0.0 <= ratio <= 1.0:
-        log.warning("OTEL_TRACES_SAMPLER_ARG is no ratio, every trace is recorded", extra={"argument": argument})
+        log.warning("invalid OTEL_TRACES_SAMPLER_ARG, every trace is recorded", extra={"argument": argument})
         return 1.0
     return ratio

@@ -1,7 +1,4 @@
-"""Tail rules applied: what is kept, when it has ended, although the sampler did not choose it.
-
-May import this room only.
-"""
+"""Application of tail rules: which finished traces are exported although the sampler did not select them."""
 
 from __future__ import annotations
 
@@ -21,10 +18,10 @@ MAX_UNSAMPLED = 1_000
 
 
 def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
-    """The first rule that a finished record meets, "" if none."""
-    slower = rules.slower_than_seconds
-    if slower is not None and record.duration_ns > slower * 1e9:
-        return f"slower-than={slower:g}s"
+    """Return the first rule that a finished record matches, "" if none does."""
+    limit_seconds = rules.slower_than_seconds
+    if limit_seconds is not None and record.duration_ns > limit_seconds * 1e9:
+        return f"slower-than={limit_seconds:g}s"
     if rules.failed and (record.outcome not in COMPLETE_OUTCOMES or record.create_error or _has_failure(record)):
         return "failed"
     if rules.preempted and any(isinstance(fact[2], AttemptFacts) and fact[2].nominated_node for fact in record.facts):
@@ -33,37 +30,43 @@ def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
 
 
 def _has_failure(record: PodRecord) -> bool:
-    for what, _, first, second in record.facts:
-        if what == ATTEMPT_FINISHED and first.result != "scheduled":
+    for kind, _, first, second in record.facts:
+        if kind == ATTEMPT_FINISHED and first.result != "scheduled":
             return True
-        if what == PHASE_FINISHED and second is not None:
+        if kind == PHASE_FINISHED and second is not None:
             return True
     return False
 
 
 class UnsampledReconciles:
-    """Reconciles that the sampler did not choose, for as long as a pod that is kept may want its own."""
+    """Reconciles that the sampler did not select, in case a tail rule selects a pod that is linked to one.
+
+    At most MAX_UNSAMPLED of them, oldest dropped first.
+    """
 
     def __init__(self) -> None:
         self._traces: dict[str, ReconcileRecord | Trace] = {}  # by the root's traceparent, oldest first
-        self._wanted: dict[str, None] = {}  # traceparents of those that go on, oldest first
+        self._linked: dict[str, None] = {}  # traceparents of unfinished reconciles with a linked pod, oldest first
 
     def add(self, trace: ReconcileRecord | Trace) -> None:
         self._traces[_traceparent(trace)] = trace
         if len(self._traces) > MAX_UNSAMPLED:
             del self._traces[next(iter(self._traces))]
 
-    def wanted(self, traceparent: str) -> ReconcileRecord | Trace | None:
-        """The reconcile that a kept pod is linked to; None: it was kept already, or goes on, or is forgotten."""
+    def take_linked(self, traceparent: str) -> ReconcileRecord | Trace | None:
+        """Remove and return the reconcile that a selected pod is linked to.
+
+        None: it was selected already, was dropped, or is unfinished; then is_linked() is True for it when it finishes.
+        """
         trace = self._traces.pop(traceparent, None)
         if trace is None:
-            self._wanted[traceparent] = None
-            if len(self._wanted) > MAX_UNSAMPLED:
-                del self._wanted[next(iter(self._wanted))]
+            self._linked[traceparent] = None
+            if len(self._linked) > MAX_UNSAMPLED:
+                del self._linked[next(iter(self._linked))]
         return trace
 
-    def is_wanted(self, trace: ReconcileRecord | Trace) -> bool:
-        return bool(self._wanted) and self._wanted.pop(_traceparent(trace), "") is None
+    def is_linked(self, trace: ReconcileRecord | Trace) -> bool:
+        return bool(self._linked) and self._linked.pop(_traceparent(trace), "") is None
 
 
 def _traceparent(trace: ReconcileRecord | Trace) -> str:

@@ -1,8 +1,4 @@
-"""What was noted about one pod, and the tree of spans that it makes (docs/tracing.md, "The trace of a pod").
-
-Whatever is missing or late, the tree is one, every child lies within its parent's time, and the children of the root
-cover its time: where no note explains a stretch, what lies around it does. May import `kubeloop.kube` and this room.
-"""
+"""Record of one pod: timestamps and facts that the recorder appends, and from which `pod_spans` builds spans."""
 
 from __future__ import annotations
 
@@ -16,32 +12,39 @@ from kubeloop.tracing.spans.traceparent import TraceContext
 QUEUED, ATTEMPT_STARTED, ATTEMPT_FINISHED, PHASE_STARTED, PHASE_FINISHED, GAP, UNFOLLOWED = range(7)
 
 Fact = tuple[int, int, Any, Any]
-"""What, when (ns), and two details: queue and reason; attempt number; AttemptFacts; phase and node; phase and error;
-of UNFOLLOWED the end (ns) and why."""
+"""Kind, time (ns), and two details by kind.
 
-MAX_FACTS = 600  # some 100 attempts; a pod that waits for weeks keeps its first and its last ones
+    QUEUED            queue, reason
+    ATTEMPT_STARTED   attempt number, None
+    ATTEMPT_FINISHED  AttemptFacts, None
+    PHASE_STARTED     phase, node
+    PHASE_FINISHED    phase, error
+    UNFOLLOWED        end (ns), reason
+"""
 
-TERMINATING = "terminating"  # in place of a queue: the pod waits for its end
+MAX_FACTS = 600  # some 100 attempts; of a longer history the first and last facts are stored
 
-# What a kubelet does with a bound pod, and the condition that says it is done.
+TERMINATING = "terminating"  # in place of a queue name: the pod is marked for deletion
+
+# Conditions that the kubelet sets on a bound pod, and the span that each one ends.
 START_PHASES = (
     ("PodReadyToStartContainers", "start sandbox"),
     ("Initialized", "start init"),
     ("ContainersReady", "start containers"),
     ("Ready", "start readiness"),
 )
-COMPLETE_OUTCOMES = ("bound", "ready", "completed")  # with any other the root's status is an error
+COMPLETE_OUTCOMES = ("bound", "ready", "completed")  # any other outcome sets the root span's status to error
 
 
 class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
-    """What one scheduling attempt came to. Pairs of ns are start and end; None: that step did not run.
+    """Result of one scheduling attempt. Pairs of ns are start and end; None: the step did not run.
 
-    nodes, feasible   nodes looked at, and those that passed the filters
-    rejections        number of nodes that a plugin rejected, by plugin
-    scores            (node, total), best first; only the first few are kept in the trace
-    node              chosen; "" if none
-    message           why not, as in the FailedScheduling event
-    nominated_node    where preemption makes room
+    nodes, feasible   number of nodes evaluated, and of those that passed the filters
+    rejections        number of nodes rejected, by plugin
+    scores            (node, total), best first; the trace holds only the first few
+    node              selected node; "" if none
+    message           reason for failure, as in the FailedScheduling event
+    nominated_node    node on which preemption frees resources
     """
 
     result: Literal["scheduled", "unschedulable", "error"]
@@ -60,16 +63,16 @@ class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
 
 
 class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
-    """Notes about one pod. Times in ns since the epoch, 0: not known, or not yet.
+    """Record of one pod. Times in ns since the epoch; 0: unknown or not yet.
 
-    A Struct without garbage collection: there are tens of thousands of them, and none refers to another.
+    A Struct outside of garbage collection: there are tens of thousands, and no record refers to another.
     """
 
     context: TraceContext  # of the root span
     start_ns: int
     traceparent: str = ""  # the same as `context`, as text
-    parent_span_id: str = ""  # of the root span: somebody else's, who created the pod
-    link: str = ""  # to the reconcile that created the pod
+    parent_span_id: str = ""  # parent of the root span, from another service that created the pod
+    link: str = ""  # traceparent of the reconcile that created the pod
     namespace: str = ""
     name: str = ""
     uid: str = ""
@@ -77,44 +80,44 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     owner_kind: str = ""
     owner_name: str = ""
     template_hash: str = ""
-    scheduler: str = ""  # whose pod it is, if not this process'
+    scheduler: str = ""  # schedulerName, if no scheduler of this process schedules the pod
     create_start_ns: int = 0
     create_end_ns: int = 0
     create_error: str = ""
-    continued_ns: int = 0  # when this process took the trace over from one before it
+    continued_ns: int = 0  # when this process continued the trace of an earlier process
     observed_ns: int = 0
     bound_ns: int = 0
     end_ns: int = 0
-    ended_as: str = ""  # phase of a pod that ended before it was ready
+    end_phase: str = ""  # status.phase of a pod that ended before it was ready
     terminating: bool = False  # marked for deletion before it was bound
-    until_ready: bool = False  # the trace goes on when the pod is bound
-    conditions_ns: dict[str, int] = {}  # of START_PHASES, since when they hold
+    until_ready: bool = False  # the trace continues after binding, until the pod is ready
+    conditions_ns: dict[str, int] = {}  # transition times of the conditions in START_PHASES that are true
     bind_in_flight: bool = False
-    outcome: str = ""  # see docs/tracing.md; "" while it is open
-    reason: str = ""  # of an outcome that is none of COMPLETE_OUTCOMES
-    tail_rule: str = ""  # the tail rule that keeps it although the sampler did not choose it
-    reconstructed: bool = False  # from what stands on the object, not from what was seen
-    facts: list[Fact] = []  # in the order in which they were noted
-    saved_facts: int = -1  # so many of them the journal has, and ...
-    is_saved: bool = False  # ... the other fields as they are
+    outcome: str = ""  # see docs/tracing.md; "" while the record is open
+    reason: str = ""  # set if outcome is not one of COMPLETE_OUTCOMES
+    tail_rule: str = ""  # tail rule that selected the trace although the sampler did not
+    reconstructed: bool = False  # built from the object's fields, not from observed events
+    facts: list[Fact] = []  # in order of recording
+    journaled_facts: int = -1  # number of facts that the journal holds
+    is_journaled: bool = False  # whether the journal holds the other fields as they are
 
     def __post_init__(self) -> None:
         self.traceparent = self.traceparent or self.context.traceparent
 
     def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
-        """Beyond `limit` facts the middle ones give way."""
+        """Append a fact. Beyond `limit` facts, a GAP replaces the middle third."""
         facts = self.facts
         facts.append(fact)
         if len(facts) > limit:
             first, dropped = limit // 3, limit // 3
             gap_at_ns = facts[first][1]
             facts[first : first + dropped] = [(GAP, gap_at_ns, None, None)]
-            self.saved_facts = min(self.saved_facts, first)
+            self.journaled_facts = min(self.journaled_facts, first)
 
     def log_context(self) -> str:
         return self.traceparent
 
-    def describe(self, pod: Pod) -> None:
+    def set_pod(self, pod: Pod) -> None:
         metadata = pod.metadata
         self.namespace, self.name, self.uid = metadata.namespace, metadata.name, metadata.uid
         self.template_hash = metadata.labels.get("pod-template-hash", "")
@@ -127,7 +130,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     @property
     def deployment_name(self) -> str:
-        """Of the Deployment above the ReplicaSet, "" if there is none. Told from the name and the hash in it."""
+        """Name of the Deployment that owns the ReplicaSet, derived from the pod-template-hash; "" if there is none."""
         suffix = f"-{self.template_hash}"
         if self.owner_kind == "ReplicaSet" and self.template_hash and self.owner_name.endswith(suffix):
             return self.owner_name.removesuffix(suffix)

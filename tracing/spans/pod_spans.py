@@ -1,7 +1,7 @@
-"""The spans of a pod's trace, built from its record (docs/tracing.md, "The trace of a pod").
+"""Spans of a pod's trace, built from its record (docs/tracing.md, "The trace of a pod").
 
-The spans always form one tree, every child lies within its parent's time, and the children of the root cover its time,
-whatever facts are missing or late: a stretch that no fact explains is explained by the facts around it.
+The spans form one tree, every child lies within its parent's time, and the children of the root cover the root's time,
+also when facts are missing or late: a gap without facts becomes a span that is derived from the facts around it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from kubeloop.tracing.spans.pod_record import (
 )
 from kubeloop.tracing.spans.trace import Attributes, Link, Span, SpanEvent, Trace, span_ids
 
-_UNEXPLAINED_SHARE = 0.002  # of a pod's time may be left over, in stretches too short to be worth a span
+_GAP_SHARE = 0.002  # part of a pod's time that may stay without a span, in gaps too short for one
 
-MAX_SCORES = 5  # of the winners, in a span
+MAX_SCORES = 5  # best nodes in a span of scoring
 
 _OWNER_ATTRIBUTES = {
     "ReplicaSet": "k8s.replicaset.name",
@@ -40,12 +40,12 @@ _OWNER_ATTRIBUTES = {
 
 
 def pod_trace(record: PodRecord, *, now_ns: int = 0) -> Trace:
-    """The spans of a record. One that is still open is drawn up to `now_ns`."""
-    return _Tree(record, record.end_ns or now_ns).trace()
+    """Build the spans of a record. The spans of an open record end at `now_ns`."""
+    return _SpanBuilder(record, record.end_ns or now_ns).trace()
 
 
-class _Tree:
-    """The spans of one record, while they are put together."""
+class _SpanBuilder:
+    """Builds the spans of one record."""
 
     def __init__(self, record: PodRecord, end_ns: int) -> None:
         self._record = record
@@ -54,16 +54,16 @@ class _Tree:
         self._start_ns = record.start_ns
         self._end_ns = max(record.start_ns, end_ns)
         self._spans: list[Span] = []
-        self._explained: list[tuple[int, int]] = []  # start and end of the root's children
+        self._covered: list[tuple[int, int]] = []  # start and end of the root's children
         self._attempts = 0
 
     def trace(self) -> Trace:
         record = self._record
-        self._creation()
-        self._facts()
+        self._add_creation()
+        self._add_facts()
         if record.bound_ns and record.until_ready:
-            self._start()
-        self._fill()
+            self._add_start_phases()
+        self._fill_gaps()
         return Trace(record.context.trace_id, (self._root(), *self._spans))
 
     def _root(self) -> Span:
@@ -79,7 +79,7 @@ class _Tree:
             attributes["k8s.deployment.name"] = record.deployment_name
         if record.node:
             attributes["k8s.node.name"] = record.node
-        attributes["kubeloop.outcome"] = record.outcome or "on its way"
+        attributes["kubeloop.outcome"] = record.outcome or "open"
         if record.reconstructed:
             attributes["kubeloop.reconstructed"] = True
         else:
@@ -115,12 +115,12 @@ class _Tree:
         events: tuple[SpanEvent, ...] = (),
         parent: Span | None = None,
     ) -> Span:
-        """A span within its parent's time, whatever the times say."""
+        """Add a span, clamped to its parent's time."""
         if parent is None:
             parent_id, lowest, highest = self._root_id, self._start_ns, self._end_ns
         else:
             parent_id, lowest, highest = parent.span_id, parent.start_ns, parent.end_ns
-        # no min() and max(): this is most of what making a trace costs
+        # no min() and max(): this is most of the cost of building a trace
         start_ns = lowest if start_ns < lowest else highest if start_ns > highest else start_ns
         end_ns = start_ns if end_ns < start_ns else highest if end_ns > highest else end_ns
         span = Span(
@@ -137,10 +137,10 @@ class _Tree:
         )
         self._spans.append(span)
         if parent is None:
-            self._explained.append((start_ns, end_ns))
+            self._covered.append((start_ns, end_ns))
         return span
 
-    def _creation(self) -> None:
+    def _add_creation(self) -> None:
         record = self._record
         if record.create_start_ns:
             end_ns = record.create_end_ns or record.observed_ns or self._end_ns
@@ -150,87 +150,87 @@ class _Tree:
         if not record.observed_ns:
             return
         if record.continued_ns and not record.create_end_ns:
-            self._unfollowed(self._start_ns, record.observed_ns, "by a process of kubeloop that is gone")
+            self._add_not_followed(self._start_ns, record.observed_ns, "followed by an earlier kubeloop process")
         else:
-            # The watch may be faster than the answer; then nothing is known of how long it took.
+            # The watch event may arrive before the response to the create request; its latency is then unknown.
             start_ns = min(record.create_end_ns or self._start_ns, record.observed_ns)
             self._add("watch delivery", start_ns, record.observed_ns, kind="consumer")
 
-    def _facts(self) -> None:
+    def _add_facts(self) -> None:
         record = self._record
         wait: Fact | None = None
         attempt: Fact | None = None
         phases: dict[str, Fact] = {}
-        bound_by_us_ns = 0
+        bind_finished_ns = 0
         for fact in record.facts:
-            what, at_ns, first, second = fact
-            if what in (QUEUED, ATTEMPT_STARTED, GAP, UNFOLLOWED) and wait is not None:
-                self._wait(wait, at_ns, second if what == QUEUED and first != TERMINATING else "")
+            kind, time_ns, first, second = fact
+            if kind in (QUEUED, ATTEMPT_STARTED, GAP, UNFOLLOWED) and wait is not None:
+                self._add_wait(wait, time_ns, second if kind == QUEUED and first != TERMINATING else "")
                 wait = None
-            if what == QUEUED:
+            if kind == QUEUED:
                 wait = fact
-            elif what == ATTEMPT_STARTED:
+            elif kind == ATTEMPT_STARTED:
                 if attempt is not None:
-                    self._attempt(attempt, at_ns, None)
+                    self._add_attempt(attempt, time_ns, None)
                 attempt = fact
-            elif what == ATTEMPT_FINISHED:
+            elif kind == ATTEMPT_FINISHED:
                 if attempt is not None:
-                    self._attempt(attempt, at_ns, first)
+                    self._add_attempt(attempt, time_ns, first)
                 attempt = None
-            elif what == PHASE_STARTED:
+            elif kind == PHASE_STARTED:
                 phases[first] = fact
-            elif what == PHASE_FINISHED:
+            elif kind == PHASE_FINISHED:
                 started = phases.pop(first, None)
                 if started is not None:
-                    self._phase(started, at_ns, second)
+                    self._add_phase(started, time_ns, second)
                 if first == "bind" and second is None:
-                    bound_by_us_ns = at_ns
-            elif what == GAP:
+                    bind_finished_ns = time_ns
+            elif kind == GAP:
                 attempt = None
                 phases.clear()
-                self._not_kept(at_ns)
-            elif what == UNFOLLOWED:
+                self._add_not_recorded(time_ns)
+            elif kind == UNFOLLOWED:
                 if attempt is not None:
-                    self._attempt(attempt, at_ns, None)
+                    self._add_attempt(attempt, time_ns, None)
                     attempt = None
                 for started in phases.values():
-                    self._phase(started, at_ns, None)
+                    self._add_phase(started, time_ns, None)
                 phases.clear()
-                self._unfollowed(at_ns, first, second)
+                self._add_not_followed(time_ns, first, second)
         end_ns = record.bound_ns or self._end_ns
         if wait is not None:
-            self._wait(wait, end_ns, "")
+            self._add_wait(wait, end_ns, "")
         if attempt is not None:
-            self._attempt(attempt, end_ns, None)
+            self._add_attempt(attempt, end_ns, None)
         for started in phases.values():
-            self._phase(started, end_ns, None)
-        if bound_by_us_ns and record.bound_ns:
-            self._add("confirmation", bound_by_us_ns, record.bound_ns, kind="consumer")
+            self._add_phase(started, end_ns, None)
+        if bind_finished_ns and record.bound_ns:
+            self._add("confirmation", bind_finished_ns, record.bound_ns, kind="consumer")
 
-    def _not_kept(self, at_ns: int) -> None:
-        """Up to the first fact that was kept again."""
-        until_ns = next((fact[1] for fact in self._record.facts if fact[1] > at_ns and fact[0] != GAP), at_ns)
-        reason: Attributes = {"kubeloop.reason": "only the first and last attempts are kept"}
-        self._add("not kept", at_ns, until_ns, reason)
+    def _add_not_recorded(self, time_ns: int) -> None:
+        """Add a span from a GAP to the next recorded fact."""
+        until_ns = next((fact[1] for fact in self._record.facts if fact[1] > time_ns and fact[0] != GAP), time_ns)
+        reason: Attributes = {"kubeloop.reason": "only the first and last attempts are recorded"}
+        self._add("not recorded", time_ns, until_ns, reason)
 
-    def _unfollowed(self, start_ns: int, end_ns: int, reason: str) -> None:
+    def _add_not_followed(self, start_ns: int, end_ns: int, reason: str) -> None:
         self._add("not followed", start_ns, end_ns, {"kubeloop.reason": reason})
 
-    def _wait(self, wait: Fact, end_ns: int, woken_by: str) -> None:
+    def _add_wait(self, wait: Fact, end_ns: int, woken_by: str) -> None:
         _, start_ns, queue, reason = wait
         attributes: Attributes = {"kubeloop.reason": reason} if reason else {}
         if woken_by:
             attributes["kubeloop.woken_by"] = woken_by
         self._add(queue if queue == TERMINATING else f"queue {queue}", start_ns, end_ns, attributes)
 
-    def _phase(self, started: Fact, end_ns: int, error: str | None) -> None:
+    def _add_phase(self, started: Fact, end_ns: int, error: str | None) -> None:
         _, start_ns, phase, node = started
         attributes: Attributes = {"k8s.node.name": node} if node else {}
         if phase == "bind":
             attributes |= {"http.request.method": "POST", "kubeloop.resource": "pods/binding"}
         self._add(phase, start_ns, end_ns, attributes, error=error, kind="client" if phase == "bind" else "internal")
 
-    def _attempt(self, started: Fact, end_ns: int, facts: AttemptFacts | None) -> None:
+    def _add_attempt(self, started: Fact, end_ns: int, facts: AttemptFacts | None) -> None:
         _, start_ns, number, _ = started
         self._attempts += 1
         attributes: Attributes = {"kubeloop.attempt": number}
@@ -252,7 +252,7 @@ class _Tree:
             self._add("snapshot", span.start_ns, steps[0][0], parent=span)
         if facts.pre_filter_ns:
             self._add("pre-filter", *facts.pre_filter_ns, parent=span)
-        # Where nobody measured the filters, they still have something to say.
+        # The attributes are recorded also if the filters were not timed.
         nodes: Attributes = {"kubeloop.nodes": facts.nodes, "kubeloop.feasible_nodes": facts.feasible}
         for plugin, count in facts.rejections.items():
             nodes[f"kubeloop.rejected.{plugin}"] = count
@@ -261,10 +261,10 @@ class _Tree:
         elif facts.nodes:
             self._add("filter", span.start_ns, span.start_ns, nodes, parent=span)
         if facts.post_filter_ns:
-            found: Attributes = {"kubeloop.victims": facts.victims}
+            preemption: Attributes = {"kubeloop.victims": facts.victims}
             if facts.nominated_node:
-                found["kubeloop.nominated_node"] = facts.nominated_node
-            self._add("post-filter", *facts.post_filter_ns, found, parent=span)
+                preemption["kubeloop.nominated_node"] = facts.nominated_node
+            self._add("post-filter", *facts.post_filter_ns, preemption, parent=span)
         if facts.score_ns:
             best = facts.scores[:MAX_SCORES]
             scores: Attributes = {
@@ -283,54 +283,54 @@ class _Tree:
         ]
         if facts.nominated_node:
             about: Attributes = {"kubeloop.nominated_node": facts.nominated_node, "kubeloop.victims": facts.victims}
-            at_ns = facts.post_filter_ns[1] if facts.post_filter_ns else rejected_ns
-            events.append(SpanEvent("preempting", min(max(at_ns, self._start_ns), self._end_ns), about))
+            time_ns = facts.post_filter_ns[1] if facts.post_filter_ns else rejected_ns
+            events.append(SpanEvent("preempting", min(max(time_ns, self._start_ns), self._end_ns), about))
         return tuple(events)
 
-    def _start(self) -> None:
-        """On its node: what the kubelet does, one condition after the other."""
+    def _add_start_phases(self) -> None:
+        """Add the spans of the pod's start on its node, one per condition that the kubelet sets."""
         record = self._record
         since_ns = record.bound_ns
         if self._end_ns <= since_ns:
             return
-        waited_for = START_PHASES[0]
+        next_phase = START_PHASES[0]
         for number, (condition, name) in enumerate(START_PHASES):
-            at_ns = record.conditions_ns.get(condition)
-            if at_ns is not None:
-                until_ns = max(since_ns, at_ns)
+            time_ns = record.conditions_ns.get(condition)
+            if time_ns is not None:
+                until_ns = max(since_ns, time_ns)
                 self._add(name, since_ns, until_ns, {"kubeloop.condition": condition}, kind="consumer")
                 since_ns = until_ns
-                waited_for = START_PHASES[min(number + 1, len(START_PHASES) - 1)]
+                next_phase = START_PHASES[min(number + 1, len(START_PHASES) - 1)]
         if self._end_ns > since_ns:
-            condition, name = waited_for
+            condition, name = next_phase
             self._add(name, since_ns, self._end_ns, {"kubeloop.condition": condition}, kind="consumer")
 
-    def _fill(self) -> None:
-        """Spans for stretches that no note explains.
+    def _fill_gaps(self) -> None:
+        """Add spans for gaps that no fact explains.
 
-        All that happens in this process happens on one event loop: between two steps of a pod, of which the second was
-        due when the first ended, the loop was busy with other pods.
+        All work of this process runs on one event loop. In a gap between two steps of a pod, where the second was due
+        when the first ended, the loop was busy with other pods.
         """
         record = self._record
         if record.reconstructed:
             return
-        whole_ns = self._end_ns - self._start_ns
-        short_ns = whole_ns * _UNEXPLAINED_SHARE / (len(self._explained) + 1)
+        total_ns = self._end_ns - self._start_ns
+        short_ns = total_ns * _GAP_SHARE / (len(self._covered) + 1)
         until_ns = self._start_ns
-        for start_ns, end_ns in (*sorted(self._explained), (self._end_ns, self._end_ns)):
+        for start_ns, end_ns in (*sorted(self._covered), (self._end_ns, self._end_ns)):
             if start_ns - until_ns > short_ns:
-                self._explain(until_ns, start_ns)
+                self._add_gap(until_ns, start_ns)
             until_ns = max(until_ns, end_ns)
 
-    def _explain(self, start_ns: int, end_ns: int) -> None:
+    def _add_gap(self, start_ns: int, end_ns: int) -> None:
         record = self._record
         if not record.observed_ns and not record.create_error:
             self._add("watch delivery", start_ns, end_ns, kind="consumer")
         elif record.create_error:
-            self._unfollowed(start_ns, end_ns, "the pod might have been created all the same")
+            self._add_not_followed(start_ns, end_ns, "the create request failed, but the pod may exist")
         elif record.scheduler:
             self._add("other scheduler", start_ns, end_ns, {"kubeloop.scheduler": record.scheduler})
         elif start_ns < record.observed_ns:
-            self._unfollowed(start_ns, end_ns, "not seen yet")
+            self._add_not_followed(start_ns, end_ns, "not yet observed")
         else:
             self._add("event loop", start_ns, end_ns)

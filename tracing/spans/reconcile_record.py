@@ -7,20 +7,20 @@ import msgspec
 from kubeloop.tracing.spans.trace import Attributes, Link, Span, Trace, span_ids
 from kubeloop.tracing.spans.traceparent import TraceContext
 
-_NAMED_BY = {
+_NAME_ATTRIBUTES = {
     "deployment": "k8s.deployment.name",
     "namespace": "k8s.namespace.name",
     "replicaset": "k8s.replicaset.name",
     "replicationmanager": "k8s.replicationcontroller.name",
 }
-"""OpenTelemetry's attribute for the name of what a controller reconciles."""
+"""OpenTelemetry's attribute for the name of the object, by controller."""
 
 
 class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
-    """What was noted about a reconcile that is over. Its spans are made when somebody wants to see them.
+    """Record of a finished reconcile. Spans are built from it on demand.
 
-    actions    what was done, the first MAX_ACTIONS of action_count
-    children   (action, start, end, error) of what took time
+    actions    descriptions of the actions, at most MAX_ACTIONS of action_count
+    children   (action, start, end, error) of each action with a duration
     links      (traceparent, relation)
     """
 
@@ -50,8 +50,8 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
         attributes: Attributes = {"kubeloop.controller": self.controller, "kubeloop.key": self.key}
         if namespace:
             attributes["k8s.namespace.name"] = namespace
-        if self.controller in _NAMED_BY:
-            attributes[_NAMED_BY[self.controller]] = name
+        if self.controller in _NAME_ATTRIBUTES:
+            attributes[_NAME_ATTRIBUTES[self.controller]] = name
         if self.reason:
             attributes["kubeloop.reason"] = self.reason
         if self.actions:
@@ -76,14 +76,14 @@ class ReconcileRecord(msgspec.Struct, gc=False, array_like=True):
                 start_ns=min(max(start_ns, self.start_ns), end_ns),
                 end_ns=min(max(done_ns, start_ns, self.start_ns), end_ns),
                 attributes={"kubeloop.action": action},
-                error=failure,
+                error=child_error,
                 kind="client",
             )
-            for action, start_ns, done_ns, failure in self.children
+            for action, start_ns, done_ns, child_error in self.children
         ]
         return Trace(context.trace_id, (root, *children))
 
 
 def _verb_and_kind(action: str) -> str:
-    """Of "create pod web-x2x7", "create pod": names of spans are of low cardinality."""
+    """Return the first two words of an action ("create pod web-x2x7"): span names need low cardinality."""
     return " ".join(action.split(" ", 2)[:2])

@@ -1,6 +1,6 @@
-"""A finished trace as data: spans with explicit times, and the JSON document that `kubeloop trace --json` prints.
+"""Data of a finished trace: spans with explicit times, and the JSON document that `kubeloop trace --json` prints.
 
-May import msgspec and `kubeloop.tracing.spans.traceparent` only.
+Imports msgspec and `kubeloop.tracing.spans.traceparent` only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Attributes = dict[str, AttributeValue]
 
 
 class Link(msgspec.Struct, frozen=True, gc=False):
-    """To another span, by its traceparent. relation: what it is to this one, "cause", "reconcile" or "pod"."""
+    """Link to another span, by its traceparent. relation: "cause", "reconcile" or "pod"."""
 
     traceparent: str
     relation: str = ""
 
 
 class SpanEvent(msgspec.Struct, frozen=True, gc=False):
-    """Something that happened at one moment of a span."""
+    """Event at one point in time of a span."""
 
     name: str
     time_ns: int
@@ -34,7 +34,7 @@ class SpanEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Span(msgspec.Struct, frozen=True, gc=False):
-    """Times in nanoseconds since the epoch. `error` None: nothing failed. `parent_span_id` "": a root."""
+    """One span. Times in nanoseconds since the epoch; `error` is None on success; `parent_span_id` is "" for a root."""
 
     name: str
     span_id: str
@@ -64,7 +64,7 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> str:
-        """Of the object that it is about, "namespace/name"; "" if it is about several."""
+        """Key of the reconciled object, "namespace/name"; "" if the trace is about several objects."""
         return str(self.root.attributes.get("kubeloop.key", ""))
 
     @property
@@ -79,11 +79,11 @@ class Trace(msgspec.Struct, frozen=True, gc=False):
         return self
 
     def document(self) -> dict[str, Any]:
-        """As plain JSON: {"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", ...}]}."""
+        """Return the trace as JSON: {"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", ...}]}."""
         return {"traceId": self.trace_id, "spans": [_span_document(span) for span in self.spans]}
 
     def check(self) -> None:
-        """Assert that this is one tree, and that every child lies within its parent's time."""
+        """Assert that the spans form one tree and that every child lies within its parent's time."""
         by_id = {span.span_id: span for span in self.spans}
         assert len(by_id) == len(self.spans), "span ids are unique"
         for span in self.spans[1:]:
@@ -120,10 +120,10 @@ def _link_document(context: TraceContext, link: Link) -> dict[str, Any]:
 
 
 def span_ids(context: TraceContext) -> Iterator[str]:
-    """Ids for the spans under a root: the same each time they are asked for, by whatever process.
+    """Generate the IDs of the spans below a root, always the same for the same root.
 
-    So that a trace looked at twice, or exported once more by the process after a crash, is the same, without its ids
-    being kept. They are cut from hashes of the root's, eight from each.
+    A trace that is shown twice, or exported again by the next process after a crash, has the same IDs although they
+    are not stored. IDs are cut from hashes of the root's ID, eight from each hash.
     """
     for number in itertools.count():
         digits = hashlib.blake2b(f"{context.span_id}-{number}".encode()).hexdigest()

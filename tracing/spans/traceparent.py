@@ -1,6 +1,6 @@
-"""Trace context as it travels: the W3C traceparent, on requests as a header and on pods as an annotation (KEP-5915).
+"""W3C trace context (traceparent): on requests as a header and on pods as an annotation (KEP-5915).
 
-May import msgspec, the standard library and `kubeloop.kube` only.
+Imports msgspec and the standard library only.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import msgspec
 
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
 TRACEPARENT_HEADER = "traceparent"
-POD_TRACE_ANNOTATION = (
-    "kubeloop.io/pod-trace"  # says that the span in TRACEPARENT_ANNOTATION is the pod's own: see RootNote
-)
+POD_TRACE_ANNOTATION = "kubeloop.io/pod-trace"
+"""Marks the span in TRACEPARENT_ANNOTATION as the pod's own root span. Value: PodTraceAnnotation."""
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _NO_TRACE = "0" * 32
@@ -23,7 +22,7 @@ NO_SPAN = "0" * 16
 
 
 class TraceContext(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One span, as others refer to it. Ids in lower-case hexadecimal."""
+    """Reference to one span. IDs are in lower-case hexadecimal."""
 
     trace_id: str
     span_id: str
@@ -35,7 +34,7 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def parse_traceparent(text: str) -> TraceContext | None:
-    """The context in a traceparent, None if it is not one. A version of the future is read as far as 00 goes.
+    """Parse a traceparent; None if it is invalid. Of a version after 00, only the fields of version 00 are read.
 
     Source: https://www.w3.org/TR/trace-context/#traceparent-header
     """
@@ -49,12 +48,12 @@ def parse_traceparent(text: str) -> TraceContext | None:
 
 
 class PodTraceAnnotation(msgspec.Struct, frozen=True, gc=False):
-    """What a process leaves on a pod about its trace, for the process that comes after it.
+    """Value of the annotation kubeloop.io/pod-trace: lets a later process continue the pod's trace.
 
     start_ns        when the create request was sent
-    parent_span_id  of the root: somebody else's, "" for none
+    parent_span_id  parent of the root span, in the trace of another service; "" for none
     link            traceparent of the reconcile
-    by_creator      the trace is ended by the process that creates such pods, since it knows no scheduler of kubeloop's
+    by_creator      the process that creates the pod ends the trace, because no scheduler of kubeloop schedules the pod
     """
 
     start_ns: int
@@ -69,9 +68,9 @@ class PodTraceAnnotation(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_pod_trace_annotation(text: str) -> PodTraceAnnotation | None:
-    """What str(RootNote) wrote; None for anything else."""
-    start, *others = text.split(";")
-    fields = dict(other.partition("=")[::2] for other in others)
+    """Parse str(PodTraceAnnotation); None if the text is invalid."""
+    start, *fields_text = text.split(";")
+    fields = dict(field.partition("=")[::2] for field in fields_text)
     if not start.isdecimal() or len(start) > 19:
         return None
     return PodTraceAnnotation(
@@ -88,5 +87,5 @@ def new_span_id(rng: random.Random) -> str:
 
 
 def request_headers(traceparent: str) -> Mapping[str, str]:
-    """Headers that hand the context on with a request; none for ""."""
+    """Return request headers that carry the trace context; none if `traceparent` is ""."""
     return {TRACEPARENT_HEADER: traceparent} if traceparent else {}

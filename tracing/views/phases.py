@@ -33,7 +33,7 @@ PHASES: Final = (
     Phase("confirmation", "confirm", "bound, until the watch showed it", "green", ("confirmation",)),
     Phase("start", "start", "on its node, until it is ready", "bright_green", ("start ",)),
     Phase("loop", "event loop", "due, while this process was busy with other pods", "bright_black", ("event loop",)),
-    Phase("other", "other", "not followed, another scheduler's, or on its way out", "white", ()),
+    Phase("other", "other", "not followed, another scheduler's, or terminating", "white", ()),
 )
 OTHER: Final = len(PHASES) - 1
 KEYS: Final = tuple(phase.key for phase in PHASES)

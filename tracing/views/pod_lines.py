@@ -33,7 +33,7 @@ _NAMED_STAGES: Final = {
     "watch delivery": "delivery",
     "create": "creating",
 }
-_SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not kept"})
+_SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not recorded"})
 _OUTCOME_STAGES: Final = {
     "bound": "bound",
     "ready": "ready",

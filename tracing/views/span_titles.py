@@ -31,7 +31,7 @@ def span_details(span: Span) -> Iterator[str]:
     if name.startswith("queue") and attributes.get("kubeloop.reason"):
         woken_by = attributes.get("kubeloop.woken_by")
         yield f"{about}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
-    if name in ("not followed", "not kept") and attributes.get("kubeloop.reason"):
+    if name in ("not followed", "not recorded") and attributes.get("kubeloop.reason"):
         yield f"{about}: {attributes['kubeloop.reason']}"
     if name == "other scheduler":
         yield f"{about}: {attributes.get('kubeloop.scheduler', '')}"

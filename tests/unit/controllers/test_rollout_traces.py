@@ -31,7 +31,7 @@ def traced_simulation(clock: VirtualClock, *settings: SimulationSettings) -> tup
     """Return a simulation, and the list of traces of its finished reconciles."""
     finished: list[Trace] = []
     reconciles = ReconcileRecorder(
-        clock=clock, rng=random.Random(2), finished=lambda record, sampled: finished.append(record.trace())
+        clock=clock, rng=random.Random(2), on_finished=lambda record, sampled: finished.append(record.trace())
     )
     pods = PodRecorder(clock=clock, rng=random.Random(3))
     return RolloutSimulation(clock, random.Random(1), *settings, traces=reconciles, pod_traces=pods), finished

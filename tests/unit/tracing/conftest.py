@@ -116,7 +116,7 @@ def make_exported():
 def make_tracing():
     def make(clock, sink=None, **options):
         options.setdefault("environ", {})
-        return Tracing(clock=clock, rng=random.Random(options.pop("seed", 7)), sink=sink or Exported(), **options)
+        return Tracing(clock=clock, rng=random.Random(options.pop("seed", 7)), exporter=sink or Exported(), **options)
 
     return make
 

@@ -232,7 +232,7 @@ async def test_a_disk_that_is_full_at_any_moment_costs_the_journal_and_no_file_i
         journal.write_out()
         request(tracing, pod, hand_clock, f"then-{number}")
         await tracing.flush()
-        journal.step()
+        journal.rotate()
     journal.close()
     assert set(os.listdir("/proc/self/fd")) <= before
 
@@ -299,7 +299,7 @@ async def test_what_is_written_later_is_only_what_is_new_and_nothing_is_missing_
     crash(journal)
     after = make_tracing(hand_clock, exported, seed=2)
     after.use_journal(TraceJournal(tmp_path, SERVER))
-    ((found, _),) = after.pods._adopted.values()
+    ((found, _),) = after.pods._restored.values()
     assert found.facts == [(w, at, a, b) for w, at, a, b in record.facts]
     assert (found.name, found.uid, found.observed_ns, found.link) == (
         record.name,

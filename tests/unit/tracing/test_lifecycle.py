@@ -322,7 +322,7 @@ async def test_the_number_of_open_records_is_bounded(make_tracing, pod, hand_clo
     await tracing.flush()
     assert exported.traces == [], "whoever is seen again gets his trace then, and there must be one only"
     (told,) = caplog.records
-    assert "too many pods" in told.getMessage()
+    assert "too many pending pods" in told.getMessage()
 
 
 async def test_a_pod_that_waits_for_ever_keeps_its_first_and_last_attempts(tracing, pod, hand_clock, exported):
@@ -337,7 +337,7 @@ async def test_a_pod_that_waits_for_ever_keeps_its_first_and_last_attempts(traci
     numbers = {span.attributes.get("kubeloop.attempt") for span in spans}
     assert {1, 2000} <= numbers
     assert 1000 not in numbers
-    assert "not kept" in {span.name for span in spans}
+    assert "not recorded" in {span.name for span in spans}
 
 
 def test_no_traces_is_silent_and_takes_every_call(pod):
@@ -461,7 +461,7 @@ async def test_until_ready_the_trace_goes_on_as_the_conditions_tell(make_tracing
 
 
 @pytest.mark.parametrize(
-    ("phase", "outcome", "error"), [("Succeeded", "completed", None), ("Failed", "failed", "its containers failed")]
+    ("phase", "outcome", "error"), [("Succeeded", "completed", None), ("Failed", "failed", "containers failed")]
 )
 async def test_until_ready_a_pod_that_ends_before_ends_its_trace(
     make_tracing, pod, hand_clock, exported, phase, outcome, error
@@ -602,7 +602,9 @@ async def test_a_pod_that_terminates_while_it_is_pending_says_what_it_waits_for(
     ],
 )
 async def test_tail_rules_keep_what_the_sampler_left_out(make_tracing, pod, hand_clock, exported, rules, tail_rule):
-    tracing = make_tracing(hand_clock, exported, environ={"OTEL_TRACES_SAMPLER": "always_off"}, keep=TailRules(**rules))
+    tracing = make_tracing(
+        hand_clock, exported, environ={"OTEL_TRACES_SAMPLER": "always_off"}, tail_rules=TailRules(**rules)
+    )
     reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
     web, traceparent = request_pod(tracing, pod, hand_clock, link=reconcile.traceparent)
     reconcile.finish(changed=True)
@@ -635,7 +637,7 @@ async def test_with_the_sampler_off_a_pod_of_somebody_who_traces_is_traced_as_pa
 
 
 def test_the_notes_of_very_many_pods_are_bounded_together(make_tracing, pod, hand_clock, monkeypatch):
-    monkeypatch.setattr(pod_recorder, "ALL_FACTS", 1_000)
+    monkeypatch.setattr(pod_recorder, "MAX_TOTAL_FACTS", 1_000)
     tracing = make_tracing(hand_clock)
     pods = [pod(f"p{number}") for number in range(20)]
     for web in pods:
@@ -674,14 +676,14 @@ def test_open_records_are_saved_when_they_changed_and_never_too_many_at_once(tra
             self.names = []
 
         def save(self, record):
-            record.is_saved, record.saved_facts = True, len(record.facts)
+            record.is_journaled, record.journaled_facts = True, len(record.facts)
             self.names.append(record.name)
 
-        def forget(self, record):
+        def delete(self, record):
             self.names.append(f"not {record.name}")
 
-    monkeypatch.setattr(pod_recorder, "SAVED_AT_ONCE", 3)
-    tracing.pods.saved = saved = Saved()
+    monkeypatch.setattr(pod_recorder, "MAX_SAVED_PER_SWEEP", 3)
+    tracing.pods.store = saved = Saved()
     pods = [pod(f"p{number}") for number in range(5)]
     for web in pods:
         tracing.pods.observed(web)

@@ -69,7 +69,7 @@ def test_a_pod_still_on_its_way_is_shown_up_to_now(tracing, pod, hand_clock):
     document = tracing.recent.find_pod_trace("shop", "web-5f-a")
     root = document["spans"][0]
     assert root["end"] == hand_clock.ns
-    assert root["attributes"]["kubeloop.outcome"] == "on its way"
+    assert root["attributes"]["kubeloop.outcome"] == "open"
     assert root["status"] == {"code": "OK"}
 
 

@@ -15,7 +15,7 @@ Kubeloop.PHASES = [
   { key: "confirmation", title: "confirm", means: "bound, until the watch showed it" },
   { key: "start", title: "start", means: "on its node, until it is ready" },
   { key: "loop", title: "event loop", means: "due, while this process was busy with other pods" },
-  { key: "other", title: "other", means: "not followed, another scheduler's, or on its way out" },
+  { key: "other", title: "other", means: "not followed, another scheduler's, or terminating" },
 ];
 
 /* How far a pod is, in order; colour: of which phase. `way`: part of the way that every pod takes. */

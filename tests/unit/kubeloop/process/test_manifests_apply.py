@@ -24,8 +24,8 @@ def apply_trace(finished: list[Trace]) -> ApplyRecorder:
     return ApplyRecorder(
         clock=SystemClock(),
         rng=random.Random(1),
-        sampling=Sampler(),
-        finished=lambda trace, _sampled: finished.append(trace),
+        sampler=Sampler(),
+        on_finished=lambda trace, _sampled: finished.append(trace),
     )
 
 

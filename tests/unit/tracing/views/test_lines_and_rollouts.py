@@ -111,7 +111,7 @@ def test_a_line_has_each_phase_at_its_time_and_tells_what_nothing_explains():
     ],
 )
 def test_the_stage_of_a_pod_on_its_way_is_the_last_thing_that_began(last, stage):
-    line = pod_line(document(span("create", 0, 1), span(last, 1, 100), outcome="on its way"))
+    line = pod_line(document(span("create", 0, 1), span(last, 1, 100), outcome="open"))
     assert line.stage == stage
     assert line.is_open
 
@@ -127,7 +127,7 @@ def test_the_reason_is_the_schedulers_word_while_it_waits_and_the_error_when_it_
     waiting = document(
         span("scheduling attempt 1", 0, 5, error="0/3 nodes", kubeloop__message="0/3 nodes are available"),
         span("queue unschedulable", 5, 100),
-        outcome="on its way",
+        outcome="open",
     )
     assert pod_line(waiting).reason == "0/3 nodes are available"
     assert pod_line(document(outcome="deleted", error="deleted before it was bound")).reason.startswith("deleted")
