@@ -21,9 +21,9 @@ from kubeloop.devcluster.serializer.request_bodies import (
     check_type_meta,
     format_strict_errors,
     keep_managed_fields_reset,
+    kind_mismatch_message,
     merge_strict_errors,
     parse_json,
-    unknown_kind,
 )
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -235,7 +235,7 @@ def _decoded(
             group = quoted(resource.group)
             raise refused(f"no kind {quoted(patched_kind)} is registered for the internal version of group {group}")
         if kind != _STRATEGIC:
-            raise refused(unknown_kind(api_version, patched_kind, resource))
+            raise refused(kind_mismatch_message(api_version, patched_kind, resource))
         if isinstance(patched_kind, str) and isinstance(api_version, str):
             patched = {**patched, "kind": resource.kind, "apiVersion": resource.api_version}
     if kind != _STRATEGIC and not api_version and not isinstance(resource, CustomResource):

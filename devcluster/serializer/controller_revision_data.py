@@ -1,8 +1,8 @@
-"""The data of a ControllerRevision: Kubernetes keeps the text that was sent, and compares it as text.
+"""Data of ControllerRevisions: Kubernetes keeps the JSON text that was sent, and compares it as text.
 
-So a patch of any other field is refused if the data came with spaces, or its keys in another order than sorted: what
-comes out of a patch has none, or is sorted. Source: apimachinery runtime.RawExtension and its way through
-evanphx/json-patch and DefaultUnstructuredConverter; pkg/apis/apps/validation.
+So a patch of any other field is rejected if the data was sent with spaces or unsorted keys: a patched object has
+neither. Source: apimachinery runtime.RawExtension with evanphx/json-patch and DefaultUnstructuredConverter;
+pkg/apis/apps/validation.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _DUPLICATE = 'duplicate field "data.'
 
 
 class SentData(dict[str, Any]):
-    """Data with the text in which it came.
+    """Data with the text in which it was sent.
 
-    What comes in protobuf, or is read back after a restart, is a plain dict: its text is not known, and it is compared
-    by its value.
+    Data sent as protobuf, or read from the data directory, is a plain dict: its text is unknown, and it is compared by
+    value.
     """
 
     __slots__ = ("text",)
@@ -45,47 +45,49 @@ class _WithData(msgspec.Struct):
 
 
 def record_sent_text(resource: Resource[Any], obj: JSON, body: bytes, strict: list[str]) -> list[str]:
-    """Note, in place, how the data of a JSON `body` is written, if it is a revision's.
+    """Record in `obj` the text of the data in a JSON `body`, if the object is a ControllerRevision.
 
-    Returns the strict errors without those inside of the data, into which Kubernetes does not look.
+    Returns the strict errors except those inside of the data, which Kubernetes does not check.
     """
     if resource is not CONTROLLER_REVISIONS or not isinstance(obj.get("data"), dict):
         return strict
     try:
         text = bytes(msgspec.json.decode(body, type=_WithData).data)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # no JSON, or with half characters
+    except (msgspec.DecodeError, UnicodeDecodeError):  # not JSON, or with unpaired surrogates
         return strict
     obj["data"] = SentData.of(obj["data"], text)
-    return [each for each in strict if not each.startswith(_DUPLICATE)]
+    return [error for error in strict if not error.startswith(_DUPLICATE)]
 
 
-def record_patched_text(resource: Resource[Any], obj: JSON, live: JSON | None, *, is_typed: bool) -> None:
-    """Note, in place, how the data of what a patch has made of `live` is written.
+def record_patched_text(resource: Resource[Any], obj: JSON, current: JSON | None, *, is_typed: bool) -> None:
+    """Record in `obj`, a patched form of `current`, the text of its data.
 
-    is_typed: by a strategic merge patch or an apply, which read all of an object and write it anew.
+    is_typed: patched by a strategic merge patch or an apply, which decode and encode the whole object.
     """
     data = obj.get("data")
     if resource is not CONTROLLER_REVISIONS or not isinstance(data, dict):
         return
     if is_typed:
-        obj["data"] = SentData.of(data, _escaped(_encode_sorted(_with_whole_numbers(data))))
-    elif live is None or data is not live.get("data"):
-        obj["data"] = SentData.of(data, _escaped(_encode_sorted(data)))
+        obj["data"] = SentData.of(data, _escape_html(_encode_sorted(_normalize_numbers(data))))
+    elif current is None or data is not current.get("data"):
+        obj["data"] = SentData.of(data, _escape_html(_encode_sorted(data)))
     elif isinstance(data, SentData):
         obj["data"] = SentData.of(data, compact(data.text))
 
 
-def record_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, live: JSON | None) -> None:
-    """As keep_patched_text(): what is applied (`applied` before it was decoded) and changes nothing is not written
-    anew."""
+def record_applied_text(resource: Resource[Any], obj: JSON, applied: JSON, current: JSON | None) -> None:
+    """Record the text of an applied object; an apply that changes nothing keeps the current text.
+
+    applied: the configuration before it was decoded. See record_patched_text().
+    """
     if (
         resource is CONTROLLER_REVISIONS
-        and live is not None
-        and without_managed_fields(applied) == without_managed_fields(live)
+        and current is not None
+        and without_managed_fields(applied) == without_managed_fields(current)
     ):
-        obj["data"] = live.get("data")
+        obj["data"] = current.get("data")
     else:
-        record_patched_text(resource, obj, live, is_typed=True)
+        record_patched_text(resource, obj, current, is_typed=True)
 
 
 def is_same_data(one: Any, other: Any) -> bool:
@@ -95,20 +97,20 @@ def is_same_data(one: Any, other: Any) -> bool:
 
 
 def compact(text: bytes) -> bytes:
-    """JSON as Go's encoder writes what it is given as text."""
-    return _escaped(_STRING_OR_SPACE.sub(lambda found: found[0] if found[0][:1] == b'"' else b"", text))
+    """Return JSON text without spaces and with HTML characters escaped, as Go encodes a RawMessage."""
+    return _escape_html(_STRING_OR_SPACE.sub(lambda match: match[0] if match[0][:1] == b'"' else b"", text))
 
 
-def _escaped(text: bytes) -> bytes:
+def _escape_html(text: bytes) -> bytes:
     return text.replace(b"&", rb"\u0026").replace(b"<", rb"\u003c").replace(b">", rb"\u003e")
 
 
-def _with_whole_numbers(value: Any) -> Any:
-    """Go writes 1.0 as 1, and what is beyond an int64 as the float64 that it has become."""
+def _normalize_numbers(value: Any) -> Any:
+    """Return the value as Go's encoder writes it: 1.0 as 1, integers beyond int64 as float64."""
     if isinstance(value, dict):
-        return {name: _with_whole_numbers(each) for name, each in value.items()}
+        return {name: _normalize_numbers(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_with_whole_numbers(each) for each in value]
+        return [_normalize_numbers(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:

@@ -1,7 +1,8 @@
-"""Kinds that are served under two group versions: objects are stored in one form and seen in both.
+"""Conversion between API versions of built-in kinds that are served in two versions and stored in one.
 
-Events are core/v1's and seen as events.k8s.io/v1 (`events_api`); autoscalers are autoscaling/v2's and seen as v1, which
-knows one metric, the use of CPU, and carries all else in annotations. Source: pkg/apis/autoscaling/v1/conversion.go.
+Events are stored as core/v1 and also served as events.k8s.io/v1 (events_conversion). HorizontalPodAutoscalers are
+stored as autoscaling/v2 and also served as v1, which has a single CPU metric and keeps everything else in annotations.
+Source: pkg/apis/autoscaling/v1/conversion.go.
 """
 
 from __future__ import annotations
@@ -30,111 +31,113 @@ _METRICS, _CURRENT = f"{_PREFIX}metrics", f"{_PREFIX}current-metrics"
 _CONDITIONS, _BEHAVIOR = f"{_PREFIX}conditions", f"{_PREFIX}behavior"
 _DEFAULT_CPU_PERCENT = 80
 
-_OLD_ORDER = (
+_V1_METRIC_ORDER = (
     "target", "metricName", "name", "metricSelector", "targetValue", "currentValue", "targetAverageUtilization",
     "currentAverageUtilization", "targetAverageValue", "currentAverageValue", "container", "selector", "averageValue",
 )  # fmt: skip
-"""How Go writes the fields of v1's metrics, whichever their source; and those of what they hold."""
+"""Field order of Go's encoding of v1 metrics, for all sources; the orders of nested types follow."""
 _REFERENCE_ORDER = ("kind", "name", "apiVersion")
 _CONDITION_ORDER = ("type", "status", "lastTransitionTime", "reason", "message")
 _RULES_ORDER = ("stabilizationWindowSeconds", "selectPolicy", "policies", "tolerance")
 _POLICY_ORDER = ("type", "value", "periodSeconds")
 
 _SOURCES = ("resource", "containerResource", "pods", "object", "external")
-_NAMED = ("resource", "containerResource")
+_RESOURCE_SOURCES = ("resource", "containerResource")
 
 
-# --- metrics: v2 has a target with a type, v1 a field per kind of target ----------------------------------------------
+# --- metrics: v2 has a target with a type, v1 one field per type ------------------------------------------------------
 
 
-def _old_metric(metric: JSON, which: str) -> JSON:
-    """A v2 metric in v1's form. `which` is "target" for what is wished, "current" for what is."""
+def _metric_to_v1(metric: JSON, role: str) -> JSON:
+    """Convert a v2 metric to v1. `role`: "target" for spec.metrics, "current" for status.currentMetrics."""
     result: JSON = {"type": metric["type"]}
     for source in _SOURCES:
-        given = metric.get(source)
-        if given is None:
+        source_metric = metric.get(source)
+        if source_metric is None:
             continue
-        values = given.get(which) or {}
-        old: JSON = {name: given[name] for name in ("name", "container") if name in given}
-        if "metric" in given:
-            old["metricName"] = given["metric"].get("name", "")
-            if selector := given["metric"].get("selector"):
+        target = source_metric.get(role) or {}
+        old: JSON = {name: source_metric[name] for name in ("name", "container") if name in source_metric}
+        if "metric" in source_metric:
+            old["metricName"] = source_metric["metric"].get("name", "")
+            if selector := source_metric["metric"].get("selector"):
                 old["metricSelector" if source == "external" else "selector"] = selector
-        if "describedObject" in given:
-            old["target"] = _in_order(given["describedObject"], _REFERENCE_ORDER)
-        average = "averageValue" if source == "object" else f"{which}AverageValue"
+        if "describedObject" in source_metric:
+            old["target"] = _ordered_fields(source_metric["describedObject"], _REFERENCE_ORDER)
+        average = "averageValue" if source == "object" else f"{role}AverageValue"
         for name, old_name in (
-            ("averageUtilization", f"{which}AverageUtilization"),
+            ("averageUtilization", f"{role}AverageUtilization"),
             ("averageValue", average),
-            ("value", f"{which}Value"),
+            ("value", f"{role}Value"),
         ):
-            if name in values:
-                old[old_name] = values[name]
-        if source == "object" or (source == "external" and which == "current"):
-            old.setdefault(f"{which}Value", "0")
-        result[source] = _in_order(old, _OLD_ORDER)
+            if name in target:
+                old[old_name] = target[name]
+        if source == "object" or (source == "external" and role == "current"):
+            old.setdefault(f"{role}Value", "0")
+        result[source] = _ordered_fields(old, _V1_METRIC_ORDER)
     return result
 
 
-def _new_metric(metric: JSON, which: str) -> JSON:
-    """A v1 metric in v2's form."""
+def _metric_from_v1(metric: JSON, role: str) -> JSON:
+    """Convert a v1 metric to v2."""
     result: JSON = {"type": metric.get("type", "")}
     for source in _SOURCES:
-        given = metric.get(source)
-        if given is None:
+        source_metric = metric.get(source)
+        if source_metric is None:
             continue
-        new: JSON = {name: given[name] for name in ("name", "container") if name in given}
-        if source not in _NAMED:
-            new["metric"] = {"name": given.get("metricName", "")}
-            if selector := given.get("metricSelector") or given.get("selector"):
+        new: JSON = {name: source_metric[name] for name in ("name", "container") if name in source_metric}
+        if source not in _RESOURCE_SOURCES:
+            new["metric"] = {"name": source_metric.get("metricName", "")}
+            if selector := source_metric.get("metricSelector") or source_metric.get("selector"):
                 new["metric"]["selector"] = selector
         if source == "object":
-            new["describedObject"] = given.get("target") or {}
-        average = "averageValue" if source == "object" else f"{which}AverageValue"
+            new["describedObject"] = source_metric.get("target") or {}
+        average = "averageValue" if source == "object" else f"{role}AverageValue"
         values = {
-            name: given[old_name]
+            name: source_metric[old_name]
             for name, old_name in (
-                ("averageUtilization", f"{which}AverageUtilization"),
+                ("averageUtilization", f"{role}AverageUtilization"),
                 ("averageValue", average),
-                ("value", f"{which}Value"),
+                ("value", f"{role}Value"),
             )
-            if given.get(old_name) is not None
+            if source_metric.get(old_name) is not None
         }
         if source == "object" and "averageValue" in values and values.get("value") == "0":
             del values["value"]
-        new[which] = _typed(values) if which == "target" else values
+        new[role] = _with_target_type(values) if role == "target" else values
         result[source] = new
     return result
 
 
-def _typed(values: JSON) -> JSON:
+def _with_target_type(values: JSON) -> JSON:
     names = {"averageUtilization": "Utilization", "averageValue": "AverageValue", "value": "Value"}
     return {"type": next((type_ for name, type_ in names.items() if name in values), "AverageValue"), **values}
 
 
-def _cpu(metric: JSON) -> JSON | None:
+def _cpu_source(metric: JSON) -> JSON | None:
     resource = metric.get("resource") or {}
     return resource if metric.get("type") == "Resource" and resource.get("name") == "cpu" else None
 
 
-def _cpu_metric(which: str, percent: int) -> JSON:
+def _cpu_metric(role: str, percent: int) -> JSON:
     target: JSON = {"averageUtilization": percent}
-    if which == "target":
+    if role == "target":
         target = {"type": "Utilization", **target}
-    return {"type": "Resource", "resource": {"name": "cpu", which: target}}
+    return {"type": "Resource", "resource": {"name": "cpu", role: target}}
 
 
-def _in_order(value: JSON, order: Iterable[str]) -> JSON:
+def _ordered_fields(value: JSON, order: Iterable[str]) -> JSON:
     return {name: value[name] for name in order if name in value}
 
 
-def _in_go(rules: JSON | None) -> JSON | None:
-    """Rules of scaling as their annotation has them: all fields, set or not, under Go's names."""
+def _scaling_rules_to_go(rules: JSON | None) -> JSON | None:
+    """Return scaling rules as in the annotation: all fields, set or not, with Go's names."""
     if rules is None:
         return None
     result = {_capital(name): rules.get(name) for name in _RULES_ORDER}
     if rules.get("policies") is not None:
-        result["Policies"] = [{_capital(name): each.get(name) for name in _POLICY_ORDER} for each in rules["policies"]]
+        result["Policies"] = [
+            {_capital(name): policy.get(name) for name in _POLICY_ORDER} for policy in rules["policies"]
+        ]
     return result
 
 
@@ -142,15 +145,17 @@ def _capital(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
-def _from_go(value: Any) -> Any:
-    """Behaviour from its annotation."""
+def _behavior_from_go(value: Any) -> Any:
+    """Convert a value of the behavior annotation back from Go's names."""
     if isinstance(value, dict):
-        return {name[:1].lower() + name[1:]: _from_go(each) for name, each in value.items() if each is not None}
-    return [_from_go(each) for each in value] if isinstance(value, list) else value
+        return {
+            name[:1].lower() + name[1:]: _behavior_from_go(item) for name, item in value.items() if item is not None
+        }
+    return [_behavior_from_go(item) for item in value] if isinstance(value, list) else value
 
 
-def _text(value: Any) -> str:
-    """JSON as Go writes it: with what HTML reads as markup escaped."""
+def _go_json(value: Any) -> str:
+    """Encode JSON like Go, with HTML characters escaped."""
     text = msgspec.json.encode(value).decode()
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -159,45 +164,47 @@ def _text(value: Any) -> str:
 
 
 def autoscaler_to_v1(obj: JSON) -> JSON:
-    """The autoscaling/v1 HorizontalPodAutoscaler of a v2 one."""
+    """Convert an autoscaling/v2 HorizontalPodAutoscaler to v1."""
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
     metrics, current = spec.pop("metrics", None) or [], status.pop("currentMetrics", None) or []
     conditions, behavior = status.pop("conditions", None), spec.pop("behavior", None)
-    kept: dict[str, str] = {}
-    others = []
+    annotations_: dict[str, str] = {}
+    other_metrics = []
     for metric in metrics:
-        percent = ((_cpu(metric) or {}).get("target") or {}).get("averageUtilization")
+        percent = ((_cpu_source(metric) or {}).get("target") or {}).get("averageUtilization")
         if percent is None:
-            others.append(_old_metric(metric, "target"))
+            other_metrics.append(_metric_to_v1(metric, "target"))
         else:
             spec.setdefault("targetCPUUtilizationPercentage", percent)
     for metric in current:
-        percent = ((_cpu(metric) or {}).get("current") or {}).get("averageUtilization")
+        percent = ((_cpu_source(metric) or {}).get("current") or {}).get("averageUtilization")
         if percent is not None:
             status["currentCPUUtilizationPercentage"] = percent
-    if others:
-        kept[_METRICS] = _text(others)
+    if other_metrics:
+        annotations_[_METRICS] = _go_json(other_metrics)
     if current:
-        kept[_CURRENT] = _text([_old_metric(metric, "current") for metric in current])
+        annotations_[_CURRENT] = _go_json([_metric_to_v1(metric, "current") for metric in current])
     if conditions:
-        kept[_CONDITIONS] = _text([_in_order(each, _CONDITION_ORDER) for each in conditions])
+        annotations_[_CONDITIONS] = _go_json([_ordered_fields(condition, _CONDITION_ORDER) for condition in conditions])
     if behavior:
-        kept[_BEHAVIOR] = _text({_capital(name): _in_go(behavior.get(name)) for name in ("scaleUp", "scaleDown")})
+        annotations_[_BEHAVIOR] = _go_json(
+            {_capital(name): _scaling_rules_to_go(behavior.get(name)) for name in ("scaleUp", "scaleDown")}
+        )
     metadata = dict(obj["metadata"])
-    if kept:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **kept}
+    if annotations_:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations_}
     converted = {**obj, "metadata": metadata, "spec": spec, "status": status}
     converted["apiVersion"] = HORIZONTAL_POD_AUTOSCALERS_V1.api_version
     return normalize(HORIZONTAL_POD_AUTOSCALERS_V1, converted)
 
 
 def autoscaler_from_v1(obj: JSON) -> JSON:
-    """The autoscaling/v2 HorizontalPodAutoscaler of a v1 one. Raises StatusError 400 for annotations it cannot read."""
+    """Convert an autoscaling/v1 HorizontalPodAutoscaler to v2. Raises StatusError 400 for invalid annotations."""
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
     metadata = dict(obj["metadata"])
     annotations = dict(metadata.get("annotations") or {})
     try:
-        kept = {
+        decoded = {
             name: msgspec.json.decode(annotations.pop(name))
             for name in (_METRICS, _CURRENT, _CONDITIONS, _BEHAVIOR)
             if name in annotations
@@ -207,16 +214,16 @@ def autoscaler_from_v1(obj: JSON) -> JSON:
             status.pop("currentCPUUtilizationPercentage", None),
         )
         metrics = [] if percent is None else [_cpu_metric("target", percent)]
-        metrics += [_new_metric(metric, "target") for metric in kept.get(_METRICS) or ()]
+        metrics += [_metric_from_v1(metric, "target") for metric in decoded.get(_METRICS) or ()]
         spec["metrics"] = metrics or [_cpu_metric("target", _DEFAULT_CPU_PERCENT)]
-        if _CURRENT in kept:
-            status["currentMetrics"] = [_new_metric(metric, "current") for metric in kept[_CURRENT] or ()]
+        if _CURRENT in decoded:
+            status["currentMetrics"] = [_metric_from_v1(metric, "current") for metric in decoded[_CURRENT] or ()]
         elif current is not None:
             status["currentMetrics"] = [_cpu_metric("current", current)]
-        if kept.get(_CONDITIONS):
-            status["conditions"] = kept[_CONDITIONS]
-        if kept.get(_BEHAVIOR):
-            spec["behavior"] = _from_go(kept[_BEHAVIOR])
+        if decoded.get(_CONDITIONS):
+            status["conditions"] = decoded[_CONDITIONS]
+        if decoded.get(_BEHAVIOR):
+            spec["behavior"] = _behavior_from_go(decoded[_BEHAVIOR])
         if annotations:
             metadata["annotations"] = annotations
         else:
@@ -233,10 +240,10 @@ def autoscaler_from_v1(obj: JSON) -> JSON:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """To the stored form of a resource and from it."""
+    """Conversion functions to and from the stored version of a resource."""
 
-    stored: Convert
-    shown: Convert
+    to_stored: Convert
+    from_stored: Convert
 
 
 _CONVERSIONS: dict[str, Conversion] = {
@@ -246,19 +253,19 @@ _CONVERSIONS: dict[str, Conversion] = {
 
 
 def to_stored(target: Served, obj: JSON) -> JSON:
-    """`obj`, in the form of `target`, as it is stored; itself for all but second versions of Kubernetes' own kinds."""
-    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].stored(obj)
+    """Convert an object of the served version `target` to the stored version."""
+    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].to_stored(obj)
 
 
 def from_stored(target: Served, obj: JSON) -> JSON:
-    """A stored object in the form of `target`."""
+    """Convert a stored object to the served version `target`."""
     if target.custom is not None:
         return target.custom.shown(obj)
-    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].shown(obj)
+    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].from_stored(obj)
 
 
 def all_from_stored(target: Served, objects: Sequence[JSON]) -> list[JSON]:
-    """As from_stored(), with one call where a webhook converts."""
+    """Convert stored objects to the served version `target`, with at most one call of a conversion webhook."""
     if target.custom is not None:
         target.custom.prepare(objects)
-    return [from_stored(target, each) for each in objects]
+    return [from_stored(target, obj) for obj in objects]

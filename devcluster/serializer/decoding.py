@@ -1,11 +1,11 @@
-"""From a client's JSON to the form in which the API server keeps and answers it.
+"""Decoding: a client's JSON to the form in which the API server stores and returns objects.
 
-kube-apiserver decodes every body into Go structs and encodes those again. That drops unknown fields, nulls and empty
-values of `omitempty` fields, writes quantities and times in their canonical form, and adds what Go always writes
-(`resources: {}`, `lastProbeTime: null`). `decode` does the same to plain JSON by the type table of kube.schema.
+kube-apiserver decodes every body into Go structs and encodes those again. This drops unknown fields, nulls and empty
+values of `omitempty` fields, canonicalizes quantities and times, and adds fields that Go always encodes
+(`resources: {}`, `lastProbeTime: null`). `decode` does the same to JSON values, using the type table of kube.schema.
 
-One function per Go struct is built on first use. They carry no paths, because almost all bodies are right; only when
-something is wrong, a second and slower walk says where.
+One converter per Go struct is built on first use. Converters do not track paths, because almost all bodies are valid;
+if one fails, a second, slower walk finds the path for the error.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Convert = Callable[[Any], Any]
 
 
 class DecodeError(Exception):
-    """The JSON does not fit the type. The text is what Go's decoder says, without the server's words around it."""
+    """The JSON does not fit the type. The message is that of Go's decoder, without the server's prefix."""
 
 
 class _Mismatch(Exception):
-    """Somewhere below, a value has the wrong type; the slow walk finds out which."""
+    """A nested value has the wrong type; the slow walk finds it."""
 
 
-class _Unknown(Exception):
-    """Somewhere below is a field that the type does not have."""
+class _UnknownField(Exception):
+    """A nested object has a field that its type lacks."""
 
 
 # --- single values ----------------------------------------------------------------------------------------------------
@@ -44,24 +44,26 @@ class _Unknown(Exception):
 
 @lru_cache(maxsize=4096)
 def canonical_quantity(value: str | int | float) -> str:
-    """A quantity as Kubernetes writes it: "0.5" -> "500m", but "+10" as it came. Raises DecodeError in ParseQuantity's
-    words."""
+    """Return a quantity in canonical form: "0.5" -> "500m"; "+10" stays as it is.
+
+    Raises DecodeError with the message of ParseQuantity.
+    """
     try:
         return str(parse_quantity(value.strip() if isinstance(value, str) else value))
     except QuantityError as error:
-        text = str(error)
-        wrong = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        raise DecodeError(text if text.startswith("unable to parse") else wrong) from error
+        message_ = str(error)
+        message = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        raise DecodeError(message_ if message_.startswith("unable to parse") else message) from error
 
 
 _NANO_PER_MILLI = 1_000_000
 
 
 @lru_cache(maxsize=4096)
-def _whole_milli(value: str) -> str:
-    """Resource lists keep thousandths at the finest, rounded up. Source: SetDefaults_ResourceList."""
+def _round_up_to_milli(value: str) -> str:
+    """Round a quantity of a resource list up to thousandths. Source: SetDefaults_ResourceList."""
     quantity = parse_quantity(value)
-    nano = quantity.nano()  # exact, where thousandths of exbibytes would exceed an int64
+    nano = quantity.nano()  # exact; exbibytes in thousandths would exceed an int64
     if nano % _NANO_PER_MILLI == 0:
         return value
     milli = -(-nano // _NANO_PER_MILLI) if nano > 0 else nano // _NANO_PER_MILLI
@@ -84,7 +86,7 @@ _LAYOUT_STEPS = (
 
 
 def _time_error(text: str, layout: str) -> NoReturn:
-    """Raise what Go's time.Parse says: the element of the layout at which parsing stopped."""
+    """Raise DecodeError with the message of Go's time.Parse: the layout element at which parsing stopped."""
     rest = text
     for element, pattern in _LAYOUT_STEPS:
         match = re.match(pattern, rest)
@@ -107,7 +109,7 @@ def _time_error(text: str, layout: str) -> NoReturn:
 
 
 @lru_cache(maxsize=4096)
-def _parsed_time(text: str, layout: str) -> str:
+def _canonical_time(text: str, layout: str) -> str:
     match = _RFC3339.fullmatch(text)
     fraction = match[7] if match else None
     if match is None or (layout == _MICRO_LAYOUT and (fraction is None or len(fraction) != 7)):
@@ -116,20 +118,20 @@ def _parsed_time(text: str, layout: str) -> str:
         moment = datetime.fromisoformat(f"{text[:19]}{match[8].replace('Z', '+00:00')}").astimezone(UTC)
     except ValueError:
         _time_error(text, layout)
-    whole = moment.strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{whole.zfill(19)}{fraction}Z" if layout == _MICRO_LAYOUT else f"{whole.zfill(19)}Z"
+    seconds = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{seconds.zfill(19)}{fraction}Z" if layout == _MICRO_LAYOUT else f"{seconds.zfill(19)}Z"
 
 
 def _time(value: Any) -> str:
     if type(value) is not str:
         raise _Mismatch
-    return _parsed_time(value, _TIME_LAYOUT)
+    return _canonical_time(value, _TIME_LAYOUT)
 
 
 def _micro_time(value: Any) -> str:
     if type(value) is not str:
         raise _Mismatch
-    return _parsed_time(value, _MICRO_LAYOUT)
+    return _canonical_time(value, _MICRO_LAYOUT)
 
 
 def _string(value: Any) -> str:
@@ -175,15 +177,15 @@ def _bytes(value: Any) -> str:
 
 
 def decode_base64(text: str) -> bytes:
-    """Raises DecodeError in encoding/base64's words."""
+    """Decode base64. Raises DecodeError with the message of Go's encoding/base64."""
     try:
         return b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
-    except ValueError as error:  # binascii's own, or of letters that are not ASCII
+    except ValueError as error:  # binascii.Error, or non-ASCII characters
         good = re.match(r"[A-Za-z0-9+/]*", text)
         raise DecodeError(f"illegal base64 data at input byte {good.end() if good else 0}") from error
 
 
-def _as_it_is(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -199,9 +201,9 @@ _SCALARS: dict[str, Convert] = {
     "time": _time,
     "microTime": _micro_time,
     "duration": _string,
-    "fieldsV1": _as_it_is,
-    "raw": _as_it_is,
-    "any": _as_it_is,
+    "fieldsV1": _unchanged,
+    "raw": _unchanged,
+    "any": _unchanged,
 }
 _ZERO: dict[str, Any] = {
     "string": "",
@@ -227,18 +229,18 @@ _GO_STRUCT_KINDS = frozenset(
 
 
 def _zero(ref: schema.TypeRef) -> Any:
-    """The Go zero value of a type in JSON."""
+    """Return the JSON form of a type's Go zero value."""
     if ref.pointer:
         return None
     if ref.kind == "struct":
         assert ref.struct is not None
-        return {field.name: _zero(field.type) for field in _always(ref.struct)}
+        return {field.name: _zero(field.type) for field in _always_encoded(ref.struct)}
     return _ZERO[ref.kind]
 
 
 @cache
-def _always(struct: schema.StructType) -> tuple[schema.Field, ...]:
-    """The fields Go writes even if nobody set them."""
+def _always_encoded(struct: schema.StructType) -> tuple[schema.Field, ...]:
+    """Return the fields that Go encodes even if they are unset."""
     return tuple(
         field
         for field in struct.json.values()
@@ -267,7 +269,7 @@ def _converter(ref: schema.TypeRef) -> Convert:
         assert ref.element is not None
         convert = _map_converter(ref.element)
         if ref.named == "core/v1.ResourceList":
-            return lambda value: {name: _whole_milli(each) for name, each in convert(value).items()}
+            return lambda value: {name: _round_up_to_milli(quantity) for name, quantity in convert(value).items()}
         return convert
     if ref.named in _NESTED_SCHEMAS:
         return _nested_schema
@@ -278,9 +280,9 @@ _NESTED_SCHEMAS = ("apiextensions/v1.JSONSchemaPropsOrArray", "apiextensions/v1.
 
 
 def _nested_schema(value: Any) -> Any:
-    """A schema below `items` or `additionalProperties`; what is unknown in it goes without a word, as in Go."""
+    """Decode a schema in `items` or `additionalProperties`; Go silently drops unknown fields there."""
     if type(value) is list:
-        return [_nested_schema(each) for each in value]
+        return [_nested_schema(item) for item in value]
     return decode_named("apiextensions/v1.JSONSchemaProps", value)[0] if type(value) is dict else value
 
 
@@ -290,28 +292,28 @@ def _list_converter(element: schema.TypeRef) -> Convert:
     def convert_list(value: Any) -> list[Any]:
         if type(value) is not list:
             raise _Mismatch
-        return [convert(each) if each is not None else _zero(element) for each in value]
+        return [convert(item) if item is not None else _zero(element) for item in value]
 
     return convert_list
 
 
 def _map_converter(element: schema.TypeRef) -> Convert:
     convert = _converter(element)
-    zero = "" if element.kind == "bytes" else _zero(element)  # no bytes come back from the store as some
+    zero = "" if element.kind == "bytes" else _zero(element)  # nil bytes in a map are stored as empty bytes
     if element.kind == "string":
 
         def convert_strings(value: Any) -> JSON:
             if type(value) is not dict:
                 raise _Mismatch
-            for each in value.values():
-                if type(each) is not str:
+            for item in value.values():
+                if type(item) is not str:
                     return convert_map(value)
             return value
 
     def convert_map(value: Any) -> JSON:
         if type(value) is not dict:
             raise _Mismatch
-        return {key: convert(each) if each is not None else zero for key, each in value.items()}
+        return {key: convert(item) if item is not None else zero for key, item in value.items()}
 
     return convert_strings if element.kind == "string" else convert_map
 
@@ -319,18 +321,18 @@ def _map_converter(element: schema.TypeRef) -> Convert:
 @cache
 def _struct_converter(struct: schema.StructType) -> Convert:
     fields: dict[str, tuple[Convert | None, bool]] = {}
-    always: tuple[tuple[str, schema.TypeRef], ...] = ()
+    always_encoded: tuple[tuple[str, schema.TypeRef], ...] = ()
     ready = False
 
-    def prepare() -> None:  # on first use, because types refer to themselves (JSONSchemaProps and others)
-        nonlocal always, ready
+    def prepare() -> None:  # on first use, because types are recursive (JSONSchemaProps and others)
+        nonlocal always_encoded, ready
         for name, field in struct.json.items():
             plain, element = field.type.kind == "string", field.type.element
-            # the overhead of a RuntimeClass has no defaulting function that would round it
+            # RuntimeClass has no defaulting function that would round its overhead
             exact = struct.name == "node/v1.Overhead" and element is not None
             convert = _map_converter(element) if exact and element is not None else _converter(field.type)
             fields[name] = (None if plain else convert, _omitted_when_empty(field))
-        always = tuple((field.name, field.type) for field in _always(struct))
+        always_encoded = tuple((field.name, field.type) for field in _always_encoded(struct))
         ready = True
 
     def convert_struct(value: Any) -> JSON:
@@ -339,22 +341,22 @@ def _struct_converter(struct: schema.StructType) -> Convert:
         if not ready:
             prepare()
         result: JSON = {}
-        for name, each in value.items():
-            found = fields.get(name)
-            if found is None:
-                raise _Unknown
-            if each is None:
+        for name, item in value.items():
+            entry = fields.get(name)
+            if entry is None:
+                raise _UnknownField
+            if item is None:
                 continue
-            convert, omit = found
+            convert, omit = entry
             if convert is None:
-                if type(each) is not str:
+                if type(item) is not str:
                     raise _Mismatch
             else:
-                each = convert(each)  # noqa: PLW2901
-            if omit and not each:
+                item = convert(item)  # noqa: PLW2901
+            if omit and not item:
                 continue
-            result[name] = each
-        for name, ref in always:
+            result[name] = item
+        for name, ref in always_encoded:
             if name not in result:
                 result[name] = _zero(ref)
         return result
@@ -366,9 +368,9 @@ def _struct_converter(struct: schema.StructType) -> Convert:
 
 
 def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
-    """`obj` in the server's form, and the strict errors: 'unknown field "spec.foo"', outermost first.
+    """Return the decoded object and its strict errors: 'unknown field "spec.foo"', outermost first.
 
-    Kinds that the type table does not hold pass as they are. Raises DecodeError.
+    Objects of kinds outside the type table are returned unchanged. Raises DecodeError.
     """
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
@@ -377,45 +379,45 @@ def decode(resource: Resource[Any], obj: JSON) -> tuple[JSON, list[str]]:
 
 
 def decode_named(name: str, obj: JSON) -> tuple[JSON, list[str]]:
-    """As decode(), for a type of the table: decode_named("meta/v1.DeleteOptions", body)."""
+    """Decode an object of a named type: decode_named("meta/v1.DeleteOptions", body). See decode()."""
     struct = schema.type_named(name)
     assert struct is not None, name
     return decode_struct(struct, obj)
 
 
 def decode_struct(struct: schema.StructType, obj: JSON) -> tuple[JSON, list[str]]:
-    """As decode(), for a struct of the type table."""
+    """Decode an object of a struct of the type table. See decode()."""
     convert = _struct_converter(struct)
     try:
         return convert(obj), []
-    except _Unknown:
+    except _UnknownField:
         unknown: list[str] = []
-        known = _without_unknown(schema.TypeRef(struct.name, "struct", named=struct.name), obj, "", unknown)
+        known_fields = _drop_unknown(schema.TypeRef(struct.name, "struct", named=struct.name), obj, "", unknown)
     except _Mismatch:
-        _tell_mismatch(struct, obj)
+        _raise_first_mismatch(struct, obj)
     try:
-        return convert(known), [f'unknown field "{path}"' for path in unknown]
+        return convert(known_fields), [f'unknown field "{path}"' for path in unknown]
     except _Mismatch:
-        _tell_mismatch(struct, known)
+        _raise_first_mismatch(struct, known_fields)
 
 
-def _without_unknown(ref: schema.TypeRef, value: Any, path: str, unknown: list[str]) -> Any:
+def _drop_unknown(ref: schema.TypeRef, value: Any, path: str, unknown: list[str]) -> Any:
     if ref.kind == "struct" and type(value) is dict:
         struct = ref.struct
         assert struct is not None
         result = {}
-        for name, each in value.items():
-            below = f"{path}.{name}" if path else name
+        for name, item in value.items():
+            inner_path = f"{path}.{name}" if path else name
             field = struct.json.get(name)
             if field is None:
-                unknown.append(below)
+                unknown.append(inner_path)
             else:
-                result[name] = _without_unknown(field.type, each, below, unknown)
+                result[name] = _drop_unknown(field.type, item, inner_path, unknown)
         return result
     if ref.kind == "list" and type(value) is list and ref.element is not None:
-        return [_without_unknown(ref.element, each, f"{path}[{i}]", unknown) for i, each in enumerate(value)]
+        return [_drop_unknown(ref.element, item, f"{path}[{i}]", unknown) for i, item in enumerate(value)]
     if ref.kind == "map" and type(value) is dict and ref.element is not None:
-        return {key: _without_unknown(ref.element, each, f"{path}.{key}", unknown) for key, each in value.items()}
+        return {key: _drop_unknown(ref.element, item, f"{path}.{key}", unknown) for key, item in value.items()}
     return value
 
 
@@ -430,44 +432,46 @@ def json_kind(value: Any, *, number: bool = False) -> str:
 
 
 def go_type_name(go_type: str) -> str:
-    """A type as Go prints it: "[]core/v1.Container" -> "[]v1.Container"."""
+    """Return a type as Go prints it: "[]core/v1.Container" -> "[]v1.Container"."""
     return re.sub(r"[a-z]+/(v\d)", r"\1", go_type.lstrip("*")).replace("[]byte", "[]uint8")
 
 
-def _tell_mismatch(struct: schema.StructType, obj: Any) -> NoReturn:
+def _raise_first_mismatch(struct: schema.StructType, obj: Any) -> NoReturn:
     """Raise DecodeError for the first value of the wrong type. Source: sigs.k8s.io/json UnmarshalTypeError."""
     if type(obj) is not dict:
-        wrong = f"json: cannot unmarshal {json_kind(obj)} into Go value of type {struct.go_package}.{struct.go_name}"
-        raise DecodeError(wrong)
-    whole = schema.TypeRef(struct.name, "struct", named=struct.name)
-    _find_refused(whole, obj)
-    _find_mismatch(whole, obj, [], struct)
+        message = f"json: cannot unmarshal {json_kind(obj)} into Go value of type {struct.go_package}.{struct.go_name}"
+        raise DecodeError(message)
+    root = schema.TypeRef(struct.name, "struct", named=struct.name)
+    _check_self_decoding(root, obj)
+    _find_mismatch(root, obj, [], struct)
     raise AssertionError("the fast walk found a mismatch that the slow one does not see")
 
 
 @cache
-def _embedding(struct: schema.StructType, name: str) -> tuple[str, ...]:
-    """Through which embedded structs Go reaches this field of a struct: it names them in the path."""
+def _embedded_structs(struct: schema.StructType, name: str) -> tuple[str, ...]:
+    """Return the embedded structs that contain a field, which Go includes in the error's path."""
     for field in struct.fields:
         inner = field.type.struct if field.inline else None
         if inner is not None and name in inner.json:
-            return (field.go_name, *_embedding(inner, name)) if field.embedded else _embedding(inner, name)
+            return (
+                (field.go_name, *_embedded_structs(inner, name)) if field.embedded else _embedded_structs(inner, name)
+            )
     return ()
 
 
-_THAT_READ_THEMSELVES = ("quantity", "intOrString", "time", "microTime", "duration")
+_SELF_DECODING_KINDS = ("quantity", "intOrString", "time", "microTime", "duration")
 
 
-def _find_refused(ref: schema.TypeRef, value: Any) -> None:
-    """Raise DecodeError for the first value that its own type refuses: Go ends there, mismatches before it or not."""
+def _check_self_decoding(ref: schema.TypeRef, value: Any) -> None:
+    """Raise DecodeError for the first invalid value of a self-decoding type: Go reports it before any mismatch."""
     if ref.kind == "struct" and type(value) is dict and ref.struct is not None:
-        for name, each in value.items():
+        for name, item in value.items():
             if name in ref.struct.json:
-                _find_refused(ref.struct.json[name].type, each)
+                _check_self_decoding(ref.struct.json[name].type, item)
     elif ref.kind in ("list", "map") and type(value) in (list, dict) and ref.element is not None:
-        for each in value.values() if type(value) is dict else value:
-            _find_refused(ref.element, each)
-    elif ref.kind in _THAT_READ_THEMSELVES and value is not None:
+        for item in value.values() if type(value) is dict else value:
+            _check_self_decoding(ref.element, item)
+    elif ref.kind in _SELF_DECODING_KINDS and value is not None:
         with suppress(_Mismatch):
             _SCALARS[ref.kind](value)
 
@@ -478,17 +482,17 @@ def _find_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sche
     if ref.kind == "struct" and type(value) is dict:
         struct = ref.struct
         assert struct is not None
-        for name, each in value.items():
+        for name, item in value.items():
             if name in struct.json:
-                _find_mismatch(struct.json[name].type, each, [*path, *_embedding(struct, name), name], struct)
+                _find_mismatch(struct.json[name].type, item, [*path, *_embedded_structs(struct, name), name], struct)
     elif ref.kind == "list" and type(value) is list:
         assert ref.element is not None
-        for each in value:
-            _find_mismatch(ref.element, each, path, owner)
+        for item in value:
+            _find_mismatch(ref.element, item, path, owner)
     elif ref.kind == "map" and type(value) is dict:
         assert ref.element is not None
-        for each in value.values():
-            _find_mismatch(ref.element, each, path, owner)
+        for item in value.values():
+            _find_mismatch(ref.element, item, path, owner)
     elif ref.kind in ("struct", "list", "map"):
         _raise_mismatch(ref, value, path, owner)
     else:
@@ -510,5 +514,5 @@ def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sch
 
 
 def normalize(resource: Resource[Any], obj: JSON) -> JSON:
-    """`obj`, which fits its type, in the server's form, whatever in it is unknown dropped without a word."""
+    """Return a valid object in decoded form, without unknown fields."""
     return resource.rules.normal(obj) if isinstance(resource, CustomResource) else decode(resource, obj)[0]

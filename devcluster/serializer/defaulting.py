@@ -1,8 +1,8 @@
-"""What the API server fills in where a client said nothing.
+"""Defaulting: default values of fields that are unset in a request.
 
-`apply_defaults` works in place on objects that `decoding.decode` has brought into the server's form: an absent field is
-an unset one. It also does what the conversion between API versions does to every object (serviceAccount mirrors
-serviceAccountName, podIPs starts with podIP, Secrets keep no stringData). Admission fills in more, and is elsewhere.
+`apply_defaults` works in place on objects from `decoding.decode`, in which an absent field is an unset one. It also
+applies what the conversion between API versions does to every object (serviceAccount mirrors serviceAccountName, podIPs
+starts with podIP, Secrets have no stringData). Defaults that are set by admission are in the admission package.
 
 Sources: pkg/apis/*/v1/defaults.go and conversion.go of Kubernetes v1.36, and the `+default` markers of its types.
 """
@@ -27,12 +27,12 @@ _IMAGE = re.compile(
     rf"(?P<name>(?:(?:{_DOMAIN_PART}(?:\.{_DOMAIN_PART})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?/)?{_PATH_PART}(?:/{_PATH_PART})*)"
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?P<digest>@[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,})?"
 )
-_DIGEST = re.compile("[0-9a-f]{64}")  # alone it would be a name that looks like a digest
+_DIGEST = re.compile("[0-9a-f]{64}")  # a name of this form could be taken for a digest
 _MAX_IMAGE_NAME = 255
 
 
 def _with_registry(name: str) -> str:
-    """An image's whole name, with the registry and folder that are meant where it names none."""
+    """Return an image's full name, with the default registry and namespace if it names none."""
     first, slash, _ = name.partition("/")
     if not slash:
         return f"docker.io/library/{name}"
@@ -41,10 +41,10 @@ def _with_registry(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def image_pull_policy(image: str) -> str:
-    """Always for images that are ":latest" in so many words or without a tag, else IfNotPresent."""
+    """Return Always for images with the tag "latest" or without a tag, else IfNotPresent."""
     match = _IMAGE.fullmatch(image)
     if match is None or _DIGEST.fullmatch(image) or len(_with_registry(match["name"])) > _MAX_IMAGE_NAME:
-        return "IfNotPresent"  # validation complains, if anybody
+        return "IfNotPresent"  # invalid names are left to validation
     tag = match["tag"] or ("" if match["digest"] else "latest")
     return "Always" if tag == "latest" else "IfNotPresent"
 
@@ -57,12 +57,12 @@ def _default_probe(probe: JSON) -> None:
     probe.setdefault("periodSeconds", 10)
     probe.setdefault("successThreshold", 1)
     probe.setdefault("failureThreshold", 3)
-    _default_action(probe)
+    _default_lifecycle_handler(probe)
     if "grpc" in probe and probe["grpc"].get("service") is None:
         probe["grpc"]["service"] = ""
 
 
-def _default_action(handler: JSON) -> None:
+def _default_lifecycle_handler(handler: JSON) -> None:
     if "httpGet" in handler:
         handler["httpGet"].setdefault("path", "/")
         handler["httpGet"].setdefault("scheme", "HTTP")
@@ -80,7 +80,7 @@ def _default_container(container: JSON) -> None:
             _default_probe(container[probe])
     for action in container.get("lifecycle", {}).values():
         if type(action) is dict:
-            _default_action(action)
+            _default_lifecycle_handler(action)
     for variable in container.get("env", ()):
         source = variable.get("valueFrom")
         if source:
@@ -117,7 +117,7 @@ _CLIENT_VOLUMES: dict[str, JSON] = {
 
 
 def _default_volume(volume: JSON) -> None:
-    if len(volume) == 1:  # a name alone
+    if len(volume) == 1:  # only a name
         volume["emptyDir"] = {}
         return
     for source, defaults in _CLIENT_VOLUMES.items():
@@ -136,7 +136,7 @@ def _default_volume(volume: JSON) -> None:
 
 
 def default_pod_spec(spec: JSON) -> None:
-    """The defaults of pods and of pod templates alike."""
+    """Apply the defaults common to pods and pod templates."""
     for volume in spec.get("volumes", ()):
         _default_volume(volume)
     for container in spec.get("initContainers", ()):
@@ -172,7 +172,7 @@ def _host_ports(containers: Iterable[JSON]) -> None:
 
 
 def _default_pod_resources(spec: JSON) -> None:
-    """Pod-level requests and limits, where the pod has some of them already."""
+    """Default pod-level requests and limits, if the pod has any."""
     resources = spec["resources"]
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     if limits or requests:
@@ -183,7 +183,7 @@ def _default_pod_resources(spec: JSON) -> None:
         for name, quantity in aggregate(spec, "requests").items():
             if name in ("cpu", "memory") and name not in requests:
                 requests = {**requests, name: quantity}
-        requests = {**{name: each for name, each in limits.items() if is_pod_level(name)}, **requests}
+        requests = {**{name: quantity for name, quantity in limits.items() if is_pod_level(name)}, **requests}
     if limits:
         resources["limits"] = limits
     if requests:
@@ -206,11 +206,11 @@ def _pod(pod: JSON) -> None:
         _host_ports(init_containers)
     status = pod.get("status")
     if status:
-        _mirror_first(status, "podIP", "podIPs", "ip")
+        _synchronize_first(status, "podIP", "podIPs", "ip")
 
 
-def _mirror_first(holder: JSON, single: str, plural: str, key: str) -> None:
-    """podIP and podIPs[0].ip are the same thing; the single one is the older and wins where they differ."""
+def _synchronize_first(holder: JSON, single: str, plural: str, key: str) -> None:
+    """Synchronize a single field with the first list item (podIP and podIPs[0].ip); the single field wins."""
     first, several = holder.get(single), holder.get(plural)
     if first and (not several or several[0].get(key) != first):
         holder[plural] = [{key: first}]
@@ -286,7 +286,7 @@ def _daemon_set(obj: JSON) -> None:
         rolling_update = strategy.setdefault("rollingUpdate", {})
         rolling_update.setdefault("maxUnavailable", 1)
         rolling_update.setdefault("maxSurge", 0)
-    elif "rollingUpdate" in strategy:  # plain values in the server's memory, which are written
+    elif "rollingUpdate" in strategy:  # non-pointer fields in Go, which are always encoded
         strategy["rollingUpdate"] = {"maxUnavailable": 0, "maxSurge": 0, **strategy["rollingUpdate"]}
     spec.setdefault("revisionHistoryLimit", 10)
 
@@ -307,7 +307,7 @@ def _job(obj: JSON) -> None:
             condition["status"] = condition.get("status") or "True"
     labels = spec.get("template", {}).get("metadata", {}).get("labels")
     if labels and not obj["metadata"].get("labels"):
-        obj["metadata"]["labels"] = labels  # the same: what the strategy adds is in both
+        obj["metadata"]["labels"] = labels  # the same dict: labels that the strategy adds appear in both
 
 
 def _cron_job(obj: JSON) -> None:
@@ -514,7 +514,7 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
 
 
 def apply_defaults(resource: Resource[Any], obj: JSON) -> None:
-    """Fill in, in place, what `obj` leaves open. `obj` has gone through decoding.decode."""
+    """Set unset fields of `obj` to their defaults, in place. `obj` must come from decoding.decode."""
     default = _DEFAULTS.get((resource.api_version, resource.kind)) or _DEFAULTS.get((resource.group, resource.kind))
     if isinstance(resource, CustomResource):
         resource.rules.default(obj)

@@ -1,4 +1,4 @@
-"""What a client sends empty and decoding drops, where Go tells an empty list or map from none."""
+"""Empty lists and maps of a request, which decoding drops although Go distinguishes empty from nil."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def restore_empty_values(obj: Any, sent: Any) -> Any:
-    """`obj` with the empty lists and maps that `sent` has where `obj` has nothing; shares everything else with it."""
+    """Return `obj` with the empty lists and maps of `sent` that `obj` lacks; other values are shared with `obj`."""
     if isinstance(obj, dict) and isinstance(sent, dict):
         added = {}
         for name, value in sent.items():
-            here = obj.get(name)
-            if here is None and value in ([], {}):
+            current = obj.get(name)
+            if current is None and value in ([], {}):
                 added[name] = value
-            elif here is not None and value and (inner := restore_empty_values(here, value)) is not here:
+            elif current is not None and value and (inner := restore_empty_values(current, value)) is not current:
                 added[name] = inner
         return {**obj, **added} if added else obj
     if isinstance(obj, list) and isinstance(sent, list) and len(obj) == len(sent):

@@ -1,4 +1,4 @@
-"""Events under their two API groups: stored as core/v1, seen as events.k8s.io/v1 where that is asked for.
+"""Conversion of Events between core/v1, in which they are stored, and events.k8s.io/v1.
 
 Source: pkg/apis/events/v1/conversion.go.
 """
@@ -23,12 +23,12 @@ _FROM_CORE = {core: name for name, core in _TO_CORE.items()}
 
 
 def event_to_core(obj: JSON) -> JSON:
-    """The core/v1 Event of an events.k8s.io/v1 one."""
+    """Convert an events.k8s.io/v1 Event to core/v1."""
     renamed = {_TO_CORE.get(name, name): value for name, value in obj.items()}
     return normalize(EVENTS, {**renamed, "kind": "Event", "apiVersion": EVENTS.api_version})
 
 
 def event_from_core(obj: JSON) -> JSON:
-    """The events.k8s.io/v1 Event of a core/v1 one."""
+    """Convert a core/v1 Event to events.k8s.io/v1."""
     renamed = {_FROM_CORE.get(name, name): value for name, value in obj.items()}
     return normalize(EVENTS_V1, {**renamed, "kind": "Event", "apiVersion": EVENTS_V1.api_version})

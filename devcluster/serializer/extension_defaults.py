@@ -1,4 +1,4 @@
-"""Default values of the kinds that extend the API: admission, definitions, APIServices, flow control, resource claims.
+"""Default values of kinds that extend the API: admission, CRDs, APIServices, flow control, resource claims.
 
 Sources: pkg/apis/*/v1/defaults.go of Kubernetes v1.36, apiextensions-apiserver pkg/apis/apiextensions/v1/defaults.go.
 """
@@ -87,12 +87,12 @@ def _priority_level(obj: JSON) -> None:
 
 def _device_requests(claim: JSON) -> None:
     for request in ((claim.get("spec") or {}).get("devices") or {}).get("requests") or ():
-        for asked in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-            if asked is None:
+        for device_request in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if device_request is None:
                 continue
-            asked["allocationMode"] = asked.get("allocationMode") or "ExactCount"
-            if asked["allocationMode"] == "ExactCount" and not asked.get("count"):
-                asked["count"] = 1
+            device_request["allocationMode"] = device_request.get("allocationMode") or "ExactCount"
+            if device_request["allocationMode"] == "ExactCount" and not device_request.get("count"):
+                device_request["count"] = 1
 
 
 def _autoscaler_v1(obj: JSON) -> None:
@@ -114,4 +114,4 @@ DEFAULTS: dict[tuple[str, str], Callable[[JSON], None]] = {
     (_CLAIMS, "ResourceClaim"): _device_requests,
     (_CLAIMS, "ResourceClaimTemplate"): lambda obj: _device_requests(obj.get("spec") or {}),
 }
-"""By group and kind; by apiVersion where versions differ."""
+"""Defaulting functions by (group, kind), or by (apiVersion, kind) if versions differ."""

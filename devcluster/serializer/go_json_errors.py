@@ -1,7 +1,7 @@
-"""What Go's JSON decoder says of a text that is no JSON, and how the API server shows what it was given.
+"""Syntax errors of Go's JSON decoder, and the summary of a body in error messages.
 
-Walks the text only after another decoder has refused it, so that people read the message they know from Kubernetes.
-Source: encoding/json scanner.go; summarizeData of apiserver pkg/endpoints/handlers/rest.go.
+The text is only scanned after another decoder rejected it, to produce the message known from Kubernetes. Source:
+encoding/json scanner.go; summarizeData of apiserver pkg/endpoints/handlers/rest.go.
 """
 
 from __future__ import annotations
@@ -18,59 +18,59 @@ _LITERALS = ("true", "false", "null")
 _END = "unexpected end of JSON input"
 
 
-class _Wrong(Exception):
+class _SyntaxError(Exception):
     pass
 
 
 def summarize_body(body: bytes) -> str:
-    """The beginning of a body as errors show it: as text if it may be JSON, else in hexadecimal."""
+    """Return the start of a body as errors show it: text if it may be JSON, else hexadecimal."""
     if not body:
         return "<empty>"
-    more = " ..." if len(body) > _SUMMARY_BYTES else ""
+    ellipsis = " ..." if len(body) > _SUMMARY_BYTES else ""
     part = body[:_SUMMARY_BYTES]
-    return (part.decode("utf-8", "replace") if part.startswith(b"{") else part.hex()) + more
+    return (part.decode("utf-8", "replace") if part.startswith(b"{") else part.hex()) + ellipsis
 
 
 def go_json_error(body: bytes) -> str:
-    """The first syntax error; "" if there is none."""
+    """Return the first syntax error of a JSON text, or ""."""
     text = body.decode("utf-8", "replace")
     try:
         end = _space(text, _value(text, _space(text, 0), "looking for beginning of value"))
         if end < len(text):
-            _refuse(text, end, "after top-level value")
-    except _Wrong as wrong:
-        return str(wrong)
+            _fail(text, end, "after top-level value")
+    except _SyntaxError as error:
+        return str(error)
     except RecursionError:
         return "exceeded max depth"
     return ""
 
 
-def _refuse(text: str, at: int, where: str) -> NoReturn:
+def _fail(text: str, at: int, context: str) -> NoReturn:
     if at >= len(text):
-        raise _Wrong(_END)
+        raise _SyntaxError(_END)
     char = text[at]
     if char == "'":
-        told = r"'\''"
+        quoted_char = r"'\''"
     elif char == '"':
-        told = "'\"'"
+        quoted_char = "'\"'"
     elif char.isprintable() and char != "\ufeff":
-        told = f"'{char}'"
+        quoted_char = f"'{char}'"
     else:
-        named = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": "\\\\"}
-        told = (
-            f"'{named.get(char, f'{chr(92)}u{ord(char):04x}' if ord(char) > 0xFF else f'{chr(92)}x{ord(char):02x}')}'"
+        escapes = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": "\\\\"}
+        quoted_char = (
+            f"'{escapes.get(char, f'{chr(92)}u{ord(char):04x}' if ord(char) > 0xFF else f'{chr(92)}x{ord(char):02x}')}'"
         )
-    raise _Wrong(f"invalid character {told} {where}")
+    raise _SyntaxError(f"invalid character {quoted_char} {context}")
 
 
 def _space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    assert found is not None
-    return found.end()
+    match = _SPACE.match(text, at)
+    assert match is not None
+    return match.end()
 
 
-def _value(text: str, at: int, where: str) -> int:
-    """The place after the value that begins at `at`."""
+def _value(text: str, at: int, context: str) -> int:
+    """Return the index after the value that starts at `at`."""
     char = text[at : at + 1]
     if char == "{":
         return _object(text, at + 1)
@@ -84,9 +84,9 @@ def _value(text: str, at: int, where: str) -> int:
         if char == literal[0]:
             for index, expected in enumerate(literal):
                 if text[at + index : at + index + 1] != expected:
-                    _refuse(text, at + index, f"in literal {literal} (expecting '{expected}')")
+                    _fail(text, at + index, f"in literal {literal} (expecting '{expected}')")
             return at + len(literal)
-    _refuse(text, at, where)
+    _fail(text, at, context)
 
 
 def _object(text: str, at: int) -> int:
@@ -95,15 +95,15 @@ def _object(text: str, at: int) -> int:
         return at + 1
     while True:
         if text[at : at + 1] != '"':
-            _refuse(text, at, "looking for beginning of object key string")
+            _fail(text, at, "looking for beginning of object key string")
         at = _space(text, _string(text, at + 1))
         if text[at : at + 1] != ":":
-            _refuse(text, at, "after object key")
+            _fail(text, at, "after object key")
         at = _space(text, _value(text, _space(text, at + 1), "looking for beginning of value"))
         if text[at : at + 1] == "}":
             return at + 1
         if text[at : at + 1] != ",":
-            _refuse(text, at, "after object key:value pair")
+            _fail(text, at, "after object key:value pair")
         at = _space(text, at + 1)
 
 
@@ -116,36 +116,36 @@ def _array(text: str, at: int) -> int:
         if text[at : at + 1] == "]":
             return at + 1
         if text[at : at + 1] != ",":
-            _refuse(text, at, "after array element")
+            _fail(text, at, "after array element")
         at = _space(text, at + 1)
 
 
 def _string(text: str, at: int) -> int:
     while True:
-        found = _PLAIN.match(text, at)
-        assert found is not None
-        at = found.end()
+        match = _PLAIN.match(text, at)
+        assert match is not None
+        at = match.end()
         char = text[at : at + 1]
         if char == '"':
             return at + 1
         if char != "\\":
-            _refuse(text, at, "in string literal")
+            _fail(text, at, "in string literal")
         if text[at + 1 : at + 2] == "u":
             for index in range(at + 2, at + 6):
                 if text[index : index + 1] not in _HEXADECIMAL:
-                    _refuse(text, index, r"in \u hexadecimal character escape")
+                    _fail(text, index, r"in \u hexadecimal character escape")
             at += 6
         elif text[at + 1 : at + 2] and text[at + 1] in _ESCAPED:
             at += 2
         else:
-            _refuse(text, at + 1, "in string escape code")
+            _fail(text, at + 1, "in string escape code")
 
 
 def _number(text: str, at: int) -> int:
     if text[at] == "-":
         at += 1
         if text[at : at + 1] not in _DIGITS:
-            _refuse(text, at, "in numeric literal")
+            _fail(text, at, "in numeric literal")
     at = at + 1 if text[at] == "0" else _digits(text, at)
     if text[at : at + 1] == ".":
         at = _digits(text, at + 1, "after decimal point in numeric literal")
@@ -155,9 +155,9 @@ def _number(text: str, at: int) -> int:
     return at
 
 
-def _digits(text: str, at: int, where: str = "") -> int:
-    if where and text[at : at + 1] not in _DIGITS:
-        _refuse(text, at, where)
+def _digits(text: str, at: int, context: str = "") -> int:
+    if context and text[at : at + 1] not in _DIGITS:
+        _fail(text, at, context)
     while text[at : at + 1] in _DIGITS:
         at += 1
     return at

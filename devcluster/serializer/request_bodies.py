@@ -1,4 +1,4 @@
-"""Reading request bodies: media types, kinds, unknown and duplicate fields; negotiating what an answer looks like."""
+"""Request bodies: JSON, YAML and protobuf by media type; kinds, and errors of unknown and duplicate fields."""
 
 from __future__ import annotations
 
@@ -38,47 +38,47 @@ _RETIRED_VERSIONS = {
 
 @dataclass(slots=True)
 class Body:
-    """A decoded object and what to warn the client of. `sent` is the object before it was decoded."""
+    """A decoded object and its warnings. `sent` is the object before it was decoded."""
 
     obj: JSON
     warnings: list[str] = field(default_factory=list)
     sent: JSON = field(default_factory=dict)
 
 
-def _with_duplicates(text: bytes) -> tuple[Any, list[str]]:
-    """As parse_json, for a body with repeated keys: objects merge, other values replace, as in Go's decoder."""
-    found: list[str] = []
+def _merge_duplicate_fields(text: bytes) -> tuple[Any, list[str]]:
+    """Parse a body with duplicate fields: as in Go's decoder, objects merge, other values replace. See parse_json()."""
+    duplicates: list[str] = []
 
     def walk(value: Any, path: str, into: Any = None) -> Any:
         if isinstance(value, _Pairs):
             result = into if isinstance(into, dict) else {}
-            seen = set()
-            for key, each in value.pairs:
-                below = f"{path}.{key}" if path else key
-                if key in seen:
-                    found.append(f'duplicate field "{below}"')
-                seen.add(key)
-                result[key] = walk(each, below, result.get(key))
+            keys = set()
+            for key, member in value.pairs:
+                inner_path = f"{path}.{key}" if path else key
+                if key in keys:
+                    duplicates.append(f'duplicate field "{inner_path}"')
+                keys.add(key)
+                result[key] = walk(member, inner_path, result.get(key))
             return result
         if isinstance(value, list):
-            return [walk(each, f"{path}[{index}]") for index, each in enumerate(value)]
+            return [walk(item, f"{path}[{index}]") for index, item in enumerate(value)]
         return value
 
     merged = walk(json.loads(text, object_pairs_hook=_Pairs), "")
-    return merged, list(dict.fromkeys(found))
+    return merged, list(dict.fromkeys(duplicates))
 
 
 TYPE_META_ERROR = "couldn't get version/kind; json parse error"
-_IN_YAML = "yaml: "
+_YAML_PREFIX = "yaml: "
 _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
 
 
-def _with_whole_characters(body: bytes) -> bytes:
-    """Halves of characters become U+FFFD, as in Go."""
+def _replace_surrogates(body: bytes) -> bytes:
+    """Replace invalid UTF-8 and unpaired surrogates by U+FFFD, as in Go."""
     text = body.decode("utf-8", "replace").encode()
-    return _SURROGATE.sub(lambda found: b"\\ufffd" if found[1] else found[0], text)
+    return _SURROGATE.sub(lambda match: b"\\ufffd" if match[1] else match[0], text)
 
 
 class _Pairs:
@@ -87,35 +87,35 @@ class _Pairs:
 
 
 def parse_json(body: bytes) -> tuple[Any, list[str]]:
-    """The value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError in Go's words."""
+    """Return the value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError with Go's text."""
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        if wrong := go_json_error(body):
-            raise ValueError(wrong) from error
-        return _with_duplicates(_with_whole_characters(body))
-    # a key that is there twice is lost on the way; then the text is shorter by its quotes when written again
+        if problem := go_json_error(body):
+            raise ValueError(problem) from error
+        return _merge_duplicate_fields(_replace_surrogates(body))
+    # decoding drops duplicate keys, so the re-encoded text then has fewer quotes
     if body.count(b'"') == _encode(value).count(b'"'):
         return value, []
-    return _with_duplicates(body)
+    return _merge_duplicate_fields(body)
 
 
 def media_type(request: Request) -> str:
-    """That of the body, without parameters; one with parameters that cannot be read is none that is known."""
+    """Return the body's media type without parameters, or "unreadable" if the parameters are invalid."""
     kind, semicolon, parameters = request.headers.get("content-type", "application/json").partition(";")
     if semicolon and not _PARAMETERS(semicolon + parameters):
         return "unreadable"
     return kind.strip().lower()
 
 
-_NOTHING_IN_PROTOBUF = b"k8s\0"
+_EMPTY_PROTOBUF = b"k8s\0"
 _PARAMETERS = re.compile(r'(\s*;\s*[^\s;="]+\s*=\s*("[^"]*"|[^\s;"]+))*\s*;?\s*').fullmatch
 
 
 def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple[Any, list[str]]:
-    """The body as plain JSON, and its strict errors. Raises StatusError 415, ValueError with the parser's words.
+    """Return the body as JSON value, and its strict errors. Raises StatusError 415, ValueError with the parser's text.
 
-    resource: of which kind the object is if the body does not say.
+    resource: defines kind and apiVersion if the body has none.
     """
     kind = media_type(request)
     if kind in ("application/json", ""):
@@ -126,14 +126,14 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
         except RecursionError as error:
             raise ValueError(f"{TYPE_META_ERROR}: exceeded max depth") from error
     if kind == "application/yaml":
-        from kubeloop.kube import yaml as yaml_text  # once a client sends it
+        from kubeloop.kube import yaml as yaml_text  # imported on first use
 
         value, repeated = yaml_text.read_first(request.body)
-        return value, [_IN_YAML + each for each in repeated]
+        return value, [_YAML_PREFIX + error for error in repeated]
     if kind == PROTOBUF_TYPE:
-        from kubeloop.devcluster.serializer.protobuf import codec  # once a client sends it
+        from kubeloop.devcluster.serializer.protobuf import codec  # imported on first use
 
-        if request.body == _NOTHING_IN_PROTOBUF:
+        if request.body == _EMPTY_PROTOBUF:
             raise ValueError("empty body")
 
         kind_of = ("", "") if resource is None else (resource.api_version, resource.kind)
@@ -146,39 +146,39 @@ def parse_body(request: Request, resource: Resource[Any] | None = None) -> tuple
 
 def _is_registered(api_version: str, kind: str) -> bool:
     group, _, version = api_version.rpartition("/")
-    if kind in _IN_EVERY_VERSION or (kind == "List" and api_version == "v1"):
-        return (group, version) in {each.rpartition("/")[::2] for each, _ in BY_KIND}
+    if kind in _KINDS_OF_EVERY_VERSION or (kind == "List" and api_version == "v1"):
+        return (group, version) in {api_version_.rpartition("/")[::2] for api_version_, _ in BY_KIND}
     return (api_version, kind) in BY_KIND or schema.type_for(group, version, kind) is not None
 
 
-_IN_EVERY_VERSION = (
+_KINDS_OF_EVERY_VERSION = (
     "Status", "APIVersions", "APIGroup", "APIGroupList", "APIResourceList", "WatchEvent", "ListOptions",
     "GetOptions", "DeleteOptions", "CreateOptions", "UpdateOptions", "PatchOptions",
 )  # fmt: skip
 
 
 def check_type_meta(obj: JSON) -> None:
-    """Are kind and apiVersion, where they are there, text? Raises ValueError in Kubernetes' words."""
+    """Check that kind and apiVersion, if present, are strings. Raises ValueError with Kubernetes' message."""
     for name in ("apiVersion", "kind"):
         value = obj.get(name)
         if value is not None and not isinstance(value, str):
-            went = decoding.json_kind(value)
+            value_kind = decoding.json_kind(value)
             raise ValueError(
-                f"{TYPE_META_ERROR}: json: cannot unmarshal {went} into Go struct field .{name} of type string"
+                f"{TYPE_META_ERROR}: json: cannot unmarshal {value_kind} into Go struct field .{name} of type string"
             )
     api_version = obj.get("apiVersion")
     if api_version and api_version.count("/") > 1:
         raise ValueError(f"unexpected GroupVersion string: {api_version}")
 
 
-def check_kind(obj: JSON, resource: Resource[Any], also: Sequence[str] = ()) -> None:
-    """Fill in what is missing of kind and apiVersion, refuse what is wrong. Raises StatusError 400.
+def check_kind(obj: JSON, resource: Resource[Any], equivalent_versions: Sequence[str] = ()) -> None:
+    """Set missing kind and apiVersion, and check present ones. Raises StatusError 400.
 
-    also: further apiVersions, whose objects are like the resource's.
+    equivalent_versions: further apiVersions whose objects have the same form as the resource's.
     """
     kind = obj.get("kind") or resource.kind
     api_version = obj.get("apiVersion") or resource.api_version
-    if kind == resource.kind and api_version in also:
+    if kind == resource.kind and api_version in equivalent_versions:
         api_version = resource.api_version
     if kind == resource.kind and api_version == resource.api_version:
         obj["kind"], obj["apiVersion"] = kind, api_version
@@ -192,11 +192,11 @@ def check_kind(obj: JSON, resource: Resource[Any], also: Sequence[str] = ()) -> 
             f"the API version in the data ({api_version}) does not match the expected API version "
             f"({resource.api_version})"
         )
-    raise errors.bad_request(f"{handled}: {unknown_kind(api_version, kind, resource)}")
+    raise errors.bad_request(f"{handled}: {kind_mismatch_message(api_version, kind, resource)}")
 
 
-def unknown_kind(api_version: str, kind: str, resource: Resource[Any]) -> str:
-    """Why an object of this kind is none of the resource's."""
+def kind_mismatch_message(api_version: str, kind: str, resource: Resource[Any]) -> str:
+    """Return the error for an object whose kind is not the resource's."""
     if _is_registered(api_version, kind):
         version = api_version.rpartition("/")[2]
         return (
@@ -206,7 +206,7 @@ def unknown_kind(api_version: str, kind: str, resource: Resource[Any]) -> str:
 
 
 def field_validation(request: Request, options_kind: str) -> FieldValidation:
-    """?fieldValidation, by default Warn. Raises StatusError 422."""
+    """Return the mode of ?fieldValidation, by default Warn. Raises StatusError 422."""
     mode = request.option("fieldValidation")
     if mode in ("", "Warn"):
         return "Warn"
@@ -214,14 +214,16 @@ def field_validation(request: Request, options_kind: str) -> FieldValidation:
         return "Strict"
     if mode == "Ignore":
         return "Ignore"
-    text = f'Unsupported value: "{mode}": supported values: "", "Ignore", "Strict", "Warn"'
-    raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", text)])
+    message = f'Unsupported value: "{mode}": supported values: "", "Ignore", "Strict", "Warn"'
+    raise errors.options_invalid(options_kind, [errors.cause("FieldValueNotSupported", "fieldValidation", message)])
 
 
-def read_object(request: Request, resource: Resource[Any], mode: FieldValidation, also: Sequence[str] = ()) -> Body:
-    """The body as an object of this kind in the server's form, without defaults. Raises StatusError 400, 415.
+def read_object(
+    request: Request, resource: Resource[Any], mode: FieldValidation, equivalent_versions: Sequence[str] = ()
+) -> Body:
+    """Return the body as a decoded object of the resource, without defaults. Raises StatusError 400, 415.
 
-    also: see check_kind().
+    equivalent_versions: see check_kind().
     """
     try:
         raw, strict = parse_body(request, resource)
@@ -242,7 +244,7 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
     except ValueError as error:
         message = f"the object provided is unrecognized (must be of type {resource.kind}): {error}"
         raise errors.bad_request(f"{message} ({summarize_body(request.body)})") from error
-    check_kind(raw, resource, also)
+    check_kind(raw, resource, equivalent_versions)
     version = resource.version
     try:
         obj, unknown = decoding.decode(resource, raw)
@@ -260,31 +262,30 @@ def read_object(request: Request, resource: Resource[Any], mode: FieldValidation
             )
     obj.setdefault("metadata", {})
     keep_managed_fields_reset(raw, obj)
-    return Body(obj, [each.removeprefix(_IN_YAML) for each in strict] if mode == "Warn" else [], raw)
+    return Body(obj, [error.removeprefix(_YAML_PREFIX) for error in strict] if mode == "Warn" else [], raw)
 
 
 def keep_managed_fields_reset(sent: JSON, obj: JSON) -> None:
-    """Put `managedFields: []` of what was sent into `obj`, in place: decoding drops empty lists, this one means that
-    nobody owns anything from now on."""
+    """Copy `managedFields: []` of the request to `obj`: decoding drops empty lists, but this one clears all owners."""
     metadata = sent.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields") == []:
         obj["metadata"]["managedFields"] = []
 
 
 def deduplicate_owner_references(metadata: JSON) -> str:
-    """Keep one of owner references that are the same. Returns the warning of it, "" if there are none."""
-    kept: list[JSON] = []
-    repeated: list[str] = []
-    for each in metadata["ownerReferences"]:
-        if each not in kept:
-            kept.append(each)
+    """Remove duplicate owner references, in place. Return the warning, or "" if there were none."""
+    unique: list[JSON] = []
+    duplicate_uids: list[str] = []
+    for reference in metadata["ownerReferences"]:
+        if reference not in unique:
+            unique.append(reference)
         else:
-            repeated.append(each.get("uid", ""))
-    metadata["ownerReferences"] = kept
-    return f"{_REPEATED_OWNERS}: {', '.join(repeated)}" if repeated else ""
+            duplicate_uids.append(reference.get("uid", ""))
+    metadata["ownerReferences"] = unique
+    return f"{_DUPLICATE_OWNERS_WARNING}: {', '.join(duplicate_uids)}" if duplicate_uids else ""
 
 
-_REPEATED_OWNERS = (
+_DUPLICATE_OWNERS_WARNING = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
 )
@@ -294,15 +295,15 @@ TYPE_META_GO_TYPE = (
 
 
 def merge_strict_errors(duplicates: list[str], unknown: list[str]) -> list[str]:
-    """Repeated and unknown fields together; a field that nobody knows is not told to be there twice."""
-    paths = tuple(f"duplicate field {each.removeprefix('unknown field ')}" for each in unknown)
-    inner = tuple(f"{each[:-1]}{sign}" for each in paths for sign in (".", "["))
-    return [each for each in duplicates if each not in paths and not each.startswith(inner)] + unknown
+    """Return duplicate and unknown field errors; an unknown field is not reported as duplicate, too."""
+    paths = tuple(f"duplicate field {error.removeprefix('unknown field ')}" for error in unknown)
+    inner = tuple(f"{path[:-1]}{sign}" for path in paths for sign in (".", "["))
+    return [error for error in duplicates if error not in paths and not error.startswith(inner)] + unknown
 
 
 def format_strict_errors(strict: list[str]) -> str:
-    """Strict errors in one line; those of YAML first, as its reader tells them."""
-    lines = [each.removeprefix(_IN_YAML) for each in strict if each.startswith(_IN_YAML)]
-    rest = [each for each in strict if not each.startswith(_IN_YAML)]
+    """Return the strict errors in one line; those of YAML first, in the form of its parser."""
+    lines = [error.removeprefix(_YAML_PREFIX) for error in strict if error.startswith(_YAML_PREFIX)]
+    rest = [error for error in strict if not error.startswith(_YAML_PREFIX)]
     first = ["yaml: unmarshal errors:\n  " + "\n  ".join(lines)] if lines else []
     return ", ".join([*first, *rest])

@@ -1,4 +1,4 @@
-"""Documents that are made for one answer, in the form the client has asked for: JSON, YAML or protobuf."""
+"""Responses encoded in the negotiated output format: JSON, YAML or protobuf."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kubeloop.kube.json_object import JSON
 def encode_response(
     status: int, value: JSON, output: OutputFormat, headers: Sequence[tuple[str, str]] = ()
 ) -> Response:
-    """An answer with `value`, which carries kind and apiVersion. In JSON if there is no protobuf of its kind."""
+    """Return a response with `value`, which has kind and apiVersion; JSON if its kind has no protobuf form."""
     if output.yaml:
-        from kubeloop.kube import yaml  # few ask for it
+        from kubeloop.kube import yaml  # imported on first use: rarely requested
 
         text = yaml.write(msgspec.to_builtins(value))
         return Response(status, text.encode(), "application/yaml", list(headers))
     if output.protobuf:
-        from kubeloop.devcluster.serializer.protobuf import codec  # few ask for it
+        from kubeloop.devcluster.serializer.protobuf import codec  # imported on first use: rarely requested
 
         if codec.has_protobuf_form(value["apiVersion"], value["kind"]):
             return Response(status, codec.encode(value), PROTOBUF_TYPE, list(headers))
@@ -30,7 +30,7 @@ def encode_response(
 
 
 def error_response(request: Request, error: StatusError) -> Response:
-    """The answer that is a failure; in JSON for people to those who take none of its forms, as in kube-apiserver."""
+    """Return the response for an error; indented JSON if the client accepts no available format, as kube-apiserver."""
     output = negotiate_error_output(request.headers.get("accept", ""))
     if output is not None:
         return encode_response(error.code, error.status, output, error.headers)

@@ -1,7 +1,7 @@
-"""Single values of Kubernetes' API in protobuf form, to and from plain JSON: texts, numbers, times, quantities.
+"""Protobuf encoding of scalar API values: strings, numbers, times, quantities.
 
-Values of several Go types are messages of their own here and a single value in JSON. Sources: generated.pb.go and the
-hand-written Marshal methods beside it in apimachinery (pkg/api/resource, pkg/util/intstr, pkg/apis/meta/v1).
+Values of several Go types are messages in protobuf and a single value in JSON. Sources: generated.pb.go and the
+hand-written Marshal methods in apimachinery (pkg/api/resource, pkg/util/intstr, pkg/apis/meta/v1).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ MAGIC = b"k8s\x00"
 _ONE_TEXT = {1: BYTES}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encode = msgspec.json.Encoder().encode
-_remembered = lru_cache(maxsize=4096)  # the same times and quantities come again and again
+_cached = lru_cache(maxsize=4096)  # the same times and quantities occur repeatedly
 
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How a value of one Go type goes to and from the wire.
+    """Encoding of one Go type.
 
-    wire: its wire type. read: from the wire's number or bytes to JSON; None leaves the field out. write: from JSON to
-    what follows the tag and, with BYTES, the length. empty: what write gives for Go's zero value.
+    wire: wire type. read: converts the wire's number or bytes to JSON; None omits the field. write: converts JSON to
+    the bytes after the tag and, for BYTES, the length. empty: encoding of Go's zero value.
     """
 
     wire: int
@@ -53,15 +53,15 @@ def text(data: bytes) -> str:
 
 
 def members(data: bytes, wires: Mapping[int, int]) -> dict[int, Any]:
-    """The last value of each field of a small message whose fields have these wire types; others are passed over."""
-    found: dict[int, Any] = {}
+    """Return the last value of each field with one of these wire types in a small message; other fields are skipped."""
+    values: dict[int, Any] = {}
     for number, wire, value in wire_values(data):
         expected = wires.get(number)
         if expected is not None:
             if wire != expected:
                 raise ProtobufError(f"proto: wrong wireType = {wire} for field {number}")
-            found[number] = value
-    return found
+            values[number] = value
+    return values
 
 
 def _int32(value: int) -> int:
@@ -93,49 +93,49 @@ def _write_float(value: float) -> bytes:
     return pack("<d", value)
 
 
-@_remembered
+@_cached
 def _read_quantity(data: bytes) -> str:
     return text(members(data, _ONE_TEXT).get(1, b"")) or "0"
 
 
-@_remembered
+@_cached
 def _write_quantity(value: Any) -> bytes:
     return field(1, BYTES, str(value).encode())
 
 
-@_remembered
+@_cached
 def _read_int_or_string(data: bytes) -> int | str:
-    found = members(data, {1: VARINT, 2: VARINT, 3: BYTES})
-    return text(found.get(3, b"")) if found.get(1, 0) == 1 else _int32(found.get(2, 0))
+    values = members(data, {1: VARINT, 2: VARINT, 3: BYTES})
+    return text(values.get(3, b"")) if values.get(1, 0) == 1 else _int32(values.get(2, 0))
 
 
-@_remembered
+@_cached
 def _write_int_or_string(value: int | str) -> bytes:
     number, word = (0, value) if isinstance(value, str) else (value, "")
     return field(1, VARINT, int(isinstance(value, str))) + field(2, VARINT, number) + field(3, BYTES, word.encode())
 
 
 def _moment(data: bytes, *, micro: bool) -> datetime:
-    found = members(data, {1: VARINT, 2: VARINT})
-    microseconds = _int32(found.get(2, 0)) // 1000 if micro else 0
+    values = members(data, {1: VARINT, 2: VARINT})
+    microseconds = _int32(values.get(2, 0)) // 1000 if micro else 0
     try:
-        return _EPOCH + timedelta(seconds=signed(found.get(1, 0)), microseconds=microseconds)
+        return _EPOCH + timedelta(seconds=signed(values.get(1, 0)), microseconds=microseconds)
     except OverflowError as error:
         raise ProtobufError("timestamp out of range") from error
 
 
-@_remembered
+@_cached
 def _read_time(data: bytes) -> str | None:
-    """Whole seconds; None for Go's zero time, which is an empty message."""
+    """Return a time in whole seconds, or None for Go's zero time, an empty message."""
     return _moment(data, micro=False).strftime("%Y-%m-%dT%H:%M:%SZ") if data else None
 
 
-@_remembered
+@_cached
 def _read_micro_time(data: bytes) -> str | None:
     return _moment(data, micro=True).strftime("%Y-%m-%dT%H:%M:%S.%fZ") if data else None
 
 
-@_remembered
+@_cached
 def _write_time(value: str) -> bytes:
     since = datetime.fromisoformat(value) - _EPOCH
     seconds = since.days * 86_400 + since.seconds
@@ -171,4 +171,4 @@ SCALARS = {
     "fieldsV1": Codec(BYTES, _read_json, _write_json, b""),
     "any": Codec(BYTES, _read_json, _write_json, b""),
 }
-"""By the kind of schema.TypeRef. "raw" is not among them: an object in protobuf may stand in one."""
+"""Codecs by kind of schema.TypeRef, except "raw", which may contain an object in protobuf."""

@@ -1,4 +1,4 @@
-"""The wire form of protocol buffers: numbered fields with numbers or bytes in them. Knows no message."""
+"""Protocol buffers wire format: numbered fields that contain numbers or bytes. Independent of messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 class ProtobufError(ValueError):
-    """Not an object in protobuf form; the text is what Kubernetes' decoder says.
+    """Not a valid object in protobuf form, with the error of Kubernetes' decoder.
 
-    of: apiVersion and kind, if that much could be read.
+    of: apiVersion and kind, if they could be read.
     """
 
     def __init__(self, text: str, of: tuple[str, str] = ("", "")) -> None:
@@ -21,7 +21,7 @@ class ProtobufError(ValueError):
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number and the position after it."""
+    """Return an unsigned number and the position after it."""
     value = shift = 0
     while at < len(data):
         byte = data[at]
@@ -36,7 +36,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def wire_values(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(field number, wire type, value) of a message: ints for varints, bytes for all else."""
+    """Yield (field number, wire type, value) of a message: ints for varints, bytes for other types."""
     at, end = 0, len(data)
     while at < end:
         tag, at = read_varint(data, at)
@@ -50,7 +50,7 @@ def wire_values(data: bytes) -> Iterator[tuple[int, int, Any]]:
 
 
 def skip(number: int, wire: int, data: bytes, at: int) -> int:
-    """The position after a value that begins there. Raises ProtobufError."""
+    """Return the position after the value that starts at `at`. Raises ProtobufError."""
     if number <= 0:
         raise ProtobufError(f"proto: illegal tag {number} (wire type {wire})")
     if wire == VARINT:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.serializer.decoding import _whole_milli
+from kubeloop.devcluster.serializer.decoding import _round_up_to_milli
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from kubeloop.devcluster.serializer.decoding import _whole_milli
     ],
 )
 def test_resource_quantity_is_rounded_up_to_thousandths(quantity: str, rounded: str) -> None:
-    assert _whole_milli(quantity) == rounded
+    assert _round_up_to_milli(quantity) == rounded

@@ -25,7 +25,7 @@ from kubeloop.kube import schema
 
 JSON = dict[str, Any]
 DEPTH = 6
-RECORDED = Path(__file__).parents[2] / "support" / "recorded_protobuf.json"
+RECORDED = Path(__file__).parents[4] / "support" / "recorded_protobuf.json"
 """Of each kind one object as kube-apiserver v1.36.2 has answered it: its JSON, and its message without envelope."""
 
 KINDS = [each for each in sorted(schema.kinds()) if not each[2].endswith(("List", "Options"))]
