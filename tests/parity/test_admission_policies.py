@@ -1,23 +1,26 @@
-"""Admission policies beside a real kube-apiserver: the same answers to all requests of policy_cases.yaml."""
+"""Admission policies: the same responses to the requests of policy_cases.yaml as kube-apiserver."""
 
 from __future__ import annotations
 
 import time
 
-from support.both_servers import both_servers
-from support.policy_cases import SETTLING_SECONDS, asking, comparable, preparing
+from support.http_api import server_pair
+from support.policy_cases import POLICY_DELAY_SECONDS, comparable, judged_requests, setup_requests
 
 
-def test_kube_apiserver_refuses_warns_and_accepts_the_same(tmp_path):
-    wrong = []
-    with both_servers(tmp_path) as (real, ours):
-        for step in preparing():
-            for server in (real, ours):
-                status, content, _ = server.answer(step)
-                assert status == 201, (step.about, content)
-        time.sleep(SETTLING_SECONDS)
-        for step in asking():
-            expected, answer = comparable(*real.answer(step)), comparable(*ours.answer(step))
-            if expected != answer:
-                wrong.append(f"{step.method} {step.about}: {expected} there, {answer} here")
-    assert wrong == []
+def test_policies_reject_warn_and_admit_like_kube_apiserver(tmp_path):
+    differences = []
+    with server_pair(tmp_path) as servers:
+        for step in setup_requests():
+            for server in (servers.real, servers.ours):
+                response = server.request(step.method, step.path, step.body, step.content_type)
+                assert response.status == 201, (step.about, response.content)
+        time.sleep(POLICY_DELAY_SECONDS)
+        for step in judged_requests():
+            real, ours = (
+                comparable(server.request(step.method, step.path, step.body, step.content_type))
+                for server in (servers.real, servers.ours)
+            )
+            if real != ours:
+                differences.append(f"{step.method} {step.about}: real {real}, ours {ours}")
+    assert differences == []

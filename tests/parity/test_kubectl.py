@@ -1,6 +1,6 @@
-"""The same kubectl commands against a real kube-apiserver and against ours: exit code, output and errors.
+"""The same kubectl commands on kube-apiserver and on the development API server: exit code, output and errors.
 
-What is asked stands in tests/support/kubectl; how it is compared, in support.kubectl_comparison.
+The commands are in tests/support/kubectl; support.kubectl_comparison documents the comparison.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory) -> Iterator[dict[str, list[Difference]]]:
-    """Every story told to both servers, two at a time: its differences by what it is about."""
+def differences(tmp_path_factory) -> Iterator[dict[str, list[Difference]]]:
+    """Run all scenarios on both servers, two at a time, and return their differences by name."""
     needs_binaries()
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
@@ -27,10 +27,11 @@ def compared(tmp_path_factory) -> Iterator[dict[str, list[Difference]]]:
     with real_apiserver(folder / "real") as kubernetes, running_apiserver_sync(apiserver_command(folder)):
         real = KubectlServer(folder / "one", kubernetes.kubeconfig)
         ours = KubectlServer(folder / "two", folder / "kubeconfig")
-        yield {story.about: differences for story, differences in compare(real, ours, read_scenarios())}
+        yield {scenario.about: different for scenario, different in compare(real, ours, read_scenarios())}
 
 
-@pytest.mark.parametrize("story", read_scenarios(), ids=lambda story: story.about)
-def test_kubectl_cannot_tell_ours_from_a_real_one(compared: dict[str, list[Difference]], story: Scenario):
-    told = "\n".join(line for each in compared[story.about] for line in each.lines())
-    assert not told, f"{len(compared[story.about])} of {len(story.run)} commands:\n{told}"
+@pytest.mark.parametrize("scenario", read_scenarios(), ids=lambda scenario: scenario.about)
+def test_kubectl_output_matches_kube_apiserver(differences: dict[str, list[Difference]], scenario: Scenario):
+    different = differences[scenario.about]
+    report = "\n".join(line for difference in different for line in difference.lines())
+    assert not report, f"{len(different)} of {len(scenario.run)} commands:\n{report}"

@@ -1,16 +1,13 @@
-"""Protobuf beside a real kube-apiserver: the same bodies sent to both, and the bytes that come back.
+"""Protobuf: the same bytes as kube-apiserver in responses to the same bodies.
 
-Objects are sent with dryRun=All, so that none is in another's way; what each server makes up is compared by its form.
+Objects are sent with dryRun=All, so that they do not affect each other. Generated values are compared by their type.
 """
 
 from __future__ import annotations
 
 import re
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import yaml
@@ -19,93 +16,70 @@ from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import BY_PATH, Served
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
-from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
+from support.api_response import ApiResponse
 from support.differential import VALID
-from support.real_apiserver import needs_binaries, real_apiserver
+from support.http_api import HttpApi, ServerPair, server_pair
 
 JSON = dict[str, Any]
 MAPS = "/api/v1/namespaces/kube-public/configmaps"
-MADE_UP = (
+GENERATED_FIELDS = (
     "uid",
     "creationTimestamp",
     "resourceVersion",
     "time",
-    "name",
+    "name",  # after generateName
     "clusterIP",
     "clusterIPs",
     "healthCheckNodePort",
 )
-"""Fields in which each server is its own; a generated name is one of them."""
 
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Answer(NamedTuple):
-    status: int
-    media_type: str
-    body: bytes
-
-
-class Api:
-    """One API server."""
-
-    def __init__(self, url: str, token: str, trust: ssl.SSLContext | None = None) -> None:
-        self._url, self._token, self._trust = url, token, trust
-
-    def __call__(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        *,
-        accept: str = PROTOBUF_TYPE,
-        kind: str = PROTOBUF_TYPE,
-    ) -> Answer:
-        headers = {
-            "Authorization": f"Bearer {self._token}",
-            "Accept": accept,
-            **({"Content-Type": kind} if body is not None else {}),
-        }
-        request = urllib.request.Request(self._url + path, method=method, data=body, headers=headers)
-        try:
-            with urllib.request.urlopen(request, context=self._trust) as answer:
-                return Answer(answer.status, answer.headers["Content-Type"], answer.read())
-        except urllib.error.HTTPError as error:
-            return Answer(error.code, error.headers["Content-Type"], error.read())
-
-
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory) -> Iterator[tuple[Api, Api]]:
-    needs_binaries()
-    folder = tmp_path_factory.mktemp("protobuf")
+def servers(tmp_path_factory) -> Iterator[ServerPair]:
     flags = {"service-cluster-ip-range": "10.0.0.0/24"}
-    with (
-        real_apiserver(folder / "real", flags=flags) as real,
-        running_apiserver_sync(apiserver_command(folder)) as (url, _),
-    ):
-        trust = ssl.create_default_context(cafile=str(real.ca))
-        yield Api(real.url, real.token, trust), Api(url, TOKEN)
+    with server_pair(tmp_path_factory.mktemp("protobuf"), flags) as servers:
+        yield servers
+
+
+def send(
+    server: HttpApi,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    *,
+    accept: str = PROTOBUF_TYPE,
+    content_type: str = PROTOBUF_TYPE,
+) -> ApiResponse:
+    return server.request(method, path, body, content_type, accept)
 
 
 def masked(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: type(each).__name__ if key in MADE_UP else masked(each) for key, each in value.items()}
+        return {key: type(inner).__name__ if key in GENERATED_FIELDS else masked(inner) for key, inner in value.items()}
     if isinstance(value, str):
         return _UID.sub("(uid)", value)
-    return [masked(each) for each in value] if isinstance(value, list) else value
+    return [masked(item) for item in value] if isinstance(value, list) else value
 
 
-def document(answer: Answer) -> Any:
+def document(response: ApiResponse) -> Any:
+    """Return the decoded body without generated values."""
     try:
-        return masked(codec.decode(answer.body)) if answer.media_type == PROTOBUF_TYPE else answer.body
+        return masked(codec.decode(response.body)) if response.media_type == PROTOBUF_TYPE else response.body
     except ProtobufError as error:
-        return f"{error}: {answer.body!r}"
+        return f"{error}: {response.body!r}"
 
 
-def valid() -> list[tuple[str, str, JSON]]:
-    declared = (each for path in sorted(VALID.glob("*.yaml")) for each in yaml.safe_load_all(path.read_text()))
-    return [(each["kind"], each["path"], obj) for each in declared if "objects" in each and "path" in each
-            for obj in each["objects"]]  # fmt: skip
+def valid_objects() -> list[tuple[str, str, JSON]]:
+    """Return kind, path and object of every valid object."""
+    documents = (document for path in sorted(VALID.glob("*.yaml")) for document in yaml.safe_load_all(path.read_text()))
+    return [
+        (declaration["kind"], declaration["path"], obj)
+        for declaration in documents
+        if "objects" in declaration and "path" in declaration
+        for obj in declaration["objects"]
+    ]
 
 
 def served_at(path: str) -> Served:
@@ -114,40 +88,34 @@ def served_at(path: str) -> Served:
     return BY_PATH[(group, version, parts[-1])]
 
 
-def test_objects_of_every_kind_are_read_and_answered_alike(servers):
-    real, ours = servers
-    wrong = []
-    for kind, path, obj in valid():
+def test_protobuf_objects_match_kube_apiserver(servers):
+    different = []
+    for kind, path, obj in valid_objects():
         api_version = served_at(path).resource.api_version
         body = codec.encode({**obj, "apiVersion": api_version, "kind": kind.partition("/")[0]})
-        one, other = (ask("POST", f"{path}?dryRun=All", body) for ask in (real, ours))
-        if (one[:2], document(one)) != (other[:2], document(other)):
-            wrong.append(
-                f"{kind} {obj['metadata']}\n  real {one[:2]} {document(one)}\n  ours {other[:2]} {document(other)}"
-            )
-    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong)
+        responses = (send(server, "POST", f"{path}?dryRun=All", body) for server in (servers.real, servers.ours))
+        real, ours = ((response.status, response.media_type, document(response)) for response in responses)
+        if real != ours:
+            different.append(f"{kind} {obj['metadata']}\n  real {real}\n  ours {ours}")
+    assert not different, f"{len(different)}:\n" + "\n".join(different)
 
 
-def test_answers_hold_their_fields_in_the_order_and_with_the_zeros_of_go(servers):
-    real, _ = servers
-    for _, path, obj in valid():
-        real(
-            "POST",
-            path,
-            codec.encode(
-                {**obj, "apiVersion": served_at(path).resource.api_version, "kind": served_at(path).resource.kind}
-            ),
-        )
+def test_codec_reproduces_the_bytes_of_kube_apiserver(servers):
+    """Field order and explicit zero values are those of Go's encoder."""
+    for _, path, obj in valid_objects():
+        resource = served_at(path).resource
+        body = codec.encode({**obj, "apiVersion": resource.api_version, "kind": resource.kind})
+        send(servers.real, "POST", path, body)
     compared = 0
-    for each in BY_PATH.values():
-        if not each.stored:
+    for served in BY_PATH.values():
+        if not served.stored:
             continue
-        resource = each.resource
+        resource = served.resource
         path = f"/{'apis/' + resource.group if resource.group else 'api'}/{resource.version}/{resource.plural}"
-        listed = real("GET", path)
-        assert listed.media_type == PROTOBUF_TYPE
-        assert codec.encode(codec.decode(listed.body)) == listed.body, path
-        compared += len(codec.decode(listed.body).get("items", ()))
+        response = send(servers.real, "GET", path)
+        assert response.media_type == PROTOBUF_TYPE
+        assert codec.encode(codec.decode(response.body)) == response.body, path
+        compared += len(codec.decode(response.body).get("items", ()))
     assert compared > 100
 
 
@@ -186,19 +154,24 @@ REQUESTS = [
 ]
 
 
-def told(answer: Answer) -> Any:
-    """What an answer holds: its bytes, or what they say without the line of Go's sources in which a scheme is made."""
-    if answer.media_type != PROTOBUF_TYPE or b" is registered for version " not in answer.body:
-        return answer.body
-    status = codec.decode(answer.body)
+def body_without_source_location(response: ApiResponse) -> Any:
+    """Return the body; a Status about an unregistered kind decoded, without the location of the scheme in Go code."""
+    if response.media_type != PROTOBUF_TYPE or b" is registered for version " not in response.body:
+        return response.body
+    status = codec.decode(response.body)
     return {**status, "message": re.sub(r' in scheme "[^"]*"', "", status["message"])}
 
 
-def test_failures_and_discovery_are_the_same_bytes(servers):
-    real, ours = servers
-    wrong = []
-    for method, path, body, accept, kind in REQUESTS:
-        one, other = (ask(method, path, body, accept=accept, kind=kind) for ask in (real, ours))
-        if (one[:2], told(one)) != (other[:2], told(other)):
-            wrong.append(f"{method} {path} {accept} {kind} {body!r}\n  real {one}\n  ours {other}")
-    assert not wrong, f"{len(wrong)}:\n" + "\n".join(wrong)
+def test_protobuf_failures_and_discovery_match_kube_apiserver(servers):
+    different = []
+    for method, path, body, accept, content_type in REQUESTS:
+        responses = (
+            send(server, method, path, body, accept=accept, content_type=content_type)
+            for server in (servers.real, servers.ours)
+        )
+        real, ours = (
+            (response.status, response.media_type, body_without_source_location(response)) for response in responses
+        )
+        if real != ours:
+            different.append(f"{method} {path} {accept} {content_type} {body!r}\n  real {real}\n  ours {ours}")
+    assert not different, f"{len(different)}:\n" + "\n".join(different)

@@ -1,32 +1,35 @@
-"""Rules of custom resources beside a real kube-apiserver: some 800 requests, and the same answers to all of them."""
+"""Validation rules of custom resources: the same responses to some 800 requests as kube-apiserver."""
 
 from __future__ import annotations
 
 import time
 
-from support.both_servers import Answer, Asked, both_servers
+from support.api_response import ApiResponse
 from support.custom_resource_requests import Step
+from support.http_api import HttpApi, server_pair
 from support.rule_cases import comparable, steps
 
-_PATIENCE_SECONDS = 20.0
+_SERVED_SECONDS = 20.0
 
 
-def _answer(server: Asked, step: Step) -> Answer:
-    """A definition is served some time after it has been accepted: until then there is a 404 or 429."""
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while (found := server.answer(step))[0] in (404, 429) and time.monotonic() < until:
+def _response(server: HttpApi, step: Step) -> ApiResponse:
+    """Send a request; repeat it after a 404 or 429, which the server sends until it serves a new definition."""
+    deadline = time.monotonic() + _SERVED_SECONDS
+    while True:
+        response = server.request(step.method, step.path, step.body, step.content_type)
+        if response.status not in (404, 429) or time.monotonic() > deadline:
+            return response
         time.sleep(0.2)
-    return found
 
 
-def test_kube_apiserver_says_the_same_of_rules_and_of_what_breaks_them(tmp_path):
-    wrong = []
-    with both_servers(tmp_path) as (real, ours):
+def test_validation_rules_respond_like_kube_apiserver(tmp_path):
+    differences = []
+    with server_pair(tmp_path) as servers:
         for step in steps():
-            expected, answer = comparable(*_answer(real, step)), comparable(*_answer(ours, step))
-            if expected != answer:
-                wrong.append(f"{step.method} {step.about}: {expected} there, {answer} here")
+            real, ours = (comparable(_response(server, step)) for server in (servers.real, servers.ours))
+            if real != ours:
+                differences.append(f"{step.method} {step.about}: real {real}, ours {ours}")
             if step.settle:
-                assert expected["status"] < 300, expected
-                time.sleep(1)  # the real server reads its definitions again
-    assert wrong == []
+                assert real["status"] < 300, real
+                time.sleep(1)  # until kube-apiserver has reloaded its definitions
+    assert differences == []

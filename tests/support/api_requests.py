@@ -11,6 +11,7 @@ import msgspec
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
+from support.api_response import ApiResponse
 
 JSON = dict[str, Any]
 
@@ -54,6 +55,11 @@ class InProcessApi:
         self._note_headers(response)
         return response
 
+    def response(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> ApiResponse:
+        """Send a request and return the response in the form that is compared with those of other API servers."""
+        status, content = self(method, path, body, content_type, **headers)
+        return ApiResponse(status, content, tuple(self.warnings), self.headers.get("Content-Type", ""))
+
     def succeed(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Any:
         """Send a request, which must succeed, and return the decoded content."""
         status, content = self(method, path, body, content_type, **headers)
@@ -96,4 +102,4 @@ def decoded(response: Response) -> Any:
         return response.body
     media_type = response.content_type
     is_json = media_type.endswith("json") or media_type.startswith("application/json")
-    return msgspec.json.decode(response.body) if is_json and response.body else response.body.decode()
+    return msgspec.json.decode(response.body) if is_json and response.body else response.body.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""`kubeloop apiserver` as a process, for tests that speak HTTP to it."""
+"""`kubeloop apiserver` as a process, for tests that send requests over HTTP."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ TOKEN = "for-a-test"
 _URL = re.compile(r"https://(127\.0\.0\.1:\d+)")
 
 
-def apiserver_command(folder: Path, *more: str) -> list[str]:
-    """The command without nodes; its kubeconfig is `folder`/kubeconfig."""
+def apiserver_command(folder: Path, *flags: str) -> list[str]:
+    """Return the command of an API server without nodes. It writes its kubeconfig to `folder`/kubeconfig."""
     return [
-        sys.executable, "-m", "kubeloop", "apiserver", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}", *more,
+        sys.executable, "-m", "kubeloop", "apiserver", "--nodes=0", f"--kubeconfig={folder / 'kubeconfig'}", *flags,
     ]  # fmt: skip
 
 
 @asynccontextmanager
-async def running_apiserver(folder: Path, *more: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """The process and its URL without TLS, once it answers; killed in the end, if it still lives."""
+async def running_apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Run an API server; yield the process and its URL without TLS once it serves. It is killed at the end."""
     process = await asyncio.create_subprocess_exec(
-        *apiserver_command(folder, *more), stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
+        *apiserver_command(folder, *flags), stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
     )
     try:
         assert process.stdout is not None
-        found = _URL.search((await process.stdout.readline()).decode())
-        assert found, "it has ended; its last words are on stderr"
-        yield process, f"http://{found[1]}"
+        address = _URL.search((await process.stdout.readline()).decode())
+        assert address, "the API server exited; see stderr"
+        yield process, f"http://{address[1]}"
     finally:
         kill_process(process)
         await process.wait()
 
 
 def kill_process(process: asyncio.subprocess.Process) -> None:
-    """SIGKILL. Not send_signal(), which may take the exit status away from whoever waits for it."""
+    """Send SIGKILL. Does not use send_signal(), which may reap the process before `process.wait()` sees its status."""
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)
@@ -49,21 +49,21 @@ def kill_process(process: asyncio.subprocess.Process) -> None:
 
 @contextmanager
 def running_apiserver_sync(command: list[str]) -> Iterator[tuple[str, Callable[[], str]]]:
-    """As serving(), for tests without an event loop: the URL, and what the process has said on stderr so far."""
+    """Like running_apiserver(), for tests without an event loop; yield the URL and a function that reads stderr."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=log, text=True, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
         )
         try:
             assert process.stdout is not None
-            found = _URL.search(process.stdout.readline())
+            address = _URL.search(process.stdout.readline())
 
-            def told() -> str:
+            def read_log() -> str:
                 log.seek(0)
                 return log.read()
 
-            assert found, told()
-            yield f"http://{found[1]}", told
+            assert address, read_log()
+            yield f"http://{address[1]}", read_log
         finally:
             process.kill()
             process.wait()

@@ -1,4 +1,4 @@
-"""A conversion webhook and what it is for: version v1 has host and port in one field, v2 in two."""
+"""A conversion webhook and its custom resource: version v1 has host and port in one field, v2 in two."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ V1, V2 = "/apis/example.com/v1/namespaces/default/hosts", "/apis/example.com/v2/
 
 
 class Webhook:
-    """v1 has host and port in one field, v2 in two. `answer` changes what it says."""
+    """calls: the number of objects in each request. change: applied to every response before it is sent."""
 
     def __init__(self) -> None:
         self.calls: list[int] = []
         self.url = self.ca = ""
         self.change: Callable[[JSON], JSON] = lambda review: review
 
-    async def convert(self, request: web.Request) -> web.Response:
-        review = await request.json()
-        asked = review["request"]
-        self.calls.append(len(asked["objects"]))
-        converted = [self._converted(each, asked["desiredAPIVersion"]) for each in asked["objects"]]
-        response = {"uid": asked["uid"], "result": {"status": "Success"}, "convertedObjects": converted}
+    async def convert(self, http_request: web.Request) -> web.Response:
+        review = await http_request.json()
+        request = review["request"]
+        self.calls.append(len(request["objects"]))
+        converted = [self._converted(obj, request["desiredAPIVersion"]) for obj in request["objects"]]
+        response = {"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": converted}
         return web.json_response(self.change({**{k: review[k] for k in ("kind", "apiVersion")}, "response": response}))
 
     def _converted(self, obj: JSON, api_version: str) -> JSON:
-        spec = obj.get("spec", {"address": ":0", "host": "", "port": 0})  # of a part of an object, when it is applied
+        spec = obj.get("spec", {"address": ":0", "host": "", "port": 0})  # missing in a partial object that is applied
         if api_version.endswith("v2"):
             host, _, port = spec["address"].partition(":")
             spec = {"host": host, "port": int(port)}
@@ -46,19 +46,19 @@ class Webhook:
 
 
 @asynccontextmanager
-async def serving_webhook() -> AsyncIterator[Webhook]:
-    made = Webhook()
+async def running_webhook() -> AsyncIterator[Webhook]:
+    webhook = Webhook()
     application = web.Application()
-    application.router.add_post("/convert", made.convert)
+    application.router.add_post("/convert", webhook.convert)
     runner = web.AppRunner(application)
     await runner.setup()
     certificate = make_certificate(SystemClock())
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context)
     await site.start()
-    made.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
-    made.ca = b64encode(certificate.certificate_pem).decode()
+    webhook.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"
+    webhook.ca = b64encode(certificate.certificate_pem).decode()
     try:
-        yield made
+        yield webhook
     finally:
         await runner.cleanup()
 

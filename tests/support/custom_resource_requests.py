@@ -1,7 +1,7 @@
-"""Requests for custom resources that mean the same to every API server; what two of them answer is compared.
+"""Requests for custom resources whose responses are compared between API servers.
 
-`steps()` is one story, told in order to a server that knows nothing of its groups: definitions that are accepted and
-refused, objects that are, patches, applies, subresources, selectors, tables, two versions, and the end of it all.
+`steps()` is one sequence for a server without these groups: accepted and refused definitions, accepted and refused
+objects, patches, applies, subresources, selectors, tables, two versions, and deletion.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from support.api_response import ApiResponse
 
 JSON = dict[str, Any]
 
@@ -31,8 +33,8 @@ _ALL = f"{_GROUP}/namespaces/default/widgets"
 class Step:
     """One request.
 
-    settle: the server may work on it for a moment after it has answered. loosely: only the status is the same
-    everywhere, because what is said comes from a library (of regular expressions), or is no JSON.
+    settle: the server may process the change asynchronously after it responded. loosely: only the status is compared,
+    because the message comes from a library (of regular expressions) or is not JSON.
     """
 
     about: str
@@ -56,7 +58,7 @@ def widget(name: str, spec: JSON | None = None, **more: Any) -> JSON:
 
 
 def definition(plural: str = "gears", kind: str = "Gear", group: str = "other.example.com", **version: Any) -> JSON:
-    """A small definition; `version` are fields of its only version."""
+    """Return a minimal definition. version: fields of its only version."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -84,7 +86,7 @@ def _schema(properties: JSON, **more: Any) -> JSON:
 
 
 def _changed(obj: JSON, path: str, value: Any) -> JSON:
-    """A copy with another value at a path of names and indices; None removes."""
+    """Return a copy with another value at a path of names and indices. None removes the field."""
     result = copy.deepcopy(obj)
     *parents, last = [int(part) if part.isdigit() else part for part in path.split("/")]
     inner: Any = result
@@ -460,7 +462,7 @@ def _applying() -> Iterator[Step]:
 
 
 def _versions() -> Iterator[Step]:
-    """Two versions, of which one is deprecated; another storage version; a new default; a field that goes."""
+    """Two versions, one deprecated; a change of the storage version; a new default; a removed field."""
     one: JSON = {
         "name": "v1beta1",
         "served": True,
@@ -540,7 +542,7 @@ def _versions() -> Iterator[Step]:
 
 
 def steps() -> Iterator[Step]:
-    """The story."""
+    """Return all requests in order."""
     yield Step("before", "GET", _ALL)
     yield Step("the group before", "GET", "/apis/example.com")
     for about, body in REFUSED_DEFINITIONS.items():
@@ -564,8 +566,16 @@ def steps() -> Iterator[Step]:
 
 # --- comparing --------------------------------------------------------------------------------------------------------
 
-_OWN = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "storageVersionHash", "time", "description")
-_MADE_UP = (
+_SERVER_FIELDS = (
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "storageVersionHash",
+    "time",
+    "description",
+)
+_GENERATED = (
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UID"),
     (re.compile(r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
     (re.compile(r'(resourceVersion\\*":\\*")\d+'), r"\1VERSION"),
@@ -573,8 +583,9 @@ _MADE_UP = (
 )
 
 
-def comparable(step: Step, status: int, content: Any, warnings: list[str]) -> JSON:
-    """An answer without what each server makes up for itself; what Go says in random order is sorted."""
+def comparable(step: Step, response: ApiResponse) -> JSON:
+    """Return a response without generated values, and with sorted parts where Go's order is random."""
+    status, content, warnings = response.status, response.content, list(response.warnings)
     if step.loosely:
         return {"status": status}
     if isinstance(content, str):
@@ -582,38 +593,38 @@ def comparable(step: Step, status: int, content: Any, warnings: list[str]) -> JS
     if status >= 400:
         details = content.get("details") or {}
         causes = sorted(
-            _same(f"{each.get('reason')} {each.get('field')} {each.get('message')}")
-            for each in details.get("causes", ())
+            _without_generated(f"{cause.get('reason')} {cause.get('field')} {cause.get('message')}")
+            for cause in details.get("causes", ())
         )
         result = {"status": status, "reason": content.get("reason"), "causes": causes, "warnings": warnings}
         result["details"] = {name: value for name, value in details.items() if name not in ("causes", "uid")}
         if len(causes) < 2:
-            result["message"] = _same(content.get("message") or "")
+            result["message"] = _without_generated(content.get("message") or "")
         return result
     return {"status": status, "object": _plain(content), "warnings": warnings}
 
 
-def _same(text: str) -> str:
-    for pattern, instead in _MADE_UP:
-        text = pattern.sub(instead, text)
+def _without_generated(text: str) -> str:
+    for pattern, replacement in _GENERATED:
+        text = pattern.sub(replacement, text)
     return text
 
 
 def _plain(value: Any, name: str = "") -> Any:
     if isinstance(value, dict):
-        result = {key: _plain(each, key) for key, each in sorted(value.items()) if key not in _OWN}
+        result = {key: _plain(inner, key) for key, inner in sorted(value.items()) if key not in _SERVER_FIELDS}
         if "generateName" in result:
             result["name"] = "GENERATED"
         return result
     if isinstance(value, list):
-        values = [_plain(each) for each in value]
+        values = [_plain(item) for item in value]
         unordered = name in ("managedFields", "required", "conditions")
-        return sorted(values, key=lambda each: json.dumps(each, sort_keys=True)) if unordered else values
-    return _same(value) if isinstance(value, str) else value
+        return sorted(values, key=lambda item: json.dumps(item, sort_keys=True)) if unordered else values
+    return _without_generated(value) if isinstance(value, str) else value
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[str]:
-    """Where two answers differ, a line each."""
+    """Return a line for each difference of two responses."""
     if isinstance(one, dict) and isinstance(other, dict):
         for name in sorted({*one, *other}):
             yield from differences(one.get(name, "(nothing)"), other.get(name, "(nothing)"), f"{path}.{name}")

@@ -1,150 +1,91 @@
-"""Two API servers side by side: the same requests to both, and how their answers differ.
+"""Differential test of two API servers: the same requests to both, and a report of the different responses.
 
     python -m support.differential --kind Pod --count 2000 --seed 1 --real KUBECONFIG --ours KUBECONFIG
 
 sends mutations of the kind's valid objects (tests/support/valid/*.yaml) with dryRun=All to a kube-apiserver and to
-`kubeloop apiserver`, and prints the differences in status, reason, message, causes, warnings and, where both accept, in
-the object that comes back; grouped by field, commonest first. `--verb update` creates each valid object for real and
-replaces it; `--verb status`, `resize`, ... does so through that subresource. `--count 0` sends every mutation there is.
+`kubeloop apiserver`. It prints the differences in status, reason, message, causes, warnings and, if both accept, in the
+returned object, grouped by field, most frequent first. `--verb update` creates each valid object and replaces it;
+`--verb status`, `resize`, ... replaces it through that subresource. `--count 0` sends every mutation.
 """
 
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import random
 import re
-import ssl
 import sys
-from base64 import b64decode
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
+from support.api_response import ApiResponse
+from support.http_api import HttpApi
 from support.mutations import Mutation, combined, mutations, sends_empty
 
 JSON = dict[str, Any]
 VALID = Path(__file__).parent / "valid"
-_SERVERS_OWN = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "selfLink")
+_SERVER_METADATA = ("uid", "resourceVersion", "managedFields", "creationTimestamp", "selfLink")
 
 
-class ApiServer:
-    """One API server over HTTP(S); `ask` keeps one connection and is for one thread."""
-
-    def __init__(self, url: str, token: str = "", trust: ssl.SSLContext | None = None) -> None:
-        self._address, self._token, self._trust = urlsplit(url), token, trust
-        self._connection = self._connect()
-
-    @classmethod
-    def from_kubeconfig(cls, path: Path) -> ApiServer:
-        config = yaml.safe_load(path.read_text())
-        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        trust = None
-        if cluster["server"].startswith("https"):
-            ca = cluster.get("certificate-authority-data")
-            trust = ssl.create_default_context(
-                cafile=cluster.get("certificate-authority"), cadata=b64decode(ca).decode() if ca else None
-            )
-        return cls(cluster["server"], user.get("token", ""), trust)
-
-    def _connect(self) -> http.client.HTTPConnection:
-        assert self._address.hostname
-        if self._address.scheme == "https":
-            return http.client.HTTPSConnection(self._address.hostname, self._address.port, context=self._trust)
-        return http.client.HTTPConnection(self._address.hostname, self._address.port)
-
-    def ask(
-        self, verb: str, path: str, body: Any = None, content_type: str = "application/json",
-        accept: str = "application/json",
-    ) -> Answer:  # fmt: skip
-        """`body`: a value that becomes JSON, or the text itself."""
-        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type, "Accept": accept}
-        data = None if body is None else (body if type(body) is str else json.dumps(body)).encode()
-        try:
-            self._connection.request(verb, path, data, headers)
-            response = self._connection.getresponse()
-        except (http.client.HTTPException, ConnectionError):  # a server may close a connection between two requests
-            self._connection.close()
-            self._connection = self._connect()
-            self._connection.request(verb, path, data, headers)
-            response = self._connection.getresponse()
-        text = response.read()
-        try:
-            content = json.loads(text)
-        except ValueError:
-            content = text.decode(errors="replace")
-        warnings = tuple(response.headers.get_all("Warning") or ())
-        return Answer(response.status, content, warnings, response.getheader("Content-Type", ""))
-
-    def close(self) -> None:
-        self._connection.close()
+def comparable(response: ApiResponse) -> JSON:
+    """Return a response without the values that each server generates; of a Status, its separate parts."""
+    if type(response.content) is not dict:
+        return {"status": response.status, "text": response.content}
+    if response.status >= 400:
+        details = response.content.get("details") or {}
+        return {
+            "status": response.status,
+            "reason": response.content.get("reason"),
+            "message": _without_allocated(_INTERNALS.sub("", response.content.get("message") or "")),
+            "causes": [
+                _without_allocated(f"{cause.get('reason')} {cause.get('field')} {cause.get('message')}")
+                for cause in details.get("causes", ())
+            ],
+            "details": {
+                name: _UID.sub("UID", str(value)) for name, value in details.items() if name not in ("causes", "uid")
+            },
+            "warnings": response.warnings,
+        }
+    return {
+        "status": response.status,
+        "object": without_server_fields(response.content),
+        "warnings": response.warnings,
+    }
 
 
-@dataclass(frozen=True)
-class Answer:
-    status: int
-    content: Any
-    warnings: tuple[str, ...] = ()
-    media_type: str = ""
-
-    def comparable(self) -> JSON:
-        """Without what each server makes up by itself; a Status as what its parts say."""
-        if type(self.content) is not dict:
-            return {"status": self.status, "text": self.content}
-        if self.status >= 400:
-            details = self.content.get("details") or {}
-            return {
-                "status": self.status,
-                "reason": self.content.get("reason"),
-                "message": _without_chosen(_INSIDE.sub("", self.content.get("message") or "")),
-                "causes": [
-                    _without_chosen(f"{c.get('reason')} {c.get('field')} {c.get('message')}")
-                    for c in details.get("causes", ())
-                ],
-                "details": {
-                    name: _UID.sub("UID", str(value))
-                    for name, value in details.items()
-                    if name not in ("causes", "uid")
-                },
-                "warnings": self.warnings,
-            }
-        return {"status": self.status, "object": without_server_fields(self.content), "warnings": self.warnings}
-
-
-_INSIDE = re.compile(
+_INTERNALS = re.compile(
     r' in scheme "[^"]*"|StorageError: invalid object, .*? AdditionalErrorMsg: |(?<=UID in object meta: )[0-9a-f-]{36}',
     re.DOTALL,
 )
-"""What kube-apiserver tells of its own inside, a place in its code, a key in etcd; and uids."""
+"""Internals of kube-apiserver in messages: locations in its code and keys of etcd; and UIDs."""
 
 
-_CHOSEN = re.compile(r"\b10\.0\.0\.\d+\b"), re.compile(r'(?<=odePort": )3[0-2]\d{3}\b')
-"""Addresses and node ports of Services, which a server chooses by chance."""
+_ALLOCATED = re.compile(r"\b10\.0\.0\.\d+\b"), re.compile(r'(?<=odePort": )3[0-2]\d{3}\b')
+"""Addresses and node ports of Services, which a server allocates at random."""
 
 
 _UID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
-def _without_chosen(text: str) -> str:
+def _without_allocated(text: str) -> str:
     text = _UID.sub("UID", text)
-    return _CHOSEN[1].sub("30000", _CHOSEN[0].sub("10.0.0.0", text))
+    return _ALLOCATED[1].sub("30000", _ALLOCATED[0].sub("10.0.0.0", text))
 
 
 def without_server_fields(obj: JSON) -> JSON:
-    """A copy of an object without uid, versions, times and what is chosen by chance, also where uids repeat."""
+    """Return a copy without UIDs, versions, times and randomly allocated values."""
     metadata = obj.get("metadata") or {}
-    text = json.dumps({**obj, "metadata": {k: v for k, v in metadata.items() if k not in _SERVERS_OWN}})
+    text = json.dumps({**obj, "metadata": {k: v for k, v in metadata.items() if k not in _SERVER_METADATA}})
     if metadata.get("uid"):
         text = text.replace(metadata["uid"], "UID")
     text = re.sub(r'"20[0-9-]{8}T[0-9:.]+Z"', lambda m: m[0] if m[0].startswith('"2024') else '"NOW"', text)
-    result: JSON = json.loads(_without_chosen(text) if obj.get("kind") == "Service" else text)
+    result: JSON = json.loads(_without_allocated(text) if obj.get("kind") == "Service" else text)
     if metadata.get("generateName") or _UID.fullmatch(metadata.get("name", "")):
         result["metadata"]["name"] = "GENERATED"
     return result
@@ -152,12 +93,12 @@ def without_server_fields(obj: JSON) -> JSON:
 
 @dataclass(frozen=True)
 class Request:
-    """What both servers are asked. `what` tells the person who reads, `field` is what differences are grouped by."""
+    """A request for both servers. Reports show `description` and group differences by `field`."""
 
-    verb: str
+    method: str
     path: str
     body: Any
-    what: str
+    description: str
     field: str = ""
     content_type: str = "application/json"
 
@@ -173,17 +114,17 @@ class Difference:
         return [name for name in {**self.real, **self.ours} if self.real.get(name) != self.ours.get(name)]
 
     def lines(self) -> Iterable[str]:
-        yield self.request.what
+        yield self.request.description
         if not self.aspects:
             yield f"    both refuse it: {self.real.get('message')}"
         for name in self.aspects:
             real, ours = self.real.get(name), self.ours.get(name)
             if name == "object" and type(real) is dict and type(ours) is dict:
-                for path, one, other in _leaves_that_differ(real, ours, ""):
+                for path, one, other in _different_leaves(real, ours, ""):
                     yield f"    object{path}: real {_short(one)}  ours {_short(other)}"
             elif name == "causes" and real is not None and ours is not None:
-                yield from (f"    cause only real: {_short(each)}" for each in real if each not in ours)
-                yield from (f"    cause only ours: {_short(each)}" for each in ours if each not in real)
+                yield from (f"    cause only real: {_short(cause)}" for cause in real if cause not in ours)
+                yield from (f"    cause only ours: {_short(cause)}" for cause in ours if cause not in real)
                 if sorted(real) == sorted(ours):
                     yield f"    order of causes: real {real} ours {ours}"
             elif not (name == "message" and "causes" in self.aspects):
@@ -196,104 +137,111 @@ def _short(value: Any) -> str:
     return text if len(text) <= 420 else f"{text[:300]} ... {text[-110:]}"
 
 
-def _leaves_that_differ(one: Any, other: Any, path: str) -> Iterable[tuple[str, Any, Any]]:
+def _different_leaves(one: Any, other: Any, path: str) -> Iterable[tuple[str, Any, Any]]:
     if type(one) is dict and type(other) is dict:
         for key in {**one, **other}:
-            yield from _leaves_that_differ(one.get(key), other.get(key), f"{path}.{key}")
+            yield from _different_leaves(one.get(key), other.get(key), f"{path}.{key}")
     elif type(one) is list and type(other) is list and len(one) == len(other):
         for i, (left, right) in enumerate(zip(one, other, strict=True)):
-            yield from _leaves_that_differ(left, right, f"{path}[{i}]")
+            yield from _different_leaves(left, right, f"{path}[{i}]")
     elif one != other:
         yield path, one, other
 
 
 @dataclass
-class Outcome:
-    asked: int = 0
+class Comparison:
+    """The result of sending requests to both servers. accepted: the number that kube-apiserver accepted."""
+
+    requests: int = 0
     accepted: int = 0
     differences: list[Difference] = field(default_factory=list)
 
     def report(self, examples: int = 3, groups: int = 1000) -> str:
         by_field: dict[str, list[Difference]] = defaultdict(list)
-        for each in self.differences:
-            by_field[each.request.field].append(each)
-        lines = [f"{self.asked} requests, {self.accepted} accepted by the real one, {len(self.differences)} differ"]
-        for name, several in sorted(by_field.items(), key=lambda item: -len(item[1]))[:groups]:
-            lines.append(f"\n== {name}: {len(several)}")
-            for each in several[:examples]:
-                lines.extend(each.lines())
+        for difference in self.differences:
+            by_field[difference.request.field].append(difference)
+        lines = [f"{self.requests} requests, {self.accepted} accepted by the real one, {len(self.differences)} differ"]
+        for name, differences in sorted(by_field.items(), key=lambda item: -len(item[1]))[:groups]:
+            lines.append(f"\n== {name}: {len(differences)}")
+            for difference in differences[:examples]:
+                lines.extend(difference.lines())
         return "\n".join(lines)
 
 
-def compare(real: ApiServer, ours: ApiServer, requests: Sequence[Request]) -> Outcome:
-    """Ask both, at the same time, each in the order given."""
+def compare(real: HttpApi, ours: HttpApi, requests: Sequence[Request]) -> Comparison:
+    """Send the requests to both servers concurrently, to each in order."""
 
-    def answers(server: ApiServer) -> list[JSON]:
+    def responses(server: HttpApi) -> list[JSON]:
         versions = _Versions(server)
-        return [server.ask(r.verb, r.path, versions.given(r), r.content_type).comparable() for r in requests]
+        return [comparable(server.request(r.method, r.path, versions.resolve(r), r.content_type)) for r in requests]
 
-    with ThreadPoolExecutor(2) as both:
-        told, said = both.map(answers, (real, ours))
-    outcome = Outcome(len(requests))
-    for request, first, other in zip(requests, told, said, strict=True):
-        one = other if _in_some_order(real, request, first, other) else first
-        outcome.accepted += one["status"] < 300
-        if one != other or (request.field == "(unchanged)" and one["status"] >= 300):
-            outcome.differences.append(Difference(request, one, other))
-    return outcome
+    with ThreadPoolExecutor(2) as executor:
+        real_responses, our_responses = executor.map(responses, (real, ours))
+    comparison = Comparison(len(requests))
+    for request, first, our_response in zip(requests, real_responses, our_responses, strict=True):
+        real_response = our_response if _differs_in_random_order(real, request, first, our_response) else first
+        comparison.accepted += real_response["status"] < 300
+        if real_response != our_response or (request.field == "(unchanged)" and real_response["status"] >= 300):
+            comparison.differences.append(Difference(request, real_response, our_response))
+    return comparison
 
 
 CURRENT = "(current)"
-"""As the resourceVersion of an update: the one that the object has on the server that is asked."""
+"""Placeholder for the resourceVersion of an update: the object's current version on the server."""
 
 
 class _Versions:
-    """What updates say for CURRENT on one server."""
+    """The values of CURRENT on one server."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: HttpApi) -> None:
         self._server = server
-        self._known: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
 
-    def given(self, request: Request) -> Any:
-        """The body as it is sent."""
+    def resolve(self, request: Request) -> Any:
+        """Return the body with CURRENT replaced."""
         body = request.body
         metadata = body.get("metadata") if type(body) is dict else None
         if type(metadata) is not dict or metadata.get("resourceVersion") != CURRENT:
             return body
         path = request.path.partition("?")[0]
-        if path not in self._known:
-            self._known[path] = self._server.ask("GET", path).content["metadata"]["resourceVersion"]
-        return {**body, "metadata": {**metadata, "resourceVersion": self._known[path]}}
+        if path not in self._versions:
+            self._versions[path] = self._server.request("GET", path).content["metadata"]["resourceVersion"]
+        return {**body, "metadata": {**metadata, "resourceVersion": self._versions[path]}}
 
 
-_TRIES = 40
+_ATTEMPTS = 40
 
 
-def _in_some_order(real: ApiServer, request: Request, first: JSON, other: JSON) -> bool:
-    """Whether they are the same but for an order that is no more the same when the real one is asked again."""
-    if not same_but_for_order(first, other):
+def _differs_in_random_order(real: HttpApi, request: Request, first: JSON, ours: JSON) -> bool:
+    """Return True if the responses differ in an order that varies when kube-apiserver gets the request again."""
+    if not same_but_for_order(first, ours):
         return False
-    body = _Versions(real).given(request)
+    body = _Versions(real).resolve(request)
     return any(
-        real.ask(request.verb, request.path, body, request.content_type).comparable() != first
-        for _ in range(0 if first == other else _TRIES)
+        comparable(real.request(request.method, request.path, body, request.content_type)) != first
+        for _ in range(0 if first == ours else _ATTEMPTS)
     )
 
 
 def same_but_for_order(one: JSON, other: JSON) -> bool:
-    """Go visits maps in random order: such causes come in another order when the same is asked again."""
-    aside = ("causes", "message", "warnings")
+    """Compare responses without the order of causes: Go iterates over maps in random order."""
+    unordered = ("causes", "message", "warnings")
     return (
         one.get("status") == other.get("status")
         and sorted(one.get("causes", ())) == sorted(other.get("causes", ()))
         and sorted(one.get("warnings", ())) == sorted(other.get("warnings", ()))
-        and {k: v for k, v in one.items() if k not in aside} == {k: v for k, v in other.items() if k not in aside}
+        and {k: v for k, v in one.items() if k not in unordered}
+        == {k: v for k, v in other.items() if k not in unordered}
     )
 
 
 @dataclass(frozen=True)
 class ValidObjects:
-    """A kind as the files of tests/support/valid declare it: how to reach it, its type, and its objects."""
+    """A kind that tests/support/valid declares: its path, its type and its valid objects.
+
+    under: the path that is mutated, () for all. without: fields ("spec.template.spec") that are not mutated, because
+    another kind's rules apply to them. versioned: True if updates need a resourceVersion.
+    """
 
     kind: str
     type: str
@@ -301,111 +249,121 @@ class ValidObjects:
     objects: tuple[JSON, ...]
     under: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    """Fields ("spec.template.spec") that are not changed: another kind's rules."""
     versioned: bool = False
-    """Is an update refused that does not say which version it changes?"""
 
 
 def valid_objects(kind: str) -> ValidObjects:
-    """Raises KeyError if no file declares the kind."""
+    """Return the valid objects of a kind, or of a workload kind with pod templates ("Job/template").
+
+    Raises KeyError if no file declares the kind.
+    """
     for path in sorted(VALID.glob("*.yaml")):
-        for each in yaml.safe_load_all(path.read_text()):
-            if each.get("kind") == kind:
-                objects = tuple({"kind": kind, **obj} for obj in each["objects"])
-                under, without = tuple(each.get("under", ())), tuple(each.get("without", ()))
+        for document in yaml.safe_load_all(path.read_text()):
+            if document.get("kind") == kind:
+                objects = tuple({"kind": kind, **obj} for obj in document["objects"])
                 return ValidObjects(
-                    kind, each["type"], each["path"], objects, under, without, each.get("versioned", False)
+                    kind,
+                    document["type"],
+                    document["path"],
+                    objects,
+                    tuple(document.get("under", ())),
+                    tuple(document.get("without", ())),
+                    document.get("versioned", False),
                 )
-            if each.get("template") == kind:
-                return _with_templates(each)
+            if document.get("template") == kind:
+                return _with_templates(document)
     raise KeyError(f"no file in {VALID} declares {kind}")
 
 
-def _with_templates(declared: JSON) -> ValidObjects:
-    """Workloads around the valid Pods, with the restart policy that their kind wants."""
-    objects, at = [], declared["at"]
+def _with_templates(declaration: JSON) -> ValidObjects:
+    """Return workloads whose templates are the valid Pods, with the restart policy that the workload requires."""
+    objects, at = [], declaration["at"]
     for pod in valid_objects("Pod").objects:
-        spec = {**pod["spec"], "restartPolicy": declared.get("restartPolicy", "Always")}
+        spec = {**pod["spec"], "restartPolicy": declaration.get("restartPolicy", "Always")}
         if not spec["restartPolicy"]:
             spec = pod["spec"]
         elif spec["restartPolicy"] == "Always":
-            spec.pop("activeDeadlineSeconds", None)  # theirs alone that end
+            spec.pop("activeDeadlineSeconds", None)  # invalid for pods that restart always
         metadata = {"labels": {"app": "web"}}
         if "annotations" in pod["metadata"]:
             metadata["annotations"] = pod["metadata"]["annotations"]
-        workload: JSON = json.loads(json.dumps(declared["around"]))
+        workload: JSON = json.loads(json.dumps(declaration["around"]))
         workload["metadata"] = {"name": f"{pod['metadata']['name']}-template"}
-        holder = workload
+        parent = workload
         for name in at[:-1]:
-            holder = holder[name]
-        holder[at[-1]] = {"metadata": metadata, "spec": spec}
+            parent = parent[name]
+        parent[at[-1]] = {"metadata": metadata, "spec": spec}
         objects.append(workload)
-    return ValidObjects(declared["template"], declared["type"], declared["path"], tuple(objects), tuple(at))
+    return ValidObjects(declaration["template"], declaration["type"], declaration["path"], tuple(objects), tuple(at))
 
 
-def chosen(kind: ValidObjects, base: JSON, count: int, chance: random.Random, under: tuple[str, ...]) -> list[Mutation]:
-    """`count` mutations of an object, a third of them several at once; 0: every single one."""
+def sampled_mutations(
+    kind: ValidObjects, base: JSON, count: int, rng: random.Random, under: tuple[str, ...]
+) -> list[Mutation]:
+    """Return `count` mutations of an object, a third of them combinations; 0: every single mutation."""
     single = [
-        each
-        for each in mutations(kind.type, base, under=under or kind.under)
-        if not (each.path[0] == "metadata" and "generateName" in (each.changed.get("metadata") or ()))  # by chance
-        and not any(f"{each.field}.".startswith(f"{field}.") for field in kind.without)
+        mutation
+        for mutation in mutations(kind.type, base, under=under or kind.under)
+        # generated names are random
+        if not (mutation.path[0] == "metadata" and "generateName" in (mutation.changed.get("metadata") or ()))
+        and not any(f"{mutation.field}.".startswith(f"{field}.") for field in kind.without)
     ]
     if not count:
         return single
-    pairs = combined(single, base, chance, count // 3)
-    return [*chance.sample(single, min(len(single), count - len(pairs))), *pairs]
+    pairs = combined(single, base, rng, count // 3)
+    return [*rng.sample(single, min(len(single), count - len(pairs))), *pairs]
 
 
-def creations(kind: ValidObjects, count: int, chance: random.Random, *, under: tuple[str, ...] = ()) -> list[Request]:
-    """POSTs of about `count` mutated objects, spread over the kind's valid ones."""
-    each, path, result = -(-count // len(kind.objects)), f"{kind.path}?dryRun=All", []
+def create_requests(
+    kind: ValidObjects, count: int, rng: random.Random, *, under: tuple[str, ...] = ()
+) -> list[Request]:
+    """Return POSTs of about `count` mutated objects, distributed over the kind's valid ones."""
+    count_per_object, path, requests = -(-count // len(kind.objects)), f"{kind.path}?dryRun=All", []
     for base in kind.objects:
         name = base["metadata"]["name"]
-        result.append(Request("POST", path, base, f"create {name}, which is meant to be valid", "(unchanged)"))
-        result += [
+        requests.append(Request("POST", path, base, f"create {name}, which must be valid", "(unchanged)"))
+        requests += [
             Request("POST", path, m.changed, f"create {name}: {m}", m.field)
-            for m in chosen(kind, base, each, chance, under)
+            for m in sampled_mutations(kind, base, count_per_object, rng, under)
         ]
-    return result
+    return requests
 
 
-def updates(
-    kind: ValidObjects, count: int, chance: random.Random, *, subresource: str = "", under: tuple[str, ...] = (),
-    shown: Callable[[JSON], JSON] = lambda stored: stored,
-) -> list[Request]:  # fmt: skip
-    """PUTs of mutations of objects that exist; `shown`: what is mutated, given the object as it was created."""
-    each, result = -(-count // len(kind.objects)), []
+def update_requests(
+    kind: ValidObjects, count: int, rng: random.Random, *, subresource: str = "", under: tuple[str, ...] = ()
+) -> list[Request]:
+    """Return PUTs of mutations of existing objects."""
+    count_per_object, requests = -(-count // len(kind.objects)), []
     for base in kind.objects:
         version = {"resourceVersion": CURRENT} if kind.versioned else {}
         path = f"{kind.path}/{base['metadata']['name']}{'/' + subresource if subresource else ''}?dryRun=All"
-        result += [
+        requests += [
             Request("PUT", path, m.changed, f"update {base['metadata']['name']} {subresource}: {m}", m.field)
-            for m in chosen(kind, _with_metadata(shown(base), version), each, chance, under)
+            for m in sampled_mutations(kind, _with_metadata(base, version), count_per_object, rng, under)
         ]
-    return result
+    return requests
 
 
-def _with_metadata(obj: JSON, more: JSON) -> JSON:
-    return {**obj, "metadata": {**obj["metadata"], **more}}
+def _with_metadata(obj: JSON, metadata: JSON) -> JSON:
+    return {**obj, "metadata": {**obj["metadata"], **metadata}}
 
 
-def create_for_real(server: ApiServer, kind: ValidObjects) -> None:
-    """The kind's valid objects with their status, unless they are there already. Raises AssertionError on refusal."""
+def create_valid_objects(server: HttpApi, kind: ValidObjects) -> None:
+    """Create the kind's valid objects with their status, unless they exist. Raises AssertionError if refused."""
     for obj in kind.objects:
-        answer = server.ask("POST", kind.path, obj)
-        assert answer.status in (201, 409), answer.content
-        if "status" in obj and answer.status == 201:
-            answer = server.ask("PUT", f"{kind.path}/{obj['metadata']['name']}/status", obj)
-            assert answer.status == 200, answer.content
+        response = server.request("POST", kind.path, obj)
+        assert response.status in (201, 409), response.content
+        if "status" in obj and response.status == 201:
+            response = server.request("PUT", f"{kind.path}/{obj['metadata']['name']}/status", obj)
+            assert response.status == 200, response.content
 
 
-def delete_for_real(server: ApiServer, kind: ValidObjects) -> None:
-    """The kind's valid objects, where they are: what is created afterwards is new."""
+def delete_valid_objects(server: HttpApi, kind: ValidObjects) -> None:
+    """Delete the kind's valid objects, if they exist, with their finalizers removed."""
     for obj in kind.objects:
         path = f"{kind.path}/{obj['metadata']['name']}"
-        server.ask("DELETE", f"{path}?gracePeriodSeconds=0")
-        server.ask("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
+        server.request("DELETE", f"{path}?gracePeriodSeconds=0")
+        server.request("PATCH", path, {"metadata": {"finalizers": None}}, "application/merge-patch+json")
 
 
 def main(arguments: list[str]) -> int:
@@ -416,33 +374,33 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--verb", default="create", help="create, update, or a subresource to update")
     parser.add_argument("--count", type=int, default=1000, help="requests per kind; 0: all single mutations")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--under", default="", help="mutate this field only, as spec.volumes")
+    parser.add_argument("--under", default="", help="mutate only this field, e.g. spec.volumes")
     parser.add_argument("--no-empty", action="store_true", help="send no empty list or map: see sends_empty")
-    parser.add_argument("--any-order", action="store_true", help="causes may come in any order, and so in messages")
+    parser.add_argument("--any-order", action="store_true", help="ignore the order of causes, also in messages")
     parser.add_argument("--examples", type=int, default=3, help="differences shown per field")
     options = parser.parse_args(arguments)
-    real, ours = (ApiServer.from_kubeconfig(path) for path in (options.real, options.ours))
+    real, ours = (HttpApi.from_kubeconfig(path) for path in (options.real, options.ours))
     under, differences = tuple(filter(None, options.under.split("."))), 0
     for name in options.kind:
-        kind, chance = valid_objects(name), random.Random(options.seed)
+        kind, rng = valid_objects(name), random.Random(options.seed)
         if options.verb == "create":
             for server in (real, ours):
-                delete_for_real(server, kind)
-            requests = creations(kind, options.count, chance, under=under)
+                delete_valid_objects(server, kind)
+            requests = create_requests(kind, options.count, rng, under=under)
         else:
             for server in (real, ours):
-                create_for_real(server, kind)
+                create_valid_objects(server, kind)
             subresource = "" if options.verb == "update" else options.verb
-            requests = updates(kind, options.count, chance, subresource=subresource, under=under)
+            requests = update_requests(kind, options.count, rng, subresource=subresource, under=under)
         if options.no_empty:
-            requests = [each for each in requests if not sends_empty(kind.type, each.body)]
-        outcome = compare(real, ours, requests)
-        for server in (real, ours):  # LimitRanges and quotas would speak of the next kind
-            delete_for_real(server, kind)
+            requests = [request for request in requests if not sends_empty(kind.type, request.body)]
+        comparison = compare(real, ours, requests)
+        for server in (real, ours):  # LimitRanges and quotas would affect the next kind
+            delete_valid_objects(server, kind)
         if options.any_order:
-            outcome.differences = [d for d in outcome.differences if not same_but_for_order(d.real, d.ours)]
-        print(f"{name} {options.verb}: {outcome.report(options.examples)}\n")
-        differences += len(outcome.differences)
+            comparison.differences = [d for d in comparison.differences if not same_but_for_order(d.real, d.ours)]
+        print(f"{name} {options.verb}: {comparison.report(options.examples)}\n")
+        differences += len(comparison.differences)
     return 1 if differences else 0
 
 

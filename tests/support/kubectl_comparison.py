@@ -1,26 +1,26 @@
-"""The same kubectl commands against two API servers, and where their exit codes, output or errors differ.
+"""Differences in exit code, output and errors of the same kubectl commands on two API servers.
 
     python -m support.kubectl_comparison --real KUBECONFIG --ours KUBECONFIG [--only TEXT] [--show]
 
-Stories of commands stand in tests/support/kubectl/*.yaml:
+Scenarios are sequences of commands in tests/support/kubectl/*.yaml:
 
-    - about: what a reader calls it; its namespace, the commands' default, is named after it
-      alone: true          not side by side with others: it looks at the whole cluster
-      given: [OBJECT]      created beforehand through the API, with their status
-      files: {NAME: TEXT}  in the folder that the commands run in
+    - about: the scenario's name; its namespace, the default of its commands, is derived from it
+      alone: true          do not run concurrently with others, for commands that show the whole cluster
+      objects: [OBJECT]    created before the commands through the API, with their status
+      files: {NAME: TEXT}  in the working directory of the commands
       run:
-      - get pods -o wide                      as typed in a shell, quotes included; $ns is the namespace
+      - get pods -o wide                      as in a shell, with quotes; $ns is the namespace
       - kubectl: apply -f -
         stdin: TEXT
-        editor: s/a/b/     what `kubectl edit` does to the text: a sed script
-        timeout: 3         seconds after which it is killed: for watches
+        editor: s/a/b/     how `kubectl edit` changes the text: a sed script
+        timeout: 3         seconds after which the command is killed: for watches
         after: 1.0         seconds after which the requests of `during` are sent
         during: [{verb: PATCH, path: ..., body: ..., type: merge}]
-        lines: [TEXT]      compare the lines with one of these only
-        sorted: true       lines in any order; for managed fields, which are in the order of their seconds
+        lines: [TEXT]      compare only lines that contain one of these
+        sorted: true       ignore the order of lines; for managed fields, which are sorted by their seconds
 
-What differs between any two runs is masked: uids, resource versions, ages, times other than those of 2024, generated
-names, addresses and node ports that a server chose, the servers' own addresses, and what a parser says in its language.
+Values that differ between any two runs are masked: UIDs, resource versions, ages, times other than those of 2024,
+generated names, allocated addresses and node ports, addresses of the servers, and messages of parsers.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from typing import Any
 
 import yaml
 
-from support.differential import ApiServer
+from support.http_api import HttpApi
 
 JSON = dict[str, Any]
 COMMANDS = Path(__file__).parent / "kubectl"
 KILLED = 124
-"""The exit code of a command that its timeout ended, as of timeout(1)."""
-_LONGEST_SECONDS = 20.0
+"""The exit code of a command that exceeded its timeout, as of timeout(1)."""
+_TIMEOUT_SECONDS = 20.0
 _PATCH_TYPES = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
@@ -60,12 +60,12 @@ _PATCH_TYPES = {
 
 @dataclass(frozen=True)
 class Command:
-    """One kubectl, and what happens around it; the fields are those of the module's docstring."""
+    """One kubectl command. The module's docstring documents the fields."""
 
     kubectl: str
     stdin: str = ""
     editor: str = ""
-    timeout: float = _LONGEST_SECONDS
+    timeout: float = _TIMEOUT_SECONDS
     after: float = 1.0
     during: list[JSON] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
@@ -74,11 +74,11 @@ class Command:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Commands that follow one another in a namespace of their own."""
+    """A sequence of commands in a namespace of their own."""
 
     about: str
     run: list[Command]
-    given: list[JSON] = field(default_factory=list)
+    objects: list[JSON] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     alone: bool = False
 
@@ -89,7 +89,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What a command answered, masked."""
+    """Exit code and masked output of a command."""
 
     exit_code: int
     stdout: list[str]
@@ -109,13 +109,13 @@ class Difference:
             yield f"    exit code: real {self.real.exit_code}, ours {self.ours.exit_code}"
         for name in ("stdout", "stderr"):
             real, ours = getattr(self.real, name), getattr(self.ours, name)
-            if real != ours or self.command.startswith(_GIVEN):
+            if real != ours or self.command.startswith(_CREATE):
                 yield f"    {name}:{real[:1] if real == ours else ''}"
                 yield from (f"      {line}" for line in _changes(real, ours))
 
 
 def _changes(real: list[str], ours: list[str]) -> Iterator[str]:
-    """As a diff: "-" what only the real one says, "+" what only ours does."""
+    """Return a diff: "-" for lines of kube-apiserver only, "+" for lines of ours only."""
     import difflib
 
     for line in difflib.unified_diff(real, ours, lineterm="", n=1):
@@ -124,117 +124,122 @@ def _changes(real: list[str], ours: list[str]) -> Iterator[str]:
 
 
 def read_scenarios() -> list[Scenario]:
-    """The stories of tests/support/kubectl, in order. Raises TypeError for a field that does not exist."""
-    found = []
+    """Return the scenarios of tests/support/kubectl in order. Raises TypeError for a field that does not exist."""
+    scenarios = []
     for path in sorted(COMMANDS.glob("*.yaml")):
-        for each in yaml.safe_load(path.read_text()):
-            run = [Command(**({"kubectl": line} if type(line) is str else line)) for line in each.pop("run")]
-            found.append(Scenario(run=run, **each))
-    return found
+        for fields in yaml.safe_load(path.read_text()):
+            run = [Command(**({"kubectl": line} if type(line) is str else line)) for line in fields.pop("run")]
+            scenarios.append(Scenario(run=run, **fields))
+    return scenarios
 
 
 class KubectlServer:
-    """One of the two servers, and the folder where its commands run."""
+    """One of the two servers and the folder in which its commands run."""
 
     def __init__(self, folder: Path, kubeconfig: Path, binary: str = "kubectl") -> None:
         self._folder, self._binary = folder, binary
         self._config = yaml.safe_load(kubeconfig.read_text())
-        self._given = kubeconfig
+        self._kubeconfig = kubeconfig
         cluster, user = self._config["clusters"][0], self._config["users"][0]
         self._url = cluster["cluster"]["server"]
         cluster["name"], user["name"] = "c", "u"
         (folder / "home").mkdir(parents=True)
 
-    def tell(self, story: Scenario) -> list[tuple[str, CommandOutput]]:
-        """Run a story, with all that it wants to be there: what was asked, and the answer."""
-        namespace = story.namespace
+    def run(self, scenario: Scenario) -> list[tuple[str, CommandOutput]]:
+        """Create the scenario's objects and run its commands. Returns the commands with their output."""
+        namespace = scenario.namespace
         folder = self._folder / "here" / namespace
         folder.mkdir(parents=True)
         kubeconfig = self._folder / f"{namespace}.kubeconfig"
         context = {"cluster": "c", "user": "u", "namespace": namespace}
         config = {**self._config, "contexts": [{"name": "x", "context": context}], "current-context": "x"}
         kubeconfig.write_text(json.dumps(config))
-        for name, text in story.files.items():
+        for name, text in scenario.files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text.replace("$ns", namespace))
-        server = ApiServer.from_kubeconfig(self._given)
+        server = HttpApi.from_kubeconfig(self._kubeconfig)
         try:
-            server.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-            said = []
-            for obj in story.given:
-                problem = self._create(server, json.loads(json.dumps(obj).replace("$ns", namespace)), namespace)
-                said.append((f"{_GIVEN} {obj['kind']} {obj['metadata']['name']}", problem))
-            return said + [(each.kubectl, self._run(each, namespace, folder, kubeconfig)) for each in story.run]
+            server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+            outputs = []
+            for obj in scenario.objects:
+                output = self._create(server, json.loads(json.dumps(obj).replace("$ns", namespace)), namespace)
+                outputs.append((f"{_CREATE} {obj['kind']} {obj['metadata']['name']}", output))
+            return outputs + [
+                (command.kubectl, self._run(command, namespace, folder, kubeconfig)) for command in scenario.run
+            ]
         finally:
             server.close()
 
-    def _create(self, server: ApiServer, obj: JSON, namespace: str) -> CommandOutput:
-        """Exit code 1 if it is refused."""
+    def _create(self, server: HttpApi, obj: JSON, namespace: str) -> CommandOutput:
+        """Create an object. Returns exit code 1 if the server refuses it."""
         collection = _collection(obj, namespace)
-        answer = server.ask("POST", f"{collection}?fieldManager=given", obj)
-        if "status" in obj and answer.status == 201:
-            path = f"{collection}/{answer.content['metadata']['name']}/status"
-            answer = server.ask("PUT", f"{path}?fieldManager=given", {**answer.content, "status": obj["status"]})
-        return CommandOutput(0, [], []) if answer.status < 300 else CommandOutput(1, [], [json.dumps(answer.content)])
+        response = server.request("POST", f"{collection}?fieldManager=setup", obj)
+        if "status" in obj and response.status == 201:
+            path = f"{collection}/{response.content['metadata']['name']}/status"
+            body = {**response.content, "status": obj["status"]}
+            response = server.request("PUT", f"{path}?fieldManager=setup", body)
+        if response.status < 300:
+            return CommandOutput(0, [], [])
+        return CommandOutput(1, [], [json.dumps(response.content)])
 
     def _run(self, command: Command, namespace: str, folder: Path, kubeconfig: Path) -> CommandOutput:
         environment = {
             "PATH": os.environ["PATH"], "HOME": str(self._folder / "home"), "KUBECONFIG": str(kubeconfig), "TZ": "UTC",
         }  # fmt: skip
         environment["KUBE_EDITOR"] = f"sed -i -e {shlex.quote(command.editor)}" if command.editor else "true"
-        meanwhile = Thread(target=self._happen, args=(command, namespace))
+        concurrent = Thread(target=self._send_concurrent_requests, args=(command, namespace))
         process = subprocess.Popen(
             [self._binary, *shlex.split(command.kubectl.replace("$ns", namespace))],
             cwd=folder, env=environment, text=True, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
-        meanwhile.start()
+        concurrent.start()
         try:
             stdout, stderr = process.communicate(command.stdin.replace("$ns", namespace), timeout=command.timeout)
             exit_code = process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # with the programs that it has started, which hold its pipes
+            os.killpg(process.pid, signal.SIGKILL)  # also its child processes, which hold its pipes
             stdout, stderr = process.communicate()
             exit_code = KILLED
-        meanwhile.join()
+        concurrent.join()
         return CommandOutput(exit_code, self._masked(stdout, command), self._masked(stderr, command))
 
-    def _happen(self, command: Command, namespace: str) -> None:
-        """The requests of `during`. Runs in a thread of its own beside kubectl, which is another process."""
+    def _send_concurrent_requests(self, command: Command, namespace: str) -> None:
+        """Send the requests of `during`. Runs in its own thread."""
         if not command.during:
             return
         time.sleep(command.after)
-        server = ApiServer.from_kubeconfig(self._given)
-        for each in command.during:
-            body = json.loads(json.dumps(each.get("body")).replace("$ns", namespace))
-            media_type = _PATCH_TYPES.get(each.get("type", ""), "application/json")
-            server.ask(each["verb"], each["path"].replace("$ns", namespace), body, media_type)
+        server = HttpApi.from_kubeconfig(self._kubeconfig)
+        for request in command.during:
+            body = json.loads(json.dumps(request.get("body")).replace("$ns", namespace))
+            media_type = _PATCH_TYPES.get(request.get("type", ""), "application/json")
+            server.request(request["verb"], request["path"].replace("$ns", namespace), body, media_type)
         server.close()
 
     def _masked(self, text: str, command: Command) -> list[str]:
         text = text.replace(self._url, "(server)").replace(self._url.partition("://")[2], "(server)")
         text = text.replace(str(self._folder), "(folder)")
-        for pattern, instead in _MASKS:
-            text = pattern.sub(instead, text)
+        for pattern, replacement in _MASKS:
+            text = pattern.sub(replacement, text)
         lines = [re.sub(r"(?<=\S)[ \t]+", " ", line).rstrip() for line in text.rstrip("\n").split("\n")]
         if command.lines:
-            lines = [line for line in lines if any(each in line for each in command.lines)]
+            lines = [line for line in lines if any(text in line for text in command.lines)]
         return sorted(lines) if command.sorted else lines
 
 
-_GIVEN = "(given)"
+_CREATE = "(create)"
 _CLUSTER_SCOPED = """
 Namespace Node PersistentVolume PriorityClass StorageClass ClusterRole ClusterRoleBinding CSIDriver CSINode
 VolumeAttachment VolumeAttributesClass IngressClass RuntimeClass CertificateSigningRequest CustomResourceDefinition
 APIService IPAddress ServiceCIDR FlowSchema PriorityLevelConfiguration DeviceClass ResourceSlice
 ValidatingWebhookConfiguration MutatingWebhookConfiguration ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding
 MutatingAdmissionPolicy MutatingAdmissionPolicyBinding
-""".split()  # noqa: SIM905 - thirty names in lines
+""".split()  # noqa: SIM905 - thirty names
 _PLURALS = {"Endpoints": "endpoints"}
 
 
 def _collection(obj: JSON, namespace: str) -> str:
-    """The path where such an object is created."""
+    """Return the path of the object's collection."""
     version, kind = obj["apiVersion"], obj["kind"]
     plural = (
         _PLURALS.get(kind) or re.sub(r"(?<=[^aeiou])y$", "ie", re.sub(r"(s|x|z|ch|sh)$", r"\1e", kind.lower())) + "s"
@@ -246,11 +251,11 @@ def _collection(obj: JSON, namespace: str) -> str:
 
 
 _MASKS = tuple(
-    (re.compile(pattern, re.DOTALL | re.MULTILINE), instead)
-    for pattern, instead in (
+    (re.compile(pattern, re.DOTALL | re.MULTILINE), replacement)
+    for pattern, replacement in (
         (r"^(\S+ )?[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\n", ""),  # kubectl's own log
         (r"^goroutine \d+ \[.*", "(stack of a kubectl that crashes)"),
-        # its look at all addresses may come between a Service and its IPAddress
+        # kube-apiserver's repair loop may run between the creation of a Service and of its IPAddress
         (r"^Events:\n[^\n]*\n[^\n]*\n(?:[^\n]* ipallocator-repair-controller [^\n]*(?:\n|\Z))+", "Events: <none>\n"),
         (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "(uid)"),
         (r"\b20(?!24)\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d| \+0000( UTC)?)", "(time)"),
@@ -275,50 +280,54 @@ _MASKS = tuple(
 
 
 def compare(
-    real: KubectlServer, ours: KubectlServer, stories: Iterable[Scenario], *, jobs: int = 2
+    real: KubectlServer, ours: KubectlServer, scenarios: Iterable[Scenario], *, jobs: int = 2
 ) -> Iterator[tuple[Scenario, list[Difference]]]:
-    """Tell every story to both; those `alone` one after the other at first, the others `jobs` at a time."""
+    """Run every scenario on both servers: first those marked `alone`, one by one, then the others, `jobs` at a time."""
 
-    def told(story: Scenario) -> tuple[Scenario, list[Difference]]:
-        with ThreadPoolExecutor(2) as both:
-            theirs, own = both.map(lambda side: side.tell(story), (real, ours))
-        return story, [
-            Difference(story.about, command, one, other)
-            for (command, one), (_, other) in zip(theirs, own, strict=True)
-            # what is given must be there: a story that begins otherwise proves nothing
-            if one != other or (command.startswith(_GIVEN) and one.exit_code)
+    def compare_one(scenario: Scenario) -> tuple[Scenario, list[Difference]]:
+        with ThreadPoolExecutor(2) as executor:
+            real_outputs, our_outputs = executor.map(lambda server: server.run(scenario), (real, ours))
+        return scenario, [
+            Difference(scenario.about, command, real_output, our_output)
+            for (command, real_output), (_, our_output) in zip(real_outputs, our_outputs, strict=True)
+            # objects must be created: otherwise the scenario proves nothing
+            if real_output != our_output or (command.startswith(_CREATE) and real_output.exit_code)
         ]
 
-    several = list(stories)
-    yield from (told(each) for each in several if each.alone)
-    with ThreadPoolExecutor(jobs) as pool:
-        yield from pool.map(told, (each for each in several if not each.alone))
+    scenarios = list(scenarios)
+    yield from (compare_one(scenario) for scenario in scenarios if scenario.alone)
+    with ThreadPoolExecutor(jobs) as executor:
+        yield from executor.map(compare_one, (scenario for scenario in scenarios if not scenario.alone))
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--real", type=Path, required=True, help="kubeconfig of a kube-apiserver")
     parser.add_argument("--ours", type=Path, required=True, help="kubeconfig of kubeloop apiserver --nodes=0")
-    parser.add_argument("--only", action="append", default=[], help="stories with this in their name")
+    parser.add_argument("--only", action="append", default=[], help="run scenarios with this text in their name")
     parser.add_argument("--kubectl", default="kubectl")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--show", action="store_true", help="print what the real one says, too")
+    parser.add_argument("--show", action="store_true", help="print the output of kube-apiserver instead of comparing")
     options = parser.parse_args(arguments)
-    stories = [s for s in read_scenarios() if not options.only or any(each in s.about for each in options.only)]
+    scenarios = [
+        scenario
+        for scenario in read_scenarios()
+        if not options.only or any(text in scenario.about for text in options.only)
+    ]
     commands = differing = 0
     with TemporaryDirectory() as folder:
         real = KubectlServer(Path(folder) / "one", options.real, options.kubectl)
         ours = KubectlServer(Path(folder) / "two", options.ours, options.kubectl)
         if options.show:
-            for story in stories:
-                for command, said in real.tell(story):
-                    print(f"$ kubectl {command}  -> {said.exit_code}", *said.stdout, *said.stderr, sep="\n")
+            for scenario in scenarios:
+                for command, output in real.run(scenario):
+                    print(f"$ kubectl {command}  -> {output.exit_code}", *output.stdout, *output.stderr, sep="\n")
             return 0
-        for story, differences in compare(real, ours, stories, jobs=options.jobs):
-            commands, differing = commands + len(story.run), differing + len(differences)
-            for each in differences:
-                print("\n".join(each.lines()), flush=True)
-    print(f"{len(stories)} stories, {commands} commands, {differing} differ")
+        for scenario, differences in compare(real, ours, scenarios, jobs=options.jobs):
+            commands, differing = commands + len(scenario.run), differing + len(differences)
+            for difference in differences:
+                print("\n".join(difference.lines()), flush=True)
+    print(f"{len(scenarios)} scenarios, {commands} commands, {differing} differ")
     return 1 if differing else 0
 
 

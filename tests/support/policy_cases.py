@@ -1,14 +1,18 @@
-"""Admission policies as requests that mean the same to every API server: see policy_cases.yaml.
+"""Requests that test admission policies, read from policy_cases.yaml.
 
-Every case has a namespace of its own, and its policies are in force there alone. All policies are made before the first
-request that they are to judge: a real server takes a moment to notice them, and one moment is enough for all.
+Each case has a namespace of its own, and its policies apply only there. All policies are created before the first
+request that they judge, because kube-apiserver reloads its policies asynchronously and one wait suffices for all cases.
 
-A case has `spec` (a ValidatingAdmissionPolicy's; matchConstraints are config maps', if it has none) or `mutations`
-(a MutatingAdmissionPolicy's spec), `bindings` (one that denies, if there are none; in its namespace, if matchResources
-do not say where), `before` and `requests`, which are lines as in sequences.py. $NS is the case's namespace.
-`expressions` are worked out on the object of one request each, `on`, and their values or errors told; those that do not
-compile here are sent to be refused.
-`refused` are specs of policies, `bindings_refused` those of bindings, which are sent as dry runs.
+Fields of a case; $NS stands for its namespace:
+    about              the case's description
+    spec               spec of a ValidatingAdmissionPolicy; matchConstraints default to config maps
+    mutations          spec of a MutatingAdmissionPolicy
+    bindings           specs of bindings, default: one that denies; matchResources default to the namespace
+    before, requests   lines as in sequences.py, sent before the policies exist and afterwards
+    expressions        each is evaluated on the object of one request, `on`, and the message contains its value or
+                       error; expressions that do not compile are sent in policies that are refused
+    refused            specs of policies, sent as dry runs
+    bindings_refused   specs of bindings, sent as dry runs
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import yaml
 
 from kubeloop.devcluster.validation.admission_policies import validate_validating_policy
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from support.api_response import ApiResponse
 from support.custom_resource_requests import Step
 from support.sequences import step as sequence_step
 
@@ -37,48 +42,52 @@ _PATCHES = {
     "strategic": "application/strategic-merge-patch+json",
     "apply": "application/apply-patch+yaml",
 }
-SETTLING_SECONDS = 4.0
-"""A real server reads its policies again every second, and resources that definitions add a little later."""
+POLICY_DELAY_SECONDS = 4.0
+"""kube-apiserver reloads its policies every second, and the resources of new definitions a little later."""
 
 
 @cache
 def _cases() -> tuple[JSON, ...]:
-    """All of them, each with its namespace."""
-    found = yaml.safe_load((Path(__file__).parent / "policy_cases.yaml").read_text(encoding="utf-8"))
-    texts = (json.dumps(each).replace("$NS", f"case{number}") for number, each in enumerate(found))
-    return tuple(_written_out({**json.loads(text), "namespace": f"case{number}"}) for number, text in enumerate(texts))
+    """Return all cases, with their namespaces."""
+    cases = yaml.safe_load((Path(__file__).parent / "policy_cases.yaml").read_text(encoding="utf-8"))
+    texts = (json.dumps(case).replace("$NS", f"case{number}") for number, case in enumerate(cases))
+    return tuple(
+        _with_requests({**json.loads(text), "namespace": f"case{number}"}) for number, text in enumerate(texts)
+    )
 
 
-def _written_out(case: JSON) -> JSON:
-    """A case of expressions as one of requests."""
+def _with_requests(case: JSON) -> JSON:
+    """Return a case of `expressions` as a case of `requests`."""
     if "expressions" not in case:
         return case
     validations: list[JSON] = []
     refused: list[JSON] = []
-    for each in case["expressions"]:
-        expression = f"request.name != 'e{len(validations)}' || dyn({each}) == 'never'"
-        validation = {"expression": expression, "messageExpression": f"'%s'.format([{each}])"}
-        wrong = ErrorList()
-        validate_validating_policy(wrong, _policy("", "p", {"validations": [validation]}))
-        is_valid = all(cause["field"].startswith(("spec.matchConstraints", "spec.failurePolicy")) for cause in wrong)
+    for expression in case["expressions"]:
+        validation = {
+            "expression": f"request.name != 'e{len(validations)}' || dyn({expression}) == 'never'",
+            "messageExpression": f"'%s'.format([{expression}])",
+        }
+        errors = ErrorList()
+        validate_validating_policy(errors, _policy("", "p", {"validations": [validation]}))
+        is_valid = all(cause["field"].startswith(("spec.matchConstraints", "spec.failurePolicy")) for cause in errors)
         (validations if is_valid else refused).append(validation)
     spec = {"matchConstraints": {"resourceRules": [case["rule"]]}, "validations": validations}
     requests = [case["on"].replace("$NAME", f"e{n}") for n in range(len(validations))]
-    tens = [refused[start : start + 10] for start in range(0, len(refused), 10)]
-    lines = dict(zip(requests, (each["messageExpression"] for each in validations), strict=True))
+    batches = [refused[start : start + 10] for start in range(0, len(refused), 10)]
+    labels = dict(zip(requests, (validation["messageExpression"] for validation in validations), strict=True))
     return {
         **case,
         "spec": spec,
         "requests": requests,
-        "refused": [{"validations": ten} for ten in tens],
-        "told": lines,
+        "refused": [{"validations": batch} for batch in batches],
+        "labels_of_requests": labels,
     }
 
 
-def _spec(case: JSON, given: JSON) -> JSON:
-    if "matchConstraints" in given or case.get("as_is"):
-        return given
-    return {**given, "matchConstraints": {"resourceRules": [_CONFIG_MAPS]}}
+def _spec(case: JSON, spec: JSON) -> JSON:
+    if "matchConstraints" in spec or case.get("as_is"):
+        return spec
+    return {**spec, "matchConstraints": {"resourceRules": [_CONFIG_MAPS]}}
 
 
 def _policy(kind: str, name: str, spec: JSON) -> JSON:
@@ -89,83 +98,88 @@ def _plural(kind: str) -> str:
     return f"{ADMISSION}/{kind.lower().removesuffix('y')}ies" if kind.endswith("y") else f"{ADMISSION}/{kind.lower()}s"
 
 
-def _line(about: str, line: str, namespace: str) -> Step:
-    found = sequence_step(line)
-    path = found["path"].replace("${ns}", namespace)
-    if query := "&".join(f"{name}={value}" for name, values in found.get("query", {}).items() for value in values):
+def _step(about: str, line: str, namespace: str) -> Step:
+    parsed = sequence_step(line)
+    path = parsed["path"].replace("${ns}", namespace)
+    if query := "&".join(f"{name}={value}" for name, values in parsed.get("query", {}).items() for value in values):
         path += f"?{query}"
-    content_type = _PATCHES.get(found.get("patch", ""), "application/json")
-    return Step(f"{about}: {line}", found["method"], path, found.get("body"), content_type)
+    content_type = _PATCHES.get(parsed.get("patch", ""), "application/json")
+    return Step(f"{about}: {line}", parsed["method"], path, parsed.get("body"), content_type)
 
 
-def preparing() -> Iterator[Step]:
-    """What is there before policies are asked; policies and bindings."""
-    cases = [each for each in _cases() if "requests" in each]
+def setup_requests() -> Iterator[Step]:
+    """Return the requests that create namespaces, other objects, policies and bindings."""
+    cases = [case for case in _cases() if "requests" in case]
     for case in cases:
         about, namespace = case["about"], case["namespace"]
         metadata = {"name": namespace, "labels": case.get("labels", {})}
         yield Step(f"{about}: namespace", "POST", "/api/v1/namespaces", {"metadata": metadata})
         for line in case.get("before", ()):
-            yield _line(about, line, namespace)
+            yield _step(about, line, namespace)
     for case in cases:
         about, namespace = case["about"], case["namespace"]
         is_mutating = "mutations" in case
         kind = "MutatingAdmissionPolicy" if is_mutating else "ValidatingAdmissionPolicy"
         body = _policy(kind, f"{namespace}.example.com", _spec(case, case["mutations" if is_mutating else "spec"]))
         yield Step(f"{about}: policy", "POST", _plural(kind), body)
-        within = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
-        for index, given in enumerate(case.get("bindings", [{}])):
-            binding = {"policyName": f"{namespace}.example.com", "matchResources": within, **given}
+        in_namespace = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+        for index, spec in enumerate(case.get("bindings", [{}])):
+            binding = {"policyName": f"{namespace}.example.com", "matchResources": in_namespace, **spec}
             if not is_mutating:
                 binding.setdefault("validationActions", ["Deny"])
             body = _policy(f"{kind}Binding", f"{namespace}-{index}", binding)
             yield Step(f"{about}: binding", "POST", _plural(f"{kind}Binding"), body)
 
 
-def asking() -> Iterator[Step]:
-    """What policies are asked about, and policies that cannot be."""
+def judged_requests() -> Iterator[Step]:
+    """Return the requests that the policies judge, and the policies and bindings that are refused."""
     for case in _cases():
         about, namespace = case["about"], case["namespace"]
         for line in case.get("requests", ()):
-            told = case.get("told", {}).get(line)
-            found = _line(about, line, namespace)
-            yield found if told is None else replace(found, about=f"{about}: {told}")
-        for given in case.get("refused", ()):
-            kind = "MutatingAdmissionPolicy" if "mutations" in given else "ValidatingAdmissionPolicy"
-            body = _policy(kind, "refused.example.com", _spec(case, given))
-            yield Step(f"{about}: {json.dumps(given)}", "POST", f"{_plural(kind)}?dryRun=All", body)
-        for given in case.get("bindings_refused", ()):
+            label = case.get("labels_of_requests", {}).get(line)
+            step = _step(about, line, namespace)
+            yield step if label is None else replace(step, about=f"{about}: {label}")
+        for spec in case.get("refused", ()):
+            kind = "MutatingAdmissionPolicy" if "mutations" in spec else "ValidatingAdmissionPolicy"
+            body = _policy(kind, "refused.example.com", _spec(case, spec))
+            yield Step(f"{about}: {json.dumps(spec)}", "POST", f"{_plural(kind)}?dryRun=All", body)
+        for spec in case.get("bindings_refused", ()):
             kind = "ValidatingAdmissionPolicyBinding"
-            body = _policy(kind, "refused.example.com", given)
-            yield Step(f"{about}: {json.dumps(given)}", "POST", f"{_plural(kind)}?dryRun=All", body)
+            body = _policy(kind, "refused.example.com", spec)
+            yield Step(f"{about}: {json.dumps(spec)}", "POST", f"{_plural(kind)}?dryRun=All", body)
 
 
-_SHOWN = ("data", "spec", "labels", "annotations", "finalizers")
+_COMPARED_FIELDS = ("data", "spec", "labels", "annotations", "finalizers")
 _GENERATED = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?=\"|$)")
 
 
-def comparable(status: int, content: Any, warnings: list[str]) -> JSON:
-    """What must be the same of an answer; of objects, what a policy may change."""
-    if status < 400:
+def comparable(response: ApiResponse) -> JSON:
+    """Return the parts of a response that must be equal; of objects, the fields that a policy may change."""
+    content, warnings = response.content, sorted(response.warnings)
+    if isinstance(content, str):
+        content = {"message": content}
+    if response.status < 400:
         metadata = content.get("metadata") or {}
-        if content.get("kind") == "Service":  # whose addresses are the server's choice
+        if content.get("kind") == "Service":  # addresses are allocated
             content = {}
-        shown = {name: content.get(name, metadata.get(name)) for name in _SHOWN} if content.get("kind") else {}
+        fields = (
+            {name: content.get(name, metadata.get(name)) for name in _COMPARED_FIELDS} if content.get("kind") else {}
+        )
         return {
-            "status": status,
-            "shown": {name: each for name, each in shown.items() if each},
-            "warnings": sorted(warnings),
+            "status": response.status,
+            "shown": {name: value for name, value in fields.items() if value},
+            "warnings": warnings,
         }
-    details = {name: each for name, each in (content.get("details") or {}).items() if name != "uid"}
+    details = {name: value for name, value in (content.get("details") or {}).items() if name != "uid"}
     message = content.get("message", "")
     if details.get("causes") == [{"message": message.partition(" is forbidden: ")[2]}]:
         details["causes"] = "the message"
     if "name" in details:
         details["name"] = _GENERATED.sub("-*", details["name"])
     return {
-        "status": status,
+        "status": response.status,
         "reason": content.get("reason"),
         "message": _GENERATED.sub("-*", message),
         "details": details,
-        "warnings": sorted(warnings),
+        "warnings": warnings,
     }

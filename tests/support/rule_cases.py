@@ -1,7 +1,7 @@
-"""Rules of custom resources as requests that mean the same to every API server: see rule_cases.yaml.
+"""Requests that test validation rules of custom resources (x-kubernetes-validations): see rule_cases.yaml.
 
-Each case is a field of one of a few definitions, with the schema and the rules of the case, and objects have that field
-alone. So hundreds of cases need a handful of definitions, which takes a real server a moment each.
+Each case is a field of a definition, with the schema and rules of the case; its objects set only that field. One
+definition has many such fields, because kube-apiserver needs about a second to serve a new definition.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import yaml
 
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from support.api_response import ApiResponse
 from support.custom_resource_requests import Step
 
 JSON = dict[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "rules.example.com"
 _PER_DEFINITION = 40
-_SUBJECT: JSON = {  # what expressions that do not compile are about
+_SUBJECT: JSON = {  # the schema for expressions that do not compile
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 10},
@@ -53,10 +54,10 @@ class Case:
 
     @property
     def served(self) -> bool:
-        """Is it worth a field of a definition? What is refused has been compared before."""
-        refused = ErrorList()
-        check_schema(refused, {"type": "object", "properties": {"p": self.schema}}, "", has_status=False)
-        return bool(self.values or self.updates) and not refused
+        """Return True if the case has objects and a valid schema, so that a definition needs a field for it."""
+        errors = ErrorList()
+        check_schema(errors, {"type": "object", "properties": {"p": self.schema}}, "", has_status=False)
+        return bool(self.values or self.updates) and not errors
 
 
 def _with_rules(schema: JSON, rules: list[JSON]) -> JSON:
@@ -105,7 +106,7 @@ def _object(plural: str, name: str, field: str, value: Any, **metadata: Any) -> 
 
 
 def steps() -> Iterator[Step]:
-    """Definitions that are refused or tried alone; then those that are served, with their objects."""
+    """Return dry runs of every definition, then served definitions with their objects."""
     yield from _whole_steps()
     served = []
     for number, case in enumerate(cases()):
@@ -222,17 +223,18 @@ def _served_steps(plural: str, part: list[tuple[str, Case]]) -> Iterator[Step]:
     yield Step(f"end of {plural}", "DELETE", f"{CRDS}/{plural}.{GROUP}")
 
 
-def comparable(status: int, content: Any, warnings: list[str]) -> JSON:
-    """What must be the same: names that kube-apiserver makes up of the time do not count, nor its maps' order."""
-    if status < 400:
-        return {"status": status, "warnings": sorted(map(_plain, warnings))}
+def comparable(response: ApiResponse) -> JSON:
+    """Return a response without the type names that kube-apiserver derives from the time, and with sorted causes."""
+    content, warnings = response.content, sorted(map(_plain, response.warnings))
+    if response.status < 400:
+        return {"status": response.status, "warnings": warnings}
     causes = (content.get("details") or {}).get("causes") or []
-    told = [f"{each.get('field')}: {each.get('reason')}: {_plain(each.get('message', ''))}" for each in causes]
+    texts = [f"{cause.get('field')}: {cause.get('reason')}: {_plain(cause.get('message', ''))}" for cause in causes]
     return {
-        "status": status,
+        "status": response.status,
         "reason": content.get("reason"),
-        "causes": sorted(told) or _plain(content.get("message", "")),
-        "warnings": sorted(map(_plain, warnings)),
+        "causes": sorted(texts) or _plain(content.get("message", "")),
+        "warnings": warnings,
     }
 
 

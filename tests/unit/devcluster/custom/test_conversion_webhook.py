@@ -11,15 +11,15 @@ import pytest
 
 from kubeloop.devcluster.server.faults import Faults
 from support.api_requests import InProcessApi
-from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, serving_webhook
+from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
 
 JSON = dict[str, Any]
 
 
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
-    async with serving_webhook() as made:
-        yield made
+    async with running_webhook() as webhook:
+        yield webhook
 
 
 @pytest.fixture

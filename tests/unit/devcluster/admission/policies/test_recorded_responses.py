@@ -1,0 +1,28 @@
+"""Recorded responses of kube-apiserver to the requests of tests/support/policy_cases.yaml.
+
+`policy_responses.json` holds the responses of kube-apiserver v1.36.2; tests/parity/test_admission_policies.py sends the
+same requests to an installed kube-apiserver.
+"""
+
+import json
+from pathlib import Path
+
+from support import policy_cases
+from support.api_requests import InProcessApi
+from support.policy_cases import comparable, judged_requests, setup_requests
+
+RESPONSES = Path(policy_cases.__file__).parent / "policy_responses.json"
+
+
+async def test_admission_policy_responses_match_recorded_ones():
+    api = InProcessApi()
+    for step in setup_requests():
+        response = api.response(step.method, step.path, step.body, step.content_type)
+        assert response.status == 201, (step, response.content)
+    different = []
+    for step, recorded in zip(judged_requests(), json.loads(RESPONSES.read_text()), strict=True):
+        response = api.response(step.method, step.path, step.body, step.content_type)
+        ours = {"step": step.about, **comparable(response)}
+        if ours != recorded:
+            different.append(f"recorded {recorded}, ours {ours}")
+    assert different == []
