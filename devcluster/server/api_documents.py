@@ -1,4 +1,4 @@
-"""Discovery and OpenAPI as answers: in the form that is asked for, with what caches need.
+"""Responses with discovery and OpenAPI documents: content negotiation, ETags, redirects by hash.
 
 Source: apiserver endpoints/discovery (aggregated/etag.go), kube-openapi pkg/handler and pkg/handler3.
 """
@@ -19,32 +19,32 @@ from kubeloop.devcluster.server.health_paths import indented, not_found
 _V3 = "/openapi/v3/"
 
 
-def published(documents: Documents, request: Request) -> Response | None:
-    """What is told of the API at a path; None where that is nothing. Raises StatusError 405, 406."""
+def document_response(documents: Documents, request: Request) -> Response | None:
+    """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
     path = request.path.rstrip("/")
     accept = request.headers.get("accept", "")
     if path.startswith("/openapi/"):
         return _openapi(documents, request, path, accept)
-    found = documents.discovery(request.path, accept)
-    if found is None:
+    document = documents.discovery(request.path, accept)
+    if document is None:
         return None
     behind_restful = path.count("/") > 2 or not path.startswith("/apis")
     if request.method != "GET" and behind_restful:
         raise errors.method_not_allowed()
-    content, form = found
+    content, form = document
     if path == "/version":
         return indented(200, content)
     if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
-        reached = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # as one of the clients has found us
-        content = {**content, "serverAddressByClientCIDRs": [reached]}
+        address = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # the address that the client used
+        content = {**content, "serverAddressByClientCIDRs": [address]}
     body = msgspec.json.encode(content) + b"\n"
-    digest = _digest(body) if is_aggregated(form) else ""  # that of the JSON, in whatever form it is answered
+    digest = _digest(body) if is_aggregated(form) else ""  # of the JSON, whatever the response's encoding
     if form.startswith("application/yaml"):
-        from kubeloop.kube import yaml  # few ask for it
+        from kubeloop.kube import yaml  # rarely requested
 
         body = yaml.write(content).encode()
     elif form.startswith(PROTOBUF_TYPE):
-        from kubeloop.devcluster.serializer.protobuf import codec  # few ask for it
+        from kubeloop.devcluster.serializer.protobuf import codec  # rarely requested
 
         body = codec.encode(content)
     response = Response(200, body, form)
@@ -52,24 +52,24 @@ def published(documents: Documents, request: Request) -> Response | None:
 
 
 def _openapi(documents: Documents, request: Request, path: str, accept: str) -> Response:
-    found = documents.openapi(path, accept)
-    if found is None:
+    document = documents.openapi(path, accept)
+    if document is None:
         if documents.openapi(path, "") is not None:
             return Response(406, b"", "", [("Vary", "Accept")])
         return Response(404, b"", "") if path.startswith(_V3) else not_found()
-    response = Response(200, *found)
+    response = Response(200, *document)
     if path == "/openapi/v3":
         return response
-    digest = documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(found[0])
-    asked = request.option("hash")
-    if asked and asked != digest:
+    digest = documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(document[0])
+    requested_hash = request.option("hash")
+    if requested_hash and requested_hash != digest:
         headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
         return Response(301, b"", headers=headers)
-    return _cached(request, response, digest, caching="public, immutable" if asked else "")
+    return _cached(request, response, digest, caching="public, immutable" if requested_hash else "")
 
 
 def _cached(request: Request, response: Response, digest: str, *, caching: str) -> Response:
-    """The answer with its ETag, or without its body for those who have it already."""
+    """Add the ETag to a response, or return 304 if the client has this version."""
     etag = f'"{digest}"'
     response.headers += [("Etag", etag), ("Vary", "Accept")]
     response.caching = caching

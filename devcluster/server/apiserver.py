@@ -33,7 +33,7 @@ from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.registry.service_allocation import NODE_PORTS, SERVICE_RANGE
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
-from kubeloop.devcluster.server.api_documents import published
+from kubeloop.devcluster.server.api_documents import document_response
 from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.metrics import RequestMetrics
@@ -202,7 +202,7 @@ class ApiServer:
         if (
             type(response.body) is bytes
             and response.content_type.startswith(JSON_TYPE)
-            and health_paths.for_people(request)
+            and health_paths.wants_indented_json(request)
         ):
             response.body = msgspec.json.format(response.body, indent=2)
         response.headers.append(("Audit-Id", request.headers.get("audit-id") or self._next_audit_id()))
@@ -261,7 +261,7 @@ class ApiServer:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
             return self._metrics.answer(request, self._rest.watched())
-        if (document := published(self._documents, request)) is not None:
+        if (document := document_response(self._documents, request)) is not None:
             return document
         response = health_paths.openid(request, self._keys) or health_paths.health(request)
         if response is not None:
@@ -274,7 +274,7 @@ class ApiServer:
 
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())
-            return zpages.statusz(request, self._began, self.clock.now(), health_paths.listed())
+            return zpages.statusz(request, self._began, self.clock.now(), health_paths.listed_paths())
         if path.startswith("/api/"):
             raise errors.path_not_found()
         return health_paths.not_found()

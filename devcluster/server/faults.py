@@ -1,4 +1,4 @@
-"""An API server that misbehaves now and then: what clients must survive, on purpose and by chance from a seed."""
+"""Injected faults of the API server (`--faults`), drawn from a seed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _MAX_LATENCY_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """How often what goes wrong, as chances per request (0 to 1), except as said.
+    """Probabilities per request (0 to 1) unless stated otherwise.
 
-    error: 500. throttle: 429 with Retry-After. conflict: 409 for a write that would have succeeded. silence: no answer,
-    the connection ends. lost_answer: a write takes effect, but its answer is lost. drop_watch: per event sent on a
-    watch, that the watch ends after it. latency: seconds that a request waits at most, drawn evenly from 0 on. seed: of
-    the chances.
+    error: 500. throttle: 429 with Retry-After. conflict: 409 for a write. silence: no response, the connection is
+    closed. lost_answer: a write takes effect, its response is lost. drop_watch: per watch event, the watch ends after
+    it. latency: maximum delay of a request in seconds, uniform from 0. seed: of the random numbers.
     """
 
     error: float = 0.0
@@ -32,11 +31,11 @@ class Faults:
 
 
 SPARED_USER_AGENT = "kubeloop-testing"
-"""What sets the stage of a test with faults must work; they are for the programs that are tested."""
+"""Requests with this User-Agent meet no faults: those of the test itself, not of the tested program."""
 
 
 class Fault(Enum):
-    """What goes wrong with one request."""
+    """Fault of one request."""
 
     ERROR = "error"
     THROTTLE = "throttle"
@@ -46,11 +45,11 @@ class Fault(Enum):
 
 
 class AnswerLost(Exception):
-    """The client gets no answer to this request: its connection is cut."""
+    """The client gets no response; its connection is cut."""
 
 
 class FaultSource:
-    """Draws faults. Writes are requests that change something. Requests of SPARED_USER_AGENT never meet any."""
+    """Draws faults. Writes are mutating requests; requests of SPARED_USER_AGENT are spared."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -82,15 +81,15 @@ class FaultSource:
 
 
 def parse_faults(text: str) -> Faults:
-    """The meaning of --faults: "error=0.02,lost-answer=0.01,seed=1". Raises UserError."""
+    """Parse --faults: "error=0.02,lost-answer=0.01,seed=1". Raises UserError."""
     values: dict[str, float] = {}
     known = {field.name for field in fields(Faults)}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         name = name.strip().replace("-", "_")
         if name not in known:
-            choices = ", ".join(sorted(each.replace("_", "-") for each in known))
-            raise UserError(f"no fault named '{name}'", hint=f"there are {choices}")
+            choices = ", ".join(sorted(option.replace("_", "-") for option in known))
+            raise UserError(f"no fault named '{name}'", hint=f"supported faults: {choices}")
         try:
             values[name] = int(value) if name == "seed" else float(value)
         except ValueError:

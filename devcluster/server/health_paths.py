@@ -1,4 +1,4 @@
-"""Paths outside of the API groups: health, the list of paths, the service accounts' OpenID documents.
+"""Paths outside of the API groups: health checks, the list of paths, the OpenID documents of service account tokens.
 
 Sources: apiserver pkg/server/healthz, pkg/server/routes, kubernetes pkg/routes of v1.36.
 """
@@ -27,7 +27,7 @@ _OPENID_CONFIGURATION: JSON = {
     "id_token_signing_alg_values_supported": ["ES256"],
 }
 
-_HOOKS = """
+_START_HOOKS = """
 start-apiserver-admission-initializer generic-apiserver-start-informers priority-and-fairness-config-consumer
 priority-and-fairness-filter storage-object-count-tracker-hook start-apiextensions-informers
 start-apiextensions-controllers crd-informer-synced start-system-namespaces-controller
@@ -40,7 +40,7 @@ apiservice-status-remote-available-controller apiservice-registration-controller
 apiservice-discovery-controller kube-apiserver-autoregistration
 """
 _STARTED = (
-    *(f"poststarthook/{each}" for each in _HOOKS.split()),
+    *(f"poststarthook/{hook}" for hook in _START_HOOKS.split()),
     "autoregister-completion",
     "poststarthook/apiservice-openapi-controller",
     "poststarthook/apiservice-openapiv3-controller",
@@ -50,14 +50,15 @@ HEALTH: dict[str, tuple[str, ...]] = {
     "/livez": ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED),
     "/readyz": ("ping", "log", "informer-sync", *_STARTED, "shutdown"),
 }
-"""The checks of each, by the names that probes and scripts exclude or ask for.
+"""Checks per endpoint, by kube-apiserver's names, which probes and scripts request and exclude.
 
-The store stands for etcd, and what those hooks start is here in the server itself: one that answers passes them all.
+The store takes the place of etcd. The start-up hooks are part of the server, so a server that responds passes all
+checks.
 """
 
 
 def health(request: Request) -> Response | None:
-    """The answer to /healthz, /livez, /readyz and their single checks; None elsewhere."""
+    """Return the response to /healthz, /livez, /readyz and their single checks; None for other paths."""
     place, _, check = request.path.removeprefix("/").partition("/")
     checks = HEALTH.get(f"/{place}")
     if checks is None:
@@ -67,9 +68,9 @@ def health(request: Request) -> Response | None:
     if "verbose" not in request.query:
         return _healthy("ok")
     excluded = set(request.query.get("exclude", ()))
-    lines = [f"[+]{each} excluded: ok\n" if each in excluded else f"[+]{each} ok\n" for each in checks]
+    lines = [f"[+]{name} excluded: ok\n" if name in excluded else f"[+]{name} ok\n" for name in checks]
     if unknown := sorted(excluded - set(checks)):
-        named = ",".join(f'"{each}"' for each in unknown)
+        named = ",".join(f'"{name}"' for name in unknown)
         lines.append(f"warn: some health checks cannot be excluded: no matches for {named}\n")
     return _healthy(f"{''.join(lines)}{place} check passed\n")
 
@@ -81,44 +82,44 @@ def _healthy(text: str) -> Response:
 
 
 def root(more_groups: Iterable[str]) -> Response:
-    """What is at / and /index.html. more_groups: "GROUP/VERSION" of custom resources."""
-    return indented(200, {"paths": sorted(listed(more_groups))})
+    """Return the list of paths, at / and /index.html. more_groups: "GROUP/VERSION" of custom resources."""
+    return indented(200, {"paths": sorted(listed_paths(more_groups))})
 
 
-def listed(more_groups: Iterable[str] = ()) -> set[str]:
-    """The paths that the server names."""
+def listed_paths(more_groups: Iterable[str] = ()) -> set[str]:
+    """Return the paths that the server lists."""
     groups = {f"{group}/{version}" for group, versions in VERSIONS.items() if group for version in versions}
     groups.update(more_groups)
     paths = {_CONFIGURATION, _KEYS, "/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/version"}
-    for each in groups:
-        paths |= {f"/apis/{each}", f"/apis/{each.partition('/')[0]}"}
+    for group_version in groups:
+        paths |= {f"/apis/{group_version}", f"/apis/{group_version.partition('/')[0]}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", "/flagz", "/statusz"}
     for place, checks in HEALTH.items():
         paths |= {place, *(f"{place}/{each}" for each in checks)}
     return paths
 
 
-_OF_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+_INDENTING_AGENTS = ("curl", "Wget", "Mozilla/5.0")
 
 
-def for_people(request: Request) -> bool:
-    """Is the answer to be indented? Source: apiserver negotiation.isPrettyPrint."""
-    if request.query and (asked := request.option("pretty")):
-        return asked in _TRUE
+def wants_indented_json(request: Request) -> bool:
+    """Return True if JSON is to be indented. Source: apiserver negotiation.isPrettyPrint."""
+    if request.query and (pretty := request.option("pretty")):
+        return pretty in _TRUE
     headers = request.headers
-    return headers.get("user-agent", "").startswith(_OF_PEOPLE) or "pretty=1" in headers.get("accept", "")
+    return headers.get("user-agent", "").startswith(_INDENTING_AGENTS) or "pretty=1" in headers.get("accept", "")
 
 
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")
 
 
 def indented(status: int, value: Any) -> Response:
-    """JSON as people read it, whoever asks."""
+    """Return an indented JSON response."""
     return Response(status, msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def openid(request: Request, keys: TokenKey) -> Response | None:
-    """The OpenID documents of tokens; None elsewhere. Raises StatusError 404, 405, 406."""
+    """Return the OpenID documents of tokens; None for other paths. Raises StatusError 404, 405, 406."""
     path = request.path.rstrip("/")
     if path not in (_CONFIGURATION, _KEYS):
         if path.startswith((f"{_CONFIGURATION}/", f"{_KEYS}/")):
@@ -126,11 +127,11 @@ def openid(request: Request, keys: TokenKey) -> Response | None:
         return None
     if request.method != "GET":
         raise errors.method_not_allowed()
-    made = JSON_TYPE if path == _CONFIGURATION else KEY_SET_TYPE
-    if not matches_accept(request.headers.get("accept", ""), (made,)):
-        raise errors.only_acceptable(made)
+    content_type = JSON_TYPE if path == _CONFIGURATION else KEY_SET_TYPE
+    if not matches_accept(request.headers.get("accept", ""), (content_type,)):
+        raise errors.only_acceptable(content_type)
     response = json_response(200, _OPENID_CONFIGURATION if path == _CONFIGURATION else {"keys": [keys.web_key()]})
-    response.content_type, response.caching = made, "public, max-age=3600"
+    response.content_type, response.caching = content_type, "public, max-age=3600"
     return response
 
 

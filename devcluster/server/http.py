@@ -1,12 +1,12 @@
-"""HTTP/1.1 for the API server (and the endpoint of a process): an asyncio Protocol around httptools' parser.
+"""HTTP/1.1 for the API server and the endpoint of a process: an asyncio Protocol around httptools' parser.
 
-    bytes -> parser -> Request -> Answering.handle_or_defer -> bytes       within data_received, for all but watches
-                                                   -> a task       that writes chunks as they come
+    bytes -> parser -> Request -> RequestHandler.handle_or_defer -> bytes    within data_received, except watches
+                                                                 -> a task   that writes chunks as they arrive
 
-A connection answers one request after the other, in order; what a client sends ahead waits, within limits. Nobody can
-make the server hold more than a request's worth of memory for him, or wait for him for ever: heads and bodies have a
-size and a time, and whoever does not read is not written to. What is no HTTP gets a plain 400 and is closed, as from
-kube-apiserver. Why it is not a library's: docs/decisions.md.
+A connection handles requests in order; pipelined requests wait, up to a limit. A client cannot make the server buffer
+more than a request's limits or wait without end: heads and bodies have maximum sizes and durations, and nothing is
+written to a client that does not read. Input that is not HTTP gets a plain 400 and the connection is closed, as by
+kube-apiserver. docs/decisions.md has the reason for not using a library.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 _MAX_BODY_BYTES = 3 << 20  # kube-apiserver's limit of a request
 _MAX_HEAD_BYTES = 1 << 20  # net/http's
-_MAX_WAITING = 16  # requests sent ahead; a client that sends more is not read
+_MAX_WAITING = 16  # pipelined requests; reading pauses at this number
 _HEAD_SECONDS = 32.0  # from the first byte of a head to its last; kube-apiserver's ReadHeaderTimeout
 _BODY_SECONDS = 60.0
 _IDLE_SECONDS = 180.0
-_STALLED_SECONDS = 60.0  # for which a client may read nothing of an answer
-_LINGER_SECONDS = 2.0  # for which a refused client may go on sending, so that it comes to read why
+_STALLED_SECONDS = 60.0  # a client may read nothing for this long
+_LINGER_SECONDS = 2.0  # a refused client may send for this long, so that it reads the response
 _SWEEP_SECONDS = 1.0
-_SHUTDOWN_SECONDS = 0.5  # watches end with the server, whoever watches
+_SHUTDOWN_SECONDS = 0.5  # for watches to end at shutdown
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -48,26 +48,26 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class RequestHandler(Protocol):
-    """Who answers the requests: `ApiServer`, for one."""
+    """Handles requests, for example `ApiServer`."""
 
     @property
     def clock(self) -> Clock: ...
 
     def handle_or_defer(self, request: Request) -> Response | None:
-        """The answer, or None where `handle` is to be asked."""
+        """Return the response, or None if `handle` must be called."""
 
     async def handle(self, request: Request) -> Response:
-        """Answer one request, whatever it is. Raises AnswerLost to have the connection cut."""
+        """Handle a request of any kind. Raises AnswerLost to cut the connection."""
         ...
 
 
 class HttpServer:
-    """Makes the connections' protocols (call it), and owns them for the length of its context.
+    """Creates the connections' protocols (by a call) and owns them within its context.
 
-    headers: of every answer. gzip_from_bytes: answers as long as this are packed for those who can read that; this
-    takes some 10 ms for each MiB, on the event loop.
+    headers: added to every response. gzip_from_bytes: minimum size of compressed responses, if the client accepts gzip;
+    compression takes about 10 ms per MiB on the event loop.
 
-    Leaving the context gives streams that have ended a moment to be sent, and closes everything.
+    Leaving the context lets ended streams be sent for a moment, then closes everything.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class HttpServer:
     ) -> None:
         assert self._sweeping is not None
         self._sweeping.cancel()
-        streaming = [task for task in (each.task for each in self.connections) if task is not None]
+        streaming = [task for task in (connection.task for connection in self.connections) if task is not None]
         if streaming:
             await asyncio.wait(streaming, timeout=_SHUTDOWN_SECONDS)
         for connection in tuple(self.connections):
             connection.end()
-        del kind, error, trace  # what the block raises leaves it as it is, and not in a group with our tasks' errors
+        del kind, error, trace  # exceptions of the block pass unchanged, not grouped with errors of these tasks
         await self.streams.__aexit__(None, None, None)
 
     def date(self) -> bytes:
-        """The Date header, made once a second."""
+        """Return the Date header, formatted once per second."""
         now = self.api.clock.now()
         second = int(now.timestamp())
         if second != self._date[0]:
@@ -127,10 +127,10 @@ class HttpServer:
 class _Connection(asyncio.Protocol):
     """One client.
 
-        idle --first byte--> head --> body --> waiting to be answered --> idle
-                                 \\-----------> refused: what it still sends is thrown away, then closed
+        idle --first byte--> head --> body --> waiting for its response --> idle
+                                 \\-----------> refused: further input is discarded, then closed
 
-    `deadline` is the loop's time by which the present state must be over; a request that is being answered has none.
+    `deadline`: loop time by which the present state must end; infinite while a request is handled.
     """
 
     def __init__(self, server: HttpServer) -> None:
@@ -139,30 +139,30 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self.deadline = self._loop.time() + _IDLE_SECONDS
-        self.task: asyncio.Task[None] | None = None  # that answers the request whose answer takes time
-        self._waiting: deque[tuple[Request, bool]] = deque()  # whole requests, and whether the connection stays
+        self.task: asyncio.Task[None] | None = None  # handles a deferred request or writes a stream
+        self._waiting: deque[tuple[Request, bool]] = deque()  # complete requests, and True to keep the connection
         self._in_message = False
         self._url = b""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._body_bytes = 0
-        self._head_bytes = 0  # since the head began, at least
+        self._head_bytes = 0  # lower bound since the start of the head
         self._head_done = False
         self._refused = False
         self._ended = False
-        self._closing = False  # after the answer that is under way
+        self._closing = False  # after the current response
         self._reading = True
         self._writable = asyncio.Event()
         self._writable.set()
 
-    # --- the transport's side -----------------------------------------------------------------------------------------
+    # --- transport callbacks ------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not say that they are
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class does not derive from it
         self._server.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        del exc  # a client that has gone, however it went
+        del exc  # the client has disconnected, cleanly or not
         self._server.connections.discard(self)
         self._transport = None
         self._waiting.clear()
@@ -194,7 +194,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return  # it is answered as if it had not asked, and the connection is closed then
+            return  # handled as an ordinary request; the connection is closed afterwards
         except httptools.HttpParserError:
             self._refuse(400, b"400 Bad Request")
             return
@@ -202,7 +202,7 @@ class _Connection(asyncio.Protocol):
             self._refuse(431, b"431 Request Header Fields Too Large")
 
     def end(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self._transport is None:
             return
         if self._ended:
@@ -212,10 +212,10 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _send(self, data: bytes) -> bool:
-        """Write, unless the client has gone.
+        """Write unless the client has disconnected; return False if it has.
 
-        A client that resets its connection right after a request leaves uvloop with a closed transport of which
-        `connection_lost` is never told (0.23): it raises, and does not say that it is closing.
+        After a reset right behind a request, uvloop (0.23) keeps a closed transport for which it never calls
+        `connection_lost`: write() raises, and is_closing() is False.
         """
         if self._transport is None or self._transport.is_closing():
             return False
@@ -226,7 +226,7 @@ class _Connection(asyncio.Protocol):
             return False
         return True
 
-    # --- the parser's side --------------------------------------------------------------------------------------------
+    # --- parser callbacks ---------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._in_message = True
@@ -266,16 +266,16 @@ class _Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
-        # the parser reads nothing behind a request for another protocol, which is not spoken here
+        # the parser stops behind a request to upgrade the protocol, which is not supported
         stays = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         self._waiting.append((request, stays))
         self._answer_waiting()
         self._update_reading()
 
-    # --- answering ----------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
     def _answer_waiting(self) -> None:
-        """Answer what waits, until something takes time or the client does not read."""
+        """Handle waiting requests until one is deferred or the client does not read."""
         api = self._server.api
         while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
             request, stays = self._waiting.popleft()
@@ -300,7 +300,7 @@ class _Connection(asyncio.Protocol):
         except AnswerLost:
             self.end()
         except Exception:
-            log.exception("an answer broke off", extra={"method": request.method, "path": request.path})
+            log.exception("response failed", extra={"method": request.method, "path": request.path})
             self.end()
         finally:
             self.task = None
@@ -328,7 +328,7 @@ class _Connection(asyncio.Protocol):
         if len(body) >= self._server.gzip_from_bytes and "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)
             more = b"Content-Encoding: gzip\r\n"
-        if response.status != HTTPStatus.NOT_MODIFIED:  # which speaks of a body that it does not have
+        if response.status != HTTPStatus.NOT_MODIFIED:  # its length would be that of the omitted body
             more += b"Content-Length: %d\r\n" % len(body)
         head = self._head(response, more, stays)
         self._send(head if request.method == "HEAD" else head + body)
@@ -359,7 +359,7 @@ class _Connection(asyncio.Protocol):
             self._closing = True
             self._transport.close()
 
-    # --- refusing -----------------------------------------------------------------------------------------------------
+    # --- refusals -----------------------------------------------------------------------------------------------------
 
     def _too_large(self) -> None:
         if self._refused:
@@ -370,7 +370,7 @@ class _Connection(asyncio.Protocol):
         self._refuse(response.status, response.body, response.content_type)
 
     def _refuse(self, status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> None:
-        """Say why, and close once the client has had the time to read it; answers that are due are not waited for."""
+        """Send an error and close after the client had time to read it; pending responses are dropped."""
         self._refused = True
         self._body = []
         self._waiting.clear()
@@ -380,19 +380,19 @@ class _Connection(asyncio.Protocol):
         response = Response(status, body, content_type)
         if not self._send(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body):
             return
-        # closing at once would reset the connection over what is still coming, and the answer with it
+        # closing immediately would reset the connection because of unread input, and lose the response
         self.deadline = self._loop.time() + _LINGER_SECONDS
         if self._transport.can_write_eof():
             self._transport.write_eof()
 
     def _update_reading(self) -> None:
-        """Read on only from a client that reads, and has not sent far ahead of its answers."""
+        """Read only from a client that reads responses and has few waiting requests."""
         if self._transport is None:
             return
-        wanted = self._writable.is_set() and len(self._waiting) < _MAX_WAITING
-        if wanted != self._reading and not self._transport.is_closing():
-            self._reading = wanted
-            if wanted:
+        should_read = self._writable.is_set() and len(self._waiting) < _MAX_WAITING
+        if should_read != self._reading and not self._transport.is_closing():
+            self._reading = should_read
+            if should_read:
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()

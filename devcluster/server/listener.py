@@ -1,6 +1,6 @@
-"""One loopback port that speaks TLS and plain HTTP, told apart by a connection's first byte.
+"""One loopback port for TLS and plain HTTP, distinguished by a connection's first byte.
 
-kubectl needs TLS to send its token at all; kubeloop's own processes on the same machine save the CPU of encryption.
+kubectl sends tokens over TLS only; kubeloop's own processes on the same machine save the CPU of encryption.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _FIRST_BYTE_SECONDS = 30.0
 
 
 class PortTaken(OSError):
-    """Somebody else listens on the port that was asked for."""
+    """Another process listens on the requested port."""
 
 
 def loopback_socket(port: int) -> socket.socket:
-    """A listening socket on 127.0.0.1; port 0 takes a free one. Raises PortTaken."""
+    """Return a listening socket on 127.0.0.1; port 0 takes a free one. Raises PortTaken."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -38,33 +38,33 @@ def loopback_socket(port: int) -> socket.socket:
 
 
 def machine_identity(port: int) -> Identity:
-    """What a server that listens on `port` tells of itself: the machine's name, and the address of its default route.
+    """Return the identity of a server on `port`: the machine's name and the address of its default route.
 
-    Nothing is sent to find it. That the server listens on loopback alone changes nothing: Endpoints have no such
-    addresses, and kube-apiserver with --bind-address=127.0.0.1 tells the same.
+    No packet is sent. The server listens on loopback only, but Endpoints cannot contain loopback addresses, and
+    kube-apiserver with --bind-address=127.0.0.1 behaves the same.
     """
-    usual = Identity()
+    default = Identity()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((usual.address, port))
+            probe.connect((default.address, port))
             address = probe.getsockname()[0]
         except OSError:  # no network at all
-            address = usual.address
+            address = default.address
     if address.startswith("127."):
-        address = usual.address
+        address = default.address
     return Identity(socket.gethostname(), address, port)
 
 
 async def listen(
     listening: socket.socket, protocol_factory: Callable[[], asyncio.Protocol], tls: ssl.SSLContext
 ) -> None:
-    """Accept connections until cancelled. The protocols outlive this call; closing them is their owner's."""
+    """Accept connections until cancelled. The protocols outlive this call; their owner closes them."""
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as handshakes:
         while True:
             try:
                 connection, _ = await loop.sock_accept(listening)
-            except OSError as error:  # out of file descriptors, or the peer is gone already
+            except OSError as error:  # out of file descriptors, or the peer has disconnected
                 log.warning("cannot accept a connection: %s", error)
                 await asyncio.sleep(0.1)
                 continue

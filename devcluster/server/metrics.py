@@ -1,8 +1,7 @@
-"""/metrics and /metrics/slis: what a kube-apiserver's dashboards and alerts ask for, in Prometheus' text format.
+"""/metrics and /metrics/slis in Prometheus' text format: the families that kube-apiserver's dashboards and alerts use.
 
-Counted per request: a look into a dict and a comparison with the lowest bound. Everything else is worked out when
-somebody asks. Families and labels are those of v1.36 (apiserver pkg/endpoints/metrics, pkg/storage/etcd3/metrics); the
-help texts are ours.
+Per request only a dictionary lookup and a comparison are done; the rest is computed when metrics are read. Families and
+labels are those of v1.36 (apiserver pkg/endpoints/metrics, pkg/storage/etcd3/metrics); help texts are ours.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ _NAMES = ("component", "dry_run", "group", "resource", "scope", "subresource", "
 
 @dataclass(slots=True)
 class _Series:
-    """Requests of one kind: how many by code, how long they took, how much they were answered."""
+    """Requests with the same labels: counts by status code, durations, response sizes."""
 
     labels: Labels
     deprecated: bool = False
     codes: Counter[int] = field(default_factory=Counter)
     quick: int = 0
-    slow: list[int] = field(default_factory=lambda: [0] * len(SECONDS))  # by the next bound below; the first is `quick`
+    slow: list[int] = field(default_factory=lambda: [0] * len(SECONDS))  # by bucket; the first bucket is `quick`
     seconds: float = 0.0
     sizes: list[int] = field(default_factory=lambda: [0] * (len(BYTES) + 1))
     size: int = 0
 
 
 class RequestMetrics:
-    """What one server has answered. `began`: seconds since the epoch when it began."""
+    """Metrics of the requests of one server. `began`: its start in seconds since the epoch."""
 
     def __init__(self, store: Store, began: float) -> None:
         self._store = store
@@ -57,17 +56,17 @@ class RequestMetrics:
         self._unknown = 0
 
     def note(self, request: Request, response: Response, seconds: float) -> None:
-        """Count one answered request; a watch counts when it begins."""
-        found, method = request.route, request.method
+        """Count one request; a watch counts when it starts."""
+        info, method = request.route, request.method
         self._answered += 1
         if response.status == 401:
             self._unknown += 1
-        if found is None:
+        if info is None:
             key: tuple[Any, ...] = (request.path.rstrip("/"), method)
         else:
             query = request.query
             key = (
-                found.served, found.subresource, method, bool(found.name), bool(found.namespace),
+                info.served, info.subresource, method, bool(info.name), bool(info.namespace),
                 (request.flag("watch"), "dryRun" in query) if query else None,
                 method == "PATCH" and request.headers.get("content-type", "").startswith(_APPLY),
             )  # fmt: skip
@@ -77,8 +76,8 @@ class RequestMetrics:
             if labels is None:
                 return
             series = self._series[key] = next(
-                (each for each in self._series.values() if each.labels == labels),
-                _Series(labels, deprecated=found is not None and bool(found.served.deprecation)),
+                (other for other in self._series.values() if other.labels == labels),
+                _Series(labels, deprecated=info is not None and bool(info.served.deprecation)),
             )
         series.codes[response.status] += 1
         if type(response.body) is not bytes:
@@ -94,7 +93,7 @@ class RequestMetrics:
             series.size += size
 
     def answer(self, request: Request, watched: Iterable[RequestInfo]) -> Response:
-        """/metrics and /metrics/slis, to which a DELETE means to begin anew. watched: what open watches watch."""
+        """Return /metrics or /metrics/slis; DELETE resets them. watched: targets of open watches."""
         slis = request.path.rstrip("/").endswith("slis")
         if request.method == "DELETE":
             if not slis:
@@ -108,8 +107,8 @@ class RequestMetrics:
     # --- exposition ---------------------------------------------------------------------------------------------------
 
     def text(self, watched: Iterable[RequestInfo]) -> str:
-        """watched: what open watches watch."""
-        series = list({id(each): each for each in self._series.values()}.values())
+        """Return the exposition. watched: targets of open watches."""
+        series = list({id(entry): entry for entry in self._series.values()}.values())
         return "".join(
             (
                 *_requests(series),
@@ -133,30 +132,30 @@ class RequestMetrics:
 
 
 def _labels(request: Request) -> Labels | None:
-    """None for paths that are not counted: those of nobody, which anybody may make up."""
-    found, method = request.route, request.method
-    if found is None:
+    """Return the labels; None for unknown paths, which clients could invent without limit."""
+    info, method = request.route, request.method
+    if info is None:
         path = request.path.rstrip("/")
         counted = path in HEALTH or path.startswith("/openapi/v") or path in ("/metrics", "/version", "/api", "/apis")
         return {**dict.fromkeys(_NAMES, ""), "subresource": path, "verb": method} if counted else None
-    resource = found.served.resource
+    resource = info.served.resource
     verb = method
-    if method == "GET" and not found.name:
+    if method == "GET" and not info.name:
         verb = "LIST"
-    elif method == "DELETE" and not found.name:
+    elif method == "DELETE" and not info.name:
         verb = "DELETECOLLECTION"
     elif method == "PATCH" and request.headers.get("content-type", "").startswith(_APPLY):
         verb = "APPLY"
     if method == "GET" and request.flag("watch"):
         verb = "WATCH"
-    scope = "namespace" if found.namespace else "cluster"
+    scope = "namespace" if info.namespace else "cluster"
     return {
         "component": "apiserver",
         "dry_run": "All" if "All" in request.query.get("dryRun", ()) and method in _MUTATING else "",
         "group": resource.group,
         "resource": resource.plural,
-        "scope": "resource" if found.name or method == "POST" else scope,
-        "subresource": found.subresource,
+        "scope": "resource" if info.name or method == "POST" else scope,
+        "subresource": info.subresource,
         "verb": verb,
         "version": resource.version,
     }
@@ -164,23 +163,23 @@ def _labels(request: Request) -> Labels | None:
 
 def _requests(series: list[_Series]) -> Iterator[str]:
     lines = [
-        ({"code": str(code), **each.labels, "system_client": ""}, count)
-        for each in series
-        for code, count in sorted(each.codes.items())
+        ({"code": str(code), **entry.labels, "system_client": ""}, count)
+        for entry in series
+        for code, count in sorted(entry.codes.items())
     ]
     return _family("apiserver_request_total", "counter", "Requests by what they ask for and how they end.", lines)
 
 
 def _durations(series: list[_Series]) -> Iterator[str]:
-    timed = [each for each in series if each.quick or any(each.slow)]
+    timed = [entry for entry in series if entry.quick or any(entry.slow)]
     yield from _head("apiserver_request_duration_seconds", "histogram", "Seconds to the answer, without watches.")
-    for each in timed:
-        yield from _histogram("apiserver_request_duration_seconds", each.labels, SECONDS, _all(each), each.seconds)
+    for entry in timed:
+        yield from _histogram("apiserver_request_duration_seconds", entry.labels, SECONDS, _all(entry), entry.seconds)
     yield from _head("apiserver_request_sli_duration_seconds", "histogram", "The same, without what others add to it.")
-    for each in timed:
-        labels = {name: text for name, text in each.labels.items() if name != "dry_run"}
-        if not each.labels["dry_run"]:
-            yield from _histogram("apiserver_request_sli_duration_seconds", labels, SECONDS, _all(each), each.seconds)
+    for entry in timed:
+        labels = {name: text for name, text in entry.labels.items() if name != "dry_run"}
+        if not entry.labels["dry_run"]:
+            yield from _histogram("apiserver_request_sli_duration_seconds", labels, SECONDS, _all(entry), entry.seconds)
 
 
 def _all(series: _Series) -> list[int]:
@@ -189,14 +188,14 @@ def _all(series: _Series) -> list[int]:
 
 def _sizes(series: list[_Series]) -> Iterator[str]:
     yield from _head("apiserver_response_sizes", "histogram", "Bytes of answers to reads.")
-    for each in series:
-        if any(each.sizes):
-            labels = {name: text for name, text in each.labels.items() if name != "dry_run"}
-            yield from _histogram("apiserver_response_sizes", labels, BYTES, each.sizes, each.size)
+    for entry in series:
+        if any(entry.sizes):
+            labels = {name: text for name, text in entry.labels.items() if name != "dry_run"}
+            yield from _histogram("apiserver_response_sizes", labels, BYTES, entry.sizes, entry.size)
 
 
 def _open(watched: Iterable[RequestInfo]) -> Iterator[tuple[Labels, float]]:
-    counts = Counter((each.served.resource, bool(each.name), bool(each.namespace)) for each in watched)
+    counts = Counter((info.served.resource, bool(info.name), bool(info.namespace)) for info in watched)
     for (resource, named, spaced), count in counts.items():
         yield {
             "component": "apiserver", "group": resource.group, "resource": resource.plural, "subresource": "",
@@ -207,12 +206,12 @@ def _open(watched: Iterable[RequestInfo]) -> Iterator[tuple[Labels, float]]:
 
 def _deprecated(series: list[_Series]) -> Iterator[Labels]:
     names = ("group", "resource", "subresource", "version")
-    told = {tuple(each.labels[name] for name in names) for each in series if each.deprecated}
-    return (dict(zip(names, each, strict=True)) for each in sorted(told))
+    deprecated = {tuple(entry.labels[name] for name in names) for entry in series if entry.deprecated}
+    return (dict(zip(names, values, strict=True)) for values in sorted(deprecated))
 
 
 def _objects(store: Store) -> Iterator[str]:
-    served = {each.resource.group_resource: 0 for each in BY_PATH.values() if each.stored and each.stored_as is None}
+    served = {info.resource.group_resource: 0 for info in BY_PATH.values() if info.stored and info.stored_as is None}
     counts = sorted((served | {name: len(table) for name, table in store.tables()}).items())
     by_name = [({"resource": name}, count) for name, count in counts]
     yield from _family("apiserver_storage_objects", "gauge", "Stored objects.", by_name)
@@ -234,25 +233,25 @@ def _process(began: float) -> Iterator[str]:
     }
     try:
         with open("/proc/self/statm", encoding="ascii") as pages:
-            virtual, resident = (int(each) * os.sysconf("SC_PAGE_SIZE") for each in pages.read().split()[:2])
+            virtual, resident = (int(count) * os.sysconf("SC_PAGE_SIZE") for count in pages.read().split()[:2])
         values["process_open_fds"] = ("gauge", "Open files and sockets.", len(os.listdir("/proc/self/fd")))
         values["process_resident_memory_bytes"] = ("gauge", "Memory in use.", resident)
         values["process_virtual_memory_bytes"] = ("gauge", "Memory that is mapped.", virtual)
     except OSError:
-        pass  # elsewhere than on Linux there is nothing to read
-    for name, (type_, told, value) in sorted(values.items()):
-        yield from _family(name, type_, told, [({}, value)])
+        pass  # /proc exists on Linux only
+    for name, (type_, help_text, value) in sorted(values.items()):
+        yield from _family(name, type_, help_text, [({}, value)])
 
 
 # --- the format -------------------------------------------------------------------------------------------------------
 
 
-def _head(name: str, type_: str, told: str) -> tuple[str]:
-    return (f"# HELP {name} {told}\n# TYPE {name} {type_}\n",)
+def _head(name: str, type_: str, help_text: str) -> tuple[str]:
+    return (f"# HELP {name} {help_text}\n# TYPE {name} {type_}\n",)
 
 
-def _family(name: str, type_: str, told: str, lines: Iterable[tuple[Labels, float]]) -> Iterator[str]:
-    yield from _head(name, type_, told)
+def _family(name: str, type_: str, help_text: str, lines: Iterable[tuple[Labels, float]]) -> Iterator[str]:
+    yield from _head(name, type_, help_text)
     for labels, value in lines:
         yield f"{name}{_shown(labels)} {value:.15g}\n"
 

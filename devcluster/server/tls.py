@@ -1,4 +1,4 @@
-"""The development cluster's certificate: self-signed, valid for loopback, made afresh at each start or kept.
+"""The development cluster's certificate: self-signed, valid for loopback, created at each start or stored.
 
 kubectl and every client-go program send a bearer token over TLS only.
 """
@@ -22,24 +22,24 @@ from kubeloop.devcluster.storage.private_files import read_or_create
 from kubeloop.kube.clock import Clock
 
 _VALID = timedelta(days=365)
-_LEFT = timedelta(days=30)  # a kept one that ends sooner is made anew at a start
+_LEFT = timedelta(days=30)  # a stored certificate with less validity is replaced at a start
 
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """A certificate that is its own authority. `certificate_pem` is public; the key is only in `context`."""
+    """A self-signed certificate. `certificate_pem` is public; the key is only in `context`."""
 
     certificate_pem: bytes
     context: ssl.SSLContext
 
 
-def make_certificate(clock: Clock) -> ServerCertificate:
-    """A key and certificate for localhost, 127.0.0.1 and ::1."""
-    return _served(_new_pem(clock))
+def create_certificate(clock: Clock) -> ServerCertificate:
+    """Create a key and certificate for localhost, 127.0.0.1 and ::1."""
+    return _certificate_from(_new_pem(clock))
 
 
-def kept_certificate(folder: Path, clock: Clock) -> ServerCertificate:
-    """As make_certificate(), but the one that `folder` keeps, as long as it is valid. Raises UserError."""
+def stored_certificate(folder: Path, clock: Clock) -> ServerCertificate:
+    """Return the certificate stored in `folder`, or create it if missing or about to expire. Raises UserError."""
 
     def is_good(pem: bytes) -> bool:
         try:
@@ -49,11 +49,11 @@ def kept_certificate(folder: Path, clock: Clock) -> ServerCertificate:
             return False
         return certificate.not_valid_after_utc > clock.now() + _LEFT
 
-    return _served(read_or_create(folder / "server.pem", lambda: _new_pem(clock), is_good))
+    return _certificate_from(read_or_create(folder / "server.pem", lambda: _new_pem(clock), is_good))
 
 
 def _new_pem(clock: Clock) -> bytes:
-    """Certificate and key."""
+    """Return certificate and key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubeloop development cluster")])
     now = clock.now()
@@ -85,14 +85,14 @@ def _new_pem(clock: Clock) -> bytes:
     return certificate_pem + key_pem
 
 
-def _served(pem: bytes) -> ServerCertificate:
+def _certificate_from(pem: bytes) -> ServerCertificate:
     certificate = x509.load_pem_x509_certificate(pem)
     return ServerCertificate(certificate.public_bytes(serialization.Encoding.PEM), _server_context(pem))
 
 
 def _server_context(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    # ssl reads keys from files only; this one is readable by its owner and gone at once
+    # ssl reads keys from files only; this one is readable by its owner and deleted right away
     descriptor, path = tempfile.mkstemp(prefix="kubeloop-")
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -1,7 +1,7 @@
-"""/flagz and /statusz: how the server is set up and since when it runs, for people and for programs.
+"""/flagz and /statusz: settings and uptime of the server, as text or as objects.
 
-Source: apiserver pkg/server/flagz and pkg/server/statusz. A program names the kind that it wants in its Accept header;
-everybody else gets text. The delimiter of /statusz changes there from answer to answer, so that nobody parses it.
+Source: apiserver pkg/server/flagz and pkg/server/statusz. Clients select an object by its kind in the Accept header.
+The text of /statusz has a random delimiter in kube-apiserver, which discourages parsing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _NOT_FOR_DEBUGGING = ("api", "apis", "openid", "openapi", ".well-known")
 
 
 def flagz(request: Request, flags: Mapping[str, str]) -> Response:
-    """The settings, by the names of kube-apiserver's flags."""
+    """Return the settings by the names of kube-apiserver's flags."""
     lines = "".join(f"{name}: {flags[name]}\n" for name in sorted(flags))
     return _answer(request, "Flagz", {"flags": dict(sorted(flags.items()))}, lines)
 
 
 def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[str]) -> Response:
-    """Since when the server runs, its versions, and the first parts of `paths` that help to look into it."""
+    """Return start time, versions, and the first segments of `paths` that help debugging."""
     seconds = max(0, int((now - began).total_seconds()))
     parts = {path.split("/")[1] for path in paths} - {"", *_NOT_FOR_DEBUGGING}
     shown = [f"/{part}" for part in sorted(parts)]
@@ -51,7 +51,7 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
         "paths": shown,
     }
     up = f"{seconds // 3600} hr {seconds // 60 % 60:02} min {seconds % 60:02} sec"
-    told = {
+    rows = {
         "Started": began.strftime("%a %b %e %H:%M:%S UTC %Y"),
         "Up": up,
         "Go version": python,
@@ -59,34 +59,34 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
         "Emulation version": _EMULATION_VERSION,
         "Paths": " ".join(shown),
     }
-    return _answer(request, "Statusz", content, "\n" + "".join(f"{name}: {each}\n" for name, each in told.items()))
+    return _answer(request, "Statusz", content, "\n" + "".join(f"{name}: {value}\n" for name, value in rows.items()))
 
 
 def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
     accept = request.headers.get("accept", "").strip()
 
-    def allowed(media_type: str, clause: Clause) -> bool:
+    def is_supported(media_type: str, clause: Clause) -> bool:
         if media_type == _TEXT:
             return clause.conversion is None
         return clause.conversion in [("config.k8s.io", version, kind) for version in ("v1beta1", "v1alpha1")]
 
-    found = negotiate_media_type(accept, allowed, _MADE) if accept else (_TEXT, None)
-    if found is None:
-        told = f"only the following media types are accepted: {', '.join(_MADE)}"
-        return error_response(request, StatusError(406, "NotAcceptable", told))
-    media_type, clause = found
+    negotiated = negotiate_media_type(accept, is_supported, _MADE) if accept else (_TEXT, None)
+    if negotiated is None:
+        message = f"only the following media types are accepted: {', '.join(_MADE)}"
+        return error_response(request, StatusError(406, "NotAcceptable", message))
+    media_type, clause = negotiated
     if clause is None or clause.conversion is None:
         return text_response(200, f"\n{_NAME} {kind.lower()}\n{_FOR_PEOPLE}\n{text}")
     group, version, _ = clause.conversion
     value = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {"name": _NAME}, **content}
     if media_type == _YAML:
-        from kubeloop.kube import yaml  # few ask for it
+        from kubeloop.kube import yaml  # rarely requested
 
         body = yaml.write(value).encode()
     else:
         body = msgspec.json.encode(value) + b"\n"
     response = Response(200, body, f"{media_type};g={group};v={version};as={kind}")
     if version == "v1alpha1":
-        told = f"This version of the {kind.lower()} endpoint is deprecated. Please use a newer version."
-        response.headers.append(("Warning", f'299 - "{told}"'))
+        message = f"This version of the {kind.lower()} endpoint is deprecated. Please use a newer version."
+        response.headers.append(("Warning", f'299 - "{message}"'))
     return response

@@ -22,7 +22,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_socket, machine_identity
-from kubeloop.devcluster.server.tls import kept_certificate, make_certificate
+from kubeloop.devcluster.server.tls import stored_certificate, create_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import Clock, SystemClock
@@ -78,7 +78,7 @@ async def _serve_on(
     rng = random.Random()
     port = listener.getsockname()[1]
     data_directory = server.data_directory
-    certificate = make_certificate(clock) if data_directory is None else kept_certificate(data_directory.folder, clock)
+    certificate = create_certificate(clock) if data_directory is None else stored_certificate(data_directory.folder, clock)
     api = ApiServer(
         clock=clock,
         rng=rng,

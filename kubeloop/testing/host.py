@@ -33,7 +33,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import SPARED_USER_AGENT
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import listen, loopback_socket
-from kubeloop.devcluster.server.tls import ServerCertificate, make_certificate
+from kubeloop.devcluster.server.tls import ServerCertificate, create_certificate
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.logs import configure_logging
@@ -96,7 +96,7 @@ class Host:
         self._answers = answers
         self._parent = parent
         self._clock = SystemClock()
-        self._certificate = make_certificate(self._clock)
+        self._certificate = create_certificate(self._clock)
         self._imported = asyncio.Event()
         self._clusters: dict[int, _Running] = {}
         self._started = 0

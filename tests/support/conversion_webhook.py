@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from kubeloop.devcluster.server.tls import make_certificate
+from kubeloop.devcluster.server.tls import create_certificate
 from kubeloop.kube.clock import SystemClock
 
 JSON = dict[str, Any]
@@ -52,7 +52,7 @@ async def running_webhook() -> AsyncIterator[Webhook]:
     application.router.add_post("/convert", webhook.convert)
     runner = web.AppRunner(application)
     await runner.setup()
-    certificate = make_certificate(SystemClock())
+    certificate = create_certificate(SystemClock())
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=certificate.context)
     await site.start()
     webhook.url = f"https://127.0.0.1:{runner.addresses[0][1]}/convert"

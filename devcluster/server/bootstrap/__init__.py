@@ -1,7 +1,7 @@
-"""What a cluster contains before the first request, and what keeps it so: `Bootstrap`.
+"""Objects that a cluster contains before the first request, and their upkeep: `Bootstrap`.
 
-Nothing of it is made before somebody asks for its kind (Store.add_initial_objects), so that a start costs the same
-however much a new cluster contains.
+Objects are created when their kind is first read (Store.add_initial_objects), so the duration of a start does not
+depend on their number.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRI
 
 __all__ = ["Bootstrap", "Identity"]
 
-_KEEP_SECONDS = 10.0
-"""How often a server looks after its own objects: as kube-apiserver's controllers for its Service and its lease do."""
+_RESTORE_SECONDS = 10.0
+"""Interval at which a server restores its objects, as kube-apiserver's controllers for its Service and lease do."""
 
-_ANYWHERE: dict[Resource[Any], Callable[[], Iterable[Made]]] = {
+_SHARED: dict[Resource[Any], Callable[[], Iterable[Made]]] = {
     NAMESPACES: contents.namespaces,
     PRIORITY_CLASSES: contents.priority_classes,
     API_SERVICES: contents.api_services,
@@ -56,31 +56,31 @@ _ANYWHERE: dict[Resource[Any], Callable[[], Iterable[Made]]] = {
     ROLES: partial(contents.role_objects, "roles"),
     ROLE_BINDINGS: partial(contents.role_objects, "rolebindings"),
 }
-"""What is the same in all servers."""
+"""Objects that are the same in all servers."""
 
-_ROOM = {CLUSTER_ROLES: 80, CLUSTER_ROLE_BINDINGS: 80, API_SERVICES: 60}
-_USUAL_ROOM = 20
-"""Revisions that are set aside for what a resource begins with."""
+_RESERVED_REVISIONS = {CLUSTER_ROLES: 80, CLUSTER_ROLE_BINDINGS: 80, API_SERVICES: 60}
+_DEFAULT_RESERVED_REVISIONS = 20
+"""Revisions that are reserved for the initial objects of a resource."""
 
-_KEPT = (
+_RESTORED = (
     NAMESPACES, CONFIG_MAPS, SERVICES, ENDPOINTS, ENDPOINT_SLICES, SERVICE_CIDRS, LEASES, PRIORITY_LEVEL_CONFIGURATIONS,
     FLOW_SCHEMAS,
 )  # fmt: skip
-"""Whose objects come back when they are deleted; those of the other kinds do with the next start."""
+"""Resources whose objects are restored when deleted; those of other kinds return with the next start."""
 
 _MANDATORY = ("exempt", "catch-all")
 
 
 @cache
 def _templates(resource: Resource[Any]) -> list[JSON]:
-    return [template(resource, made) for made in _ANYWHERE[resource]()]
+    return [template(resource, server_object) for server_object in _SHARED[resource]()]
 
 
 class Bootstrap:
-    """Fills a store with what a cluster begins with, and looks after it, with the addresses of its Services.
+    """Creates and maintains the initial objects of a store, and the addresses of its Services.
 
-    The objects' times are those of the start, their uids come from a generator of their own, so that it is the same
-    whoever asks for what, and when.
+    Objects have the time of the start, and uids from their own random generator, so they do not depend on the order of
+    requests.
     """
 
     def __init__(
@@ -102,43 +102,45 @@ class Bootstrap:
         store.add_initial_objects(
             {
                 resource: InitialObjects(
-                    _ROOM.get(resource, _USUAL_ROOM), partial(self._objects, resource), follow.get(resource)
+                    _RESERVED_REVISIONS.get(resource, _DEFAULT_RESERVED_REVISIONS),
+                    partial(self._objects, resource),
+                    follow.get(resource),
                 )
-                for resource in dict.fromkeys((*_ANYWHERE, *_KEPT))
+                for resource in dict.fromkeys((*_SHARED, *_RESTORED))
             }
         )
         self.addresses = ServiceAddresses(store, clock, rng, service_range)
 
     async def run(self) -> None:
-        """Until cancelled: bring back what has gone, put right what was changed, renew the server's lease.
+        """Restore deleted and changed objects and renew the server's lease until cancelled.
 
         Raises ExceptionGroup of NotDurable.
         """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flow_schemas.run(), name="flow-schemas")
             while True:
-                await asyncio.sleep(_KEEP_SECONDS)
-                for resource in _KEPT:
+                await asyncio.sleep(_RESTORE_SECONDS)
+                for resource in _RESTORED:
                     if self._store.initial_objects_created(resource):
-                        self._keep(resource)
+                        self._restore(resource)
                 self.addresses.repair()
 
-    # --- making -------------------------------------------------------------------------------------------------------
+    # --- creating -----------------------------------------------------------------------------------------------------
 
     def _uid(self) -> str:
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
 
     def _objects(self, resource: Resource[Any]) -> Iterator[JSON]:
-        """As they are made at the start."""
+        """Yield the initial objects of a resource."""
         now = rfc3339(self._started)
-        for each in self._templates(resource):
-            yield stamped(each, self._uid(), now)
+        for obj in self._templates(resource):
+            yield stamped(obj, self._uid(), now)
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
-        return _templates(resource) if resource in _ANYWHERE else [template(resource, self._own(resource))]
+        return _templates(resource) if resource in _SHARED else [template(resource, self._own(resource))]
 
     def _own(self, resource: Resource[Any]) -> Made:
-        """The one object of a kind that this server has of its own."""
+        """Return the template of the one object of a kind that depends on this server."""
         if resource is SERVICES:
             return contents.service(str(self._service_range[1]), self._identity.port)
         if resource is ENDPOINTS:
@@ -152,17 +154,17 @@ class Bootstrap:
         assert resource is CONFIG_MAPS, resource
         return contents.token_tracking(self._started.strftime("%Y-%m-%d"))
 
-    # --- keeping ------------------------------------------------------------------------------------------------------
+    # --- maintaining --------------------------------------------------------------------------------------------------
 
-    def _keep(self, resource: Resource[Any]) -> None:
+    def _restore(self, resource: Resource[Any]) -> None:
         table, now = self._store.table(resource), rfc3339(self._clock.now())
-        for wanted in self._templates(resource):
-            metadata = wanted["metadata"]
+        for desired in self._templates(resource):
+            metadata = desired["metadata"]
             key = object_key(metadata.get("namespace", ""), metadata["name"])
             stored = table.get(key)
             if stored is None:
-                table.create(key, stamped(wanted, self._uid(), now))
-            elif changes := _differences(resource, stored.object, wanted):
+                table.create(key, stamped(desired, self._uid(), now))
+            elif changes := _differences(resource, stored.object, desired):
                 self._rewrite(resource, stored.object, changes, metadata["managedFields"][-1]["manager"])
 
     def _rewrite(self, resource: Resource[Any], old: JSON, changes: JSON, manager: str) -> None:
@@ -174,8 +176,8 @@ class Bootstrap:
         self._store.update(resource, obj)
 
 
-def _differences(resource: Resource[Any], obj: JSON, wanted: JSON) -> JSON:
-    """Top-level fields of an object that are to be as they were made."""
+def _differences(resource: Resource[Any], obj: JSON, desired: JSON) -> JSON:
+    """Return the top-level fields of an object that must be restored."""
     if "deletionTimestamp" in obj["metadata"]:
         return {}
     if resource is ENDPOINTS:
@@ -191,4 +193,4 @@ def _differences(resource: Resource[Any], obj: JSON, wanted: JSON) -> JSON:
         fields = ("spec",)
     else:
         return {}
-    return {name: wanted[name] for name in fields if obj.get(name) != wanted[name]}
+    return {name: desired[name] for name in fields if obj.get(name) != desired[name]}

@@ -1,4 +1,4 @@
-"""What a new cluster contains, kind by kind, as kube-apiserver v1.36 makes it (authorization: AlwaysAllow, then RBAC).
+"""Initial objects by kind, as kube-apiserver v1.36 creates them (authorization: AlwaysAllow, then RBAC).
 
 Sources: pkg/controlplane, pkg/registry/{rbac,flowcontrol,scheduling}/rest, kube-aggregator; what those kinds hold is in
 `rbac.json` and `flow_control.json`, by name ("namespace/name").
@@ -27,7 +27,7 @@ AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How a server names itself to its clients. host: of the machine; address and port: where others would find it."""
+    """Identity of a server. host: the machine's name; address, port: where other machines would reach it."""
 
     host: str = "kubeloop"
     address: str = "192.0.2.1"
@@ -35,13 +35,13 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """That of the server's lease. Source: apiserver pkg/server/config.go."""
-        parts = (each.encode() for each in (self.host, "kube-apiserver"))
-        digest = sha256(b"".join(len(each).to_bytes(2) + each for each in parts)).digest()[:16]
+        """Return the name of the server's lease. Source: apiserver pkg/server/config.go."""
+        parts = (part.encode() for part in (self.host, "kube-apiserver"))
+        digest = sha256(b"".join(len(part).to_bytes(2) + part for part in parts)).digest()[:16]
         return f"apiserver-{b32encode(digest).decode().rstrip('=').lower()}"
 
 
-# --- the same everywhere ----------------------------------------------------------------------------------------------
+# --- the same in all servers ------------------------------------------------------------------------------------------
 
 
 def namespaces() -> Iterator[Made]:
@@ -64,7 +64,7 @@ def priority_classes() -> Iterator[Made]:
         yield Made(name, content=content)
 
 
-_PRODUCER, CONSUMER = (f"api-priority-and-fairness-config-{each}-v1" for each in ("producer", "consumer"))
+_PRODUCER, CONSUMER = (f"api-priority-and-fairness-config-{role}-v1" for role in ("producer", "consumer"))
 AUTOUPDATED = "apf.kubernetes.io/autoupdate-spec"
 _UPDATED = {AUTOUPDATED: "true"}
 
@@ -84,15 +84,20 @@ def flow_schemas() -> Iterator[Made]:
 
 
 def dangling(level: str, *, exists: bool) -> JSON:
-    """The condition of a FlowSchema of this priority level, without its time."""
-    told = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" '
+    """Return the Dangling condition of a FlowSchema with this priority level, without times."""
+    message = f'This FlowSchema references the PriorityLevelConfiguration object named "{level}" '
     if exists:
-        return {"type": "Dangling", "status": "False", "reason": "Found", "message": f"{told}and it exists"}
-    return {"type": "Dangling", "status": "True", "reason": "NotFound", "message": f"{told}but there is no such object"}
+        return {"type": "Dangling", "status": "False", "reason": "Found", "message": f"{message}and it exists"}
+    return {
+        "type": "Dangling",
+        "status": "True",
+        "reason": "NotFound",
+        "message": f"{message}but there is no such object",
+    }
 
 
 def role_objects(plural: str) -> Iterator[Made]:
-    """Those of one kind of rbac.authorization.k8s.io."""
+    """Return the objects of one kind of rbac.authorization.k8s.io."""
     for key, content in _read("rbac.json")[plural].items():
         namespace, _, name = key.rpartition("/")
         more = content.get("labels", {})
@@ -140,7 +145,7 @@ _OF_CUSTOM_RESOURCES = 1000
 
 def api_services() -> Iterator[Made]:
     for group, version in group_versions():
-        if group != "apiregistration.k8s.io":  # those who answer for it ask nobody
+        if group != "apiregistration.k8s.io":  # served by the aggregator itself
             minimum = _PRIORITIES.get(group, _OF_CUSTOM_RESOURCES)
             yield api_service(group, version, minimum, _VERSION_PRIORITIES.get((group, version), 15), "onstart")
 
@@ -148,20 +153,20 @@ def api_services() -> Iterator[Made]:
 def api_service(
     group: str, version: str, minimum: int = _OF_CUSTOM_RESOURCES, priority: int = 100, managed: str = "true"
 ) -> Made:
-    """That of a group version which this server answers itself; of custom resources, unless said otherwise."""
+    """Return the APIService of a group version that this server serves; defaults are those of custom resources."""
     named: JSON = {"group": group} if group else {}
     spec = {**named, "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
-    told = "Local APIServices are always available"
-    condition = {"type": "Available", "status": "True", "reason": "Local", "message": told}
+    message = "Local APIServices are always available"
+    condition = {"type": "Available", "status": "True", "reason": "Local", "message": message}
     labels = {AUTOMANAGED: managed}
     return Made(f"{version}.{group}", labels=labels, content={"spec": spec}, status={"conditions": [condition]})
 
 
-# --- of one server ----------------------------------------------------------------------------------------------------
+# --- specific to a server ---------------------------------------------------------------------------------------------
 
 
 def service(address: str, port: int) -> Made:
-    """The API server's own Service. address: its first; port: where the server listens."""
+    """Return the API server's own Service. address: its cluster IP; port: where the server listens."""
     spec = {
         "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
         "clusterIP": address,
@@ -191,17 +196,17 @@ def endpoint_slice(identity: Identity) -> Made:
 
 
 def service_cidr(network: IPv4Network) -> Made:
-    told = "Kubernetes default Service CIDR is ready"
+    message = "Kubernetes default Service CIDR is ready"
     return Made(
         "kubernetes",
         content={"spec": {"cidrs": [str(network)]}},
-        status={"conditions": [{"type": "Ready", "status": "True", "message": told}]},
+        status={"conditions": [{"type": "Ready", "status": "True", "message": message}]},
         applied="kubernetes-service-cidr-controller",
     )
 
 
 def identity_lease(identity: Identity, holder: str, renewed: str) -> Made:
-    """holder: this process's; renewed: a MicroTime."""
+    """Return the server's lease. holder: of this process; renewed: a MicroTime."""
     return Made(
         identity.name,
         "kube-system",
@@ -212,7 +217,7 @@ def identity_lease(identity: Identity, holder: str, renewed: str) -> Made:
 
 
 def token_tracking(day: str) -> Made:
-    """Since when the tokens of Secrets are tracked that are older than TokenRequest."""
+    """Return the ConfigMap with the day since which legacy Secret tokens are tracked."""
     name = "kube-apiserver-legacy-service-account-token-tracking"
     return Made(name, "kube-system", content={"data": {"since": day}})
 

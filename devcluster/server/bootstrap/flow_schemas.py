@@ -1,4 +1,4 @@
-"""The status of FlowSchemas: is there the priority level that one names?
+"""Status of FlowSchemas: the Dangling condition, which reports a missing priority level.
 
 Source: apiserver pkg/util/flowcontrol/apf_controller.go of v1.36.
 """
@@ -15,12 +15,12 @@ from kubeloop.kube import schema
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
-_MOMENT_SECONDS = 0.1
-"""How long after a write: somebody who creates one and goes on with what he got back meets no other version of it."""
+_SETTLE_DELAY_SECONDS = 0.1
+"""Delay after a write, so that a client which creates a FlowSchema and updates it meets no conflict."""
 
 
 class FlowSchemas:
-    """Notes which are to be looked at, and looks at them some moments later."""
+    """Queues FlowSchemas after writes and updates their status after a short delay."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -29,10 +29,10 @@ class FlowSchemas:
         self._noted = asyncio.Event()
 
     async def run(self) -> None:
-        """Until cancelled. Raises NotDurable."""
+        """Update statuses until cancelled. Raises NotDurable."""
         while True:
             await self._noted.wait()
-            await asyncio.sleep(_MOMENT_SECONDS)
+            await asyncio.sleep(_SETTLE_DELAY_SECONDS)
             self._noted.clear()
             self._settle()
 
@@ -42,9 +42,9 @@ class FlowSchemas:
 
     def note_level(self, change: Change) -> None:
         if change.type != "MODIFIED":
-            for each in self._store.list(FLOW_SCHEMAS):
-                if _level(each) == change.now.key:
-                    self._note(each["metadata"]["name"])
+            for flow_schema in self._store.list(FLOW_SCHEMAS):
+                if _level(flow_schema) == change.now.key:
+                    self._note(flow_schema["metadata"]["name"])
 
     def _note(self, name: str) -> None:
         self._pending[name] = None
@@ -56,23 +56,23 @@ class FlowSchemas:
             del self._pending[name]
             obj = self._store.get(FLOW_SCHEMAS, "", name)
             if obj is not None:
-                self._tell(obj)
+                self._update_status(obj)
 
-    def _tell(self, obj: JSON) -> None:
+    def _update_status(self, obj: JSON) -> None:
         level = _level(obj)
-        wanted = dangling(level, exists=self._store.get(PRIORITY_LEVEL_CONFIGURATIONS, "", level) is not None)
+        desired = dangling(level, exists=self._store.get(PRIORITY_LEVEL_CONFIGURATIONS, "", level) is not None)
         conditions = obj.get("status", {}).get("conditions") or []
-        said: JSON = next((each for each in conditions if each["type"] == "Dangling"), {})
-        if {name: said.get(name) for name in wanted} == wanted:
+        current: JSON = next((condition for condition in conditions if condition["type"] == "Dangling"), {})
+        if {name: current.get(name) for name in desired} == desired:
             return
         now = rfc3339(self._clock.now())
-        changed = said.get("status") != wanted["status"]
-        condition = {**wanted, "lastTransitionTime": now if changed else said["lastTransitionTime"]}
-        others = [each for each in conditions if each["type"] != "Dangling"]
+        changed = current.get("status") != desired["status"]
+        condition = {**desired, "lastTransitionTime": now if changed else current["lastTransitionTime"]}
+        others = [other for other in conditions if other["type"] != "Dangling"]
         struct = schema.type_for(FLOW_SCHEMAS.group, FLOW_SCHEMAS.version, FLOW_SCHEMAS.kind)
         assert struct is not None
         owned = all_fields(struct, {"status": {"conditions": [condition]}})
-        entries = [each for each in obj["metadata"].get("managedFields", ()) if each["manager"] != CONSUMER]
+        entries = [entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] != CONSUMER]
         entries.append(new_entry(served(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
         metadata = {**obj["metadata"], "managedFields": sorted_entries(entries)}
         status = {**obj.get("status", {}), "conditions": [*others, condition]}

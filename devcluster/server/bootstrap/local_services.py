@@ -1,7 +1,7 @@
-"""The APIServices of custom resources: one for each group and version that some definition serves.
+"""APIServices of custom resources: one per group and version that a definition serves.
 
-Sources: pkg/controlplane/controller/crdregistration, kube-aggregator pkg/controllers/autoregister of v1.36. What they
-do some moments later is done here right after the write that asks for it.
+They are updated right after the write of the definition; Kubernetes does it some moments later. Sources:
+pkg/controlplane/controller/crdregistration, kube-aggregator pkg/controllers/autoregister of v1.36.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kubeloop.kube.json_object import JSON
 
 
 class LocalServices:
-    """Notes which group versions are to be looked at, and looks at them after the write."""
+    """Queues group versions of written definitions and updates their APIServices."""
 
     def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str]) -> None:
         self._store = store
@@ -27,8 +27,8 @@ class LocalServices:
         self._new_uid = new_uid
         self._follows = False
         self.pending: dict[tuple[str, str], None] = {}
-        for each in store.list(CUSTOM_RESOURCE_DEFINITIONS):
-            self._note(each)
+        for definition in store.list(CUSTOM_RESOURCE_DEFINITIONS):
+            self._note(definition)
         store.subscribe(CUSTOM_RESOURCE_DEFINITIONS, self._note_definition)
 
     def _note_definition(self, change: Change) -> None:
@@ -38,9 +38,9 @@ class LocalServices:
 
     def _note(self, definition: JSON) -> None:
         group = definition["spec"]["group"]
-        for each in definition["spec"]["versions"]:
-            if each["name"] not in VERSIONS.get(group, ()):
-                self.pending[group, each["name"]] = None
+        for version in definition["spec"]["versions"]:
+            if version["name"] not in VERSIONS.get(group, ()):
+                self.pending[group, version["name"]] = None
 
     def _note_service(self, change: Change) -> None:
         version, _, group = change.now.key.partition(".")
@@ -48,7 +48,7 @@ class LocalServices:
             self.pending[group, version] = None
 
     def settle(self) -> None:
-        """Raises NotDurable."""
+        """Update the APIServices of all queued group versions. Raises NotDurable."""
         while self.pending:
             if not self._follows:
                 self._follows = True
@@ -66,19 +66,19 @@ class LocalServices:
             if stored is not None:
                 table.delete(stored)
             return
-        wanted = template(API_SERVICES, api_service(group, version))
+        desired = template(API_SERVICES, api_service(group, version))
         now = rfc3339(self._clock.now())
         if stored is None:
-            table.create(f"{version}.{group}", stamped(wanted, self._new_uid(), now))
-        elif stored.object["spec"] != wanted["spec"]:
-            obj = {**stored.object, "metadata": dict(stored.object["metadata"]), "spec": wanted["spec"]}
+            table.create(f"{version}.{group}", stamped(desired, self._new_uid(), now))
+        elif stored.object["spec"] != desired["spec"]:
+            obj = {**stored.object, "metadata": dict(stored.object["metadata"]), "spec": desired["spec"]}
             track_update(served(API_SERVICES), obj, stored.object, Writer(OURSELVES), lambda: now, subresource="")
             table.update(stored, obj)
 
     def _is_served(self, group: str, version: str) -> bool:
         return any(
-            each["name"] == version and each.get("served")
+            served_version["name"] == version and served_version.get("served")
             for definition in self._store.list(CUSTOM_RESOURCE_DEFINITIONS)
             if definition["spec"]["group"] == group
-            for each in definition["spec"]["versions"]
+            for served_version in definition["spec"]["versions"]
         )

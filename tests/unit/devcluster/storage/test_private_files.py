@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.server.tls import kept_certificate
+from kubeloop.devcluster.server.tls import stored_certificate
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
@@ -22,10 +22,10 @@ class LaterClock(SystemClock):
 
 def test_private_files_survive_restarts_with_mode_0600(tmp_path: Path):
     folder, clock = tmp_path / "data", SystemClock()
-    token, certificate = read_or_create_token(folder), kept_certificate(folder, clock).certificate_pem
+    token, certificate = read_or_create_token(folder), stored_certificate(folder, clock).certificate_pem
     signed = TokenKey(folder).sign({"sub": "a"})
     assert read_or_create_token(folder) == token
-    assert kept_certificate(folder, clock).certificate_pem == certificate
+    assert stored_certificate(folder, clock).certificate_pem == certificate
     assert TokenKey(folder).claims(signed) == {"sub": "a"}
     files = sorted(folder.iterdir())
     assert [file.name for file in files] == ["server.pem", "service-account.key", "token"]
@@ -34,11 +34,11 @@ def test_private_files_survive_restarts_with_mode_0600(tmp_path: Path):
 
 
 def test_expiring_or_invalid_certificate_is_replaced(tmp_path: Path):
-    first = kept_certificate(tmp_path, SystemClock()).certificate_pem
-    second = kept_certificate(tmp_path, LaterClock()).certificate_pem
+    first = stored_certificate(tmp_path, SystemClock()).certificate_pem
+    second = stored_certificate(tmp_path, LaterClock()).certificate_pem
     assert second != first
     (tmp_path / "server.pem").write_text("spoilt")
-    assert kept_certificate(tmp_path, SystemClock()).certificate_pem not in (first, second)
+    assert stored_certificate(tmp_path, SystemClock()).certificate_pem not in (first, second)
 
 
 def test_invalid_signing_key_is_an_error(tmp_path: Path):
