@@ -22,7 +22,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_socket, machine_identity
-from kubeloop.devcluster.server.tls import stored_certificate, create_certificate
+from kubeloop.devcluster.server.tls import create_certificate, stored_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import Clock, SystemClock
@@ -78,7 +78,9 @@ async def _serve_on(
     rng = random.Random()
     port = listener.getsockname()[1]
     data_directory = server.data_directory
-    certificate = create_certificate(clock) if data_directory is None else stored_certificate(data_directory.folder, clock)
+    certificate = (
+        create_certificate(clock) if data_directory is None else stored_certificate(data_directory.folder, clock)
+    )
     api = ApiServer(
         clock=clock,
         rng=rng,
