@@ -50,7 +50,7 @@ from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.plugin_handle import PluginHandle
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
-from kubeloop.scheduler.queue.queueing_hints import HintMap, registrations, watched
+from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_actions, registrations
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
@@ -117,7 +117,9 @@ class Scheduler:
             for profile in map(self._without_managed_resources, config.profiles)
         ]
         self.frameworks = {handle.framework.profile_name: handle.framework for handle in handles}
-        hint_maps = {name: HintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()}
+        hint_maps = {
+            name: QueueingHintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()
+        }
         self.queue = self._new_queue(hint_maps)
         for handle in handles:
             handle.queue = self.queue
@@ -157,7 +159,7 @@ class Scheduler:
         )
         return handle
 
-    def _new_queue(self, hint_maps: dict[str, HintMap]) -> SchedulingQueue:
+    def _new_queue(self, hint_maps: dict[str, QueueingHintMap]) -> SchedulingQueue:
         config, metrics = self.config, self._metrics
         return SchedulingQueue(
             sort_key=self._sort_key(next(iter(self.frameworks.values())).queue_sort),
@@ -175,8 +177,8 @@ class Scheduler:
             max_backoff_seconds=config.pod_max_backoff_seconds,
             max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
             metrics=metrics,
-            waiting=self._traces.queued,
-            plugin_failed=self._queue_plugin_failed,
+            on_queued=self._traces.queued,
+            on_plugin_failure=self._queue_plugin_failed,
         )
 
     def _sort_key(self, plugin: QueueSortPlugin) -> Callable[[QueuedPodInfo], Any]:
@@ -206,7 +208,9 @@ class Scheduler:
         fit = msgspec.structs.replace(fit, ignored_resources=(*fit.ignored_resources, *ignored))
         return msgspec.structs.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
 
-    def _register(self, informers: InformerFactory, hint_maps: dict[str, HintMap]) -> list[HandlerRegistration[Any]]:
+    def _register(
+        self, informers: InformerFactory, hint_maps: dict[str, QueueingHintMap]
+    ) -> list[HandlerRegistration[Any]]:
         timed = EventTimes(self._metrics, self._now_ns)
         pod_events = PodEvents(
             self.cache,
@@ -219,7 +223,7 @@ class Scheduler:
             informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue, timed)),
             informers.informer(PODS).add_handler(pod_events),
         ]
-        for name, actions in other_resources(watched(hint_maps.values())).items():
+        for name, actions in other_resources(registered_actions(hint_maps.values())).items():
             group, _, kind = name.rpartition("/")
             resource = BY_GROUP_KIND.get((group, kind))
             if resource is not None:  # of resources that nobody here knows there are no events

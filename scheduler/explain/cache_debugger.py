@@ -83,7 +83,7 @@ def compare_with(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Ma
 
 
 def _is_ours(pod: Pod, queue: SchedulingQueue) -> bool:
-    return bool(pod.spec.node_name) or queue.serves(pod.spec.scheduler_name)
+    return bool(pod.spec.node_name) or queue.has_profile(pod.spec.scheduler_name)
 
 
 def _all_waiting(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:

@@ -129,7 +129,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.queue, queued = found
         explanation.attempts = queued.attempts
         explanation.rejected_by = tuple(sorted(queued.rejectors))
-        explanation.retry_seconds = scheduler.queue.backoff_left_seconds(queued)
+        explanation.retry_seconds = scheduler.queue.remaining_backoff_seconds(queued)
         if queued.gated:
             explanation.summary = f"the pod is held back by {queued.gating_plugin}"
             explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)

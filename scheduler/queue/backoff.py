@@ -1,7 +1,7 @@
-"""How long a pod waits after a failed attempt, and the pods that do.
+"""Backoff of pods after failed attempts, and the backoff queue.
 
-Expiry is cut to whole seconds: pods that expire within the same second leave in the order of the active queue, so
-that priority counts. Pods that come back from an error wait apart, and are not popped early.
+Expiration times are truncated to whole seconds: pods that expire within the same second leave in the order of the
+active queue, so that priority counts. Pods whose attempt ended in an error are separate, and are not popped early.
 Source: backoff_queue.go of v1.36.
 """
 
@@ -56,11 +56,11 @@ class BackoffQueue:
         return self.rejected.discard(key) or self.failed.discard(key)
 
     def pop(self) -> QueuedPodInfo | None:
-        """The next pod, backing off or not; never one that waits after an error."""
+        """Pop the next rejected pod, even if its backoff has not expired; never one whose attempt ended in an error."""
         return self.rejected.pop()
 
     def pop_completed(self) -> list[QueuedPodInfo]:
-        """Take out all pods whose backoff is over."""
+        """Remove and return all pods whose backoff has expired."""
         completed = []
         for heap in (self.rejected, self.failed):
             while (queued := heap.peek()) is not None and not self.is_backing_off(queued):
@@ -73,7 +73,7 @@ class BackoffQueue:
         return expiration != 0 and expiration >= self._window(self._now_ns())
 
     def expiration_ns(self, queued: QueuedPodInfo) -> int:
-        """When the backoff of the pod is over, cut to whole seconds; 0 if it has none. Remembered in the pod."""
+        """Return the time the pod's backoff expires, in whole seconds; 0 if it has none. Cached in the pod."""
         if queued.backoff_expiration_ns == 0:
             backoff = self.backoff_ns(queued)
             if backoff:
@@ -83,7 +83,7 @@ class BackoffQueue:
         return queued.backoff_expiration_ns
 
     def backoff_ns(self, queued: QueuedPodInfo) -> int:
-        """initial, doubled per failed attempt, at most max; 0 for a pod that never failed."""
+        """Return the backoff: initial, doubled per failed attempt, at most max; 0 for a pod that never failed."""
         failures = queued.consecutive_errors_count or queued.unschedulable_count
         if failures == 0:
             return 0

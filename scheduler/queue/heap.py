@@ -1,4 +1,4 @@
-"""A priority queue of pods by key, from which any pod can be taken out."""
+"""A priority queue of pods, with removal by key."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class PodHeap:
-    """Pods in the order of `sort_key`; of equal ones, the first to come is the first to go.
+    """Pods in the order of `sort_key`; equal ones in the order they were added.
 
-    An entry whose pod was deleted or put anew stays in the heap until it surfaces; when such make up the better part
-    of the heap it is rebuilt.
+    The entry of a pod that was removed or put again stays in the heap until it reaches the top; when most entries are
+    outdated, the heap is rebuilt.
     """
 
     def __init__(self, sort_key: Callable[[QueuedPodInfo], Any]) -> None:
@@ -30,7 +30,7 @@ class PodHeap:
         return key in self._entries
 
     def __iter__(self) -> Iterator[QueuedPodInfo]:
-        """In no particular order."""
+        """Iterate over the pods in no particular order."""
         return (entry[1] for entry in self._entries.values())
 
     def get(self, key: str) -> QueuedPodInfo | None:
@@ -38,22 +38,22 @@ class PodHeap:
         return entry[1] if entry is not None else None
 
     def put(self, queued: QueuedPodInfo) -> None:
-        """Add the pod, or give it its place anew if its sort key is another now."""
+        """Add the pod, or move it if its sort key changed."""
         sort_key = self._sort_key(queued)
-        known = self._entries.get(queued.key)
-        if known is not None and known[1] is queued and known[2] == sort_key:
+        current = self._entries.get(queued.key)
+        if current is not None and current[1] is queued and current[2] == sort_key:
             return
         number = next(self._numbers)
         self._entries[queued.key] = number, queued, sort_key
         heapq.heappush(self._heap, (sort_key, number, queued))
 
     def discard(self, key: str) -> QueuedPodInfo | None:
-        """Take the pod out. None: it is not here."""
+        """Remove and return the pod; None if it is not in the heap."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
         if len(self._heap) > 64 and len(self._heap) > 2 * len(self._entries):
-            self._heap = [each for each in self._heap if self._is_valid(each)]
+            self._heap = [item for item in self._heap if self._is_valid(item)]
             heapq.heapify(self._heap)
         return entry[1]
 
@@ -73,14 +73,14 @@ class PodHeap:
         return queued
 
     def sorted(self) -> list[QueuedPodInfo]:
-        """All pods in the order in which they would be popped."""
+        """Return all pods in the order they would be popped."""
         return [queued for _, _, queued in sorted(filter(self._is_valid, self._heap), key=lambda entry: entry[:2])]
 
     def _is_valid(self, entry: tuple[Any, int, QueuedPodInfo]) -> bool:
-        known = self._entries.get(entry[2].key)
-        return known is not None and known[0] == entry[1]
+        current = self._entries.get(entry[2].key)
+        return current is not None and current[0] == entry[1]
 
     def check(self) -> None:
-        """Every pod has exactly one valid entry."""
+        """Assert that every pod has exactly one valid entry."""
         valid = [entry[2].key for entry in self._heap if self._is_valid(entry)]
         assert len(valid) == len(set(valid)) == len(self._entries)

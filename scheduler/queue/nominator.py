@@ -1,7 +1,4 @@
-"""Which pods are nominated to which nodes: they wait there for others to go, and count while they wait.
-
-Source: pkg/scheduler/backend/queue/nominator.go of v1.36.
-"""
+"""Nominated pods: pods that preemption makes room for on a node. Other pods' filters take them into account."""
 
 from __future__ import annotations
 
@@ -10,25 +7,28 @@ from collections.abc import Callable, Set
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
 
-_MAX_CHANGES = 4096  # remembered
+_MAX_CHANGES = 4096  # logged changes
 
 
 class Nominator:
-    """`lookup` gives the newest version of a pod by "namespace/name": nobody nominates who is gone or bound."""
+    """Nominations by node.
+
+    lookup: returns the newest version of a pod by "namespace/name"; deleted or bound pods are not nominated.
+    """
 
     def __init__(self, lookup: Callable[[str], Pod | None]) -> None:
         self._lookup = lookup
         self._by_node: dict[str, dict[str, PodInfo]] = {}  # node -> UID -> pod, in order of nomination
         self._node_of: dict[str, str] = {}  # UID -> node
-        self._stamps: dict[str, int] = {}  # of the nodes in _by_node
-        self._changed: list[str] = []  # nodes whose nominations changed, the last ones
-        self._forgotten = 0  # changes before those
+        self._stamps: dict[str, int] = {}  # node -> stamp, for the nodes in _by_node
+        self._changed: list[str] = []  # log of nodes whose nominations changed
+        self._forgotten = 0  # number of changes that were removed from the log
 
     def add(self, info: PodInfo, node_name: str | None) -> None:
-        """Nominate the pod to `node_name`; None: to the node its status names, if it names one.
+        """Nominate the pod to `node_name`; None: to the node of its status, if it has one.
 
-        "" takes a nomination back. As in v1.36 that is remembered as a nomination to the node "", which there is not:
-        so the status, which may still name the old node for a while, does not bring the nomination back.
+        "" withdraws a nomination. As in v1.36 that is stored as a nomination to the non-existent node "", so that the
+        status, which may still have the old node for a while, does not restore the nomination.
         """
         self.remove(info.uid)
         node = node_name
@@ -44,7 +44,7 @@ class Nominator:
         self._note(node)
 
     def update(self, old: Pod | None, info: PodInfo) -> None:
-        """Take over another version of the pod. A nomination that neither version knows of yet is kept."""
+        """Replace the pod by another version. A nomination that is in neither version's status yet is preserved."""
         node_name = None
         if old is not None:
             if not old.status.nominated_node_name and not info.pod.status.nominated_node_name:
@@ -71,21 +71,21 @@ class Nominator:
 
     @property
     def version(self) -> int:
-        """Grows with every nomination that comes or goes."""
+        """Increases with every change of a nomination."""
         return self._forgotten + len(self._changed)
 
     def changed_since(self, version: int) -> set[str] | None:
-        """The nodes whose nominations changed after `version`; None: that is too long ago to tell."""
+        """Return the nodes whose nominations changed after `version`; None if the log does not reach back that far."""
         if version < self._forgotten:
             return None
         return set(self._changed[version - self._forgotten :])
 
     def stamp(self, node_name: str) -> int:
-        """Equal as long as the nominations to the node are the same; 0 for none."""
+        """Return a number that is the same while the nominations to the node are the same; 0 for none."""
         return self._stamps.get(node_name, 0)
 
     def nodes(self) -> Set[str]:
-        """The nodes somebody is nominated to."""
+        """Return the nodes with nominated pods."""
         return self._by_node.keys()
 
     def pods_on(self, node_name: str) -> list[PodInfo]:
@@ -95,7 +95,7 @@ class Nominator:
         return self._node_of.get(uid, "")
 
     def check(self) -> None:
-        """The two indexes say the same."""
+        """Assert that the indexes are consistent."""
         assert self._node_of == {uid: node for node, pods in self._by_node.items() for uid in pods}
         assert all(self._by_node.values())
         assert self._stamps.keys() == self._by_node.keys()

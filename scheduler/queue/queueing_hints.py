@@ -1,7 +1,4 @@
-"""Which plugin wants to hear of which event, and whom to ask whether it helps a pod.
-
-Source: buildQueueingHintMap of pkg/scheduler/scheduler.go, v1.36.
-"""
+"""Queueing hints: which plugins registered for which cluster events, with which hint."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from kubeloop.scheduler.api.events import (
 )
 from kubeloop.scheduler.api.extension_points import EnqueueExtensions, Plugin
 
-# Resources whose events wake a pod that a plugin without events_to_register rejected.
+# Resources whose events make a pod schedulable that a plugin without events_to_register rejected.
 EVERY_RESOURCE = (
     "Pod",
     "Node",
@@ -32,8 +29,8 @@ EVERY_RESOURCE = (
     "storage.k8s.io/StorageClass",
 )
 
-# Their hints look at nothing of the pending pod but its namespace, labels and spec, so that replicas share an answer.
-DECIDED_BY_SPEC = frozenset(
+# Plugins whose hints read nothing of the pending pod but its namespace, labels and spec; replicas share a hint.
+HINTS_DECIDED_BY_SPEC = frozenset(
     (
         "InterPodAffinity",
         "NodeAffinity",
@@ -55,7 +52,10 @@ class Registration(msgspec.Struct, frozen=True):
 
 
 def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
-    """What the plugins of one profile register, completed as kube-scheduler does. Raises UserError if one fails."""
+    """Return the registrations of the plugins of one profile, completed as in kube-scheduler.
+
+    Raises UserError if events_to_register of a plugin fails.
+    """
     result = []
     for plugin in plugins:
         if isinstance(plugin, EnqueueExtensions):
@@ -63,11 +63,11 @@ def registrations(plugins: Iterable[Plugin]) -> list[Registration]:
         else:
             registered = [ClusterEventWithHint(events.cluster_event(name, events.ALL)) for name in EVERY_RESOURCE]
         on_node_add = on_taint_update = False
-        for each in registered:
-            result.append(Registration(plugin.name, each.event, each.hint, each.pod_info_hint))
-            if each.event.resource == events.NODE:
-                on_node_add |= bool(each.event.action & events.ADD)
-                on_taint_update |= bool(each.event.action & ActionType.UPDATE_NODE_TAINT)
+        for entry in registered:
+            result.append(Registration(plugin.name, entry.event, entry.hint, entry.pod_info_hint))
+            if entry.event.resource == events.NODE:
+                on_node_add |= bool(entry.event.action & events.ADD)
+                on_taint_update |= bool(entry.event.action & ActionType.UPDATE_NODE_TAINT)
         if on_node_add and not on_taint_update:
             event = events.cluster_event(events.NODE, ActionType.UPDATE_NODE_TAINT)
             result.append(Registration(plugin.name, event, None))
@@ -84,36 +84,36 @@ def _registered_by(plugin: EnqueueExtensions) -> Sequence[ClusterEventWithHint]:
         ) from error
 
 
-class HintMap:
+class QueueingHintMap:
     """The registrations of one profile, looked up by event."""
 
     def __init__(self, registered: Sequence[Registration]) -> None:
         self._registered = registered
         self._by_event: dict[tuple[str, int], tuple[Registration, ...]] = {}
         self._last: ClusterEvent | None = None
-        self._last_found: tuple[Registration, ...] = ()
+        self._last_matching: tuple[Registration, ...] = ()
 
     def matching(self, event: ClusterEvent) -> tuple[Registration, ...]:
-        """All registrations that hear of `event`."""
-        if event is self._last:  # one event is asked about for each pod that waits
-            return self._last_found
+        """Return all registrations that match `event`."""
+        if event is self._last:  # called with the same event for entry unschedulable pod
+            return self._last_matching
         key = event.resource, int(event.action)
-        found = self._by_event.get(key)
-        if found is None:
-            found = tuple(each for each in self._registered if events.matches(each.event, event))
-            self._by_event[key] = found
-        self._last, self._last_found = event, found
-        return found
+        matching = self._by_event.get(key)
+        if matching is None:
+            matching = tuple(entry for entry in self._registered if events.matches(entry.event, event))
+            self._by_event[key] = matching
+        self._last, self._last_matching = event, matching
+        return matching
 
     def events_of(self, plugin: str) -> list[ClusterEvent]:
-        return [each.event for each in self._registered if each.plugin == plugin]
+        return [entry.event for entry in self._registered if entry.plugin == plugin]
 
 
-def watched(hint_maps: Iterable[HintMap]) -> Mapping[str, ActionType]:
-    """Resource -> all actions on it that any plugin hears of."""
+def registered_actions(hint_maps: Iterable[QueueingHintMap]) -> Mapping[str, ActionType]:
+    """Return resource -> all actions on it that any plugin registered for."""
     actions: dict[str, ActionType] = {}
     for hint_map in hint_maps:
-        for each in hint_map._registered:
-            resource = each.event.resource
-            actions[resource] = actions.get(resource, ActionType(0)) | each.event.action
+        for entry in hint_map._registered:
+            resource = entry.event.resource
+            actions[resource] = actions.get(resource, ActionType(0)) | entry.event.action
     return actions

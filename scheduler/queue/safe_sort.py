@@ -1,6 +1,6 @@
-"""The order of a user's queue sort plugin, which may raise or give keys that cannot be compared: such pods go last.
+"""Safe order for a user's queue sort plugin: pods whose sort key raises or is not comparable are sorted last.
 
-The default order does without this: it costs a comparison in Python for each step in the heap.
+The default queue sort does not use this: it would cost a comparison in Python for each step in the heap.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class SafeKey:
-    """Ordered by the plugin's key where there is one, else by number; pods without a key come after those with one."""
+    """A sort key: ordered by the plugin's key if there is one, else by number, after all pods with a key."""
 
-    __slots__ = ("key", "known", "number")
+    __slots__ = ("has_key", "key", "number")
 
-    def __init__(self, key: Any, *, known: bool, number: int) -> None:
+    def __init__(self, key: Any, *, has_key: bool, number: int) -> None:
         self.key = key
-        self.known = known
+        self.has_key = has_key
         self.number = number
 
     def __lt__(self, other: SafeKey) -> bool:
-        if self.known and other.known:
+        if self.has_key and other.has_key:
             try:
                 return bool(self.key < other.key)
-            except Exception:  # of two kinds, as a plugin's mistake: any order will do that is always the same
+            except Exception:  # not comparable: any order that is always the same
                 return self.number < other.number
-        return self.known if self.known != other.known else self.number < other.number
+        return self.has_key if self.has_key != other.has_key else self.number < other.number
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SafeKey) or self.known != other.known:
+        if not isinstance(other, SafeKey) or self.has_key != other.has_key:
             return False
         try:
-            return bool(self.key == other.key) if self.known else self.number == other.number
-        except Exception:  # as above
+            return bool(self.key == other.key) if self.has_key else self.number == other.number
+        except Exception:  # not comparable
             return self.number == other.number
 
     __hash__ = None  # type: ignore[assignment]
@@ -44,14 +44,14 @@ class SafeKey:
 def safe_sort_key(
     sort_key: Callable[[QueuedPodInfo], Any], failed: Callable[[QueuedPodInfo, Exception], None]
 ) -> Callable[[QueuedPodInfo], SafeKey]:
-    """`sort_key` that never raises; `failed` is told of what it raised."""
+    """Return a `sort_key` that never raises; `failed` is called with an exception of the plugin's."""
     numbers = itertools.count()
 
     def key_of(queued: QueuedPodInfo) -> SafeKey:
         try:
-            return SafeKey(sort_key(queued), known=True, number=next(numbers))
+            return SafeKey(sort_key(queued), has_key=True, number=next(numbers))
         except Exception as error:
             failed(queued, error)
-            return SafeKey(None, known=False, number=next(numbers))
+            return SafeKey(None, has_key=False, number=next(numbers))
 
     return key_of

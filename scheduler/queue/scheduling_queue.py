@@ -1,15 +1,15 @@
-"""The scheduling queue: which pod is tried next, and which pods wait for what.
+"""The scheduling queue: active, backoff and unschedulable pods, and the pods in flight.
 
-    add --> active --pop--> in flight --done--> gone (bound, or deleted)
+    add --> active --pop--> in flight --done--> removed (bound, or deleted)
               ^   \\             |
               |    <--pop when   | add_unschedulable_if_not_present
               |      active      v
               +--- backoff <--- rejected: unschedulable, until an event that may help, or 5 minutes
               |                 error: backoff
-            gated pods wait among the unschedulable ones
+            gated pods are among the unschedulable ones
 
-Holds pods, asks plugins (PreEnqueue, queueing hints), knows nothing of nodes. Time is a function that the owner
-gives: nanoseconds that never go back. Source: pkg/scheduler/backend/queue of v1.36.
+Calls plugins (PreEnqueue, queueing hints); independent of nodes. Time is a parameter: a monotonic clock in
+nanoseconds. Source: pkg/scheduler/backend/queue of v1.36.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.backoff import BackoffQueue
 from kubeloop.scheduler.queue.heap import PodHeap
-from kubeloop.scheduler.queue.in_flight_events import InFlight
+from kubeloop.scheduler.queue.in_flight_events import InFlightEvents
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.scheduler.queue.queueing_hints import DECIDED_BY_SPEC, HintMap, Registration
+from kubeloop.scheduler.queue.queueing_hints import HINTS_DECIDED_BY_SPEC, QueueingHintMap, Registration
 from kubeloop.scheduler.queue.unschedulable_pods import UnschedulablePods
 
 log = logging.getLogger(__name__)
@@ -48,8 +48,8 @@ UNSCHEDULABLE: Final = "unschedulable"
 GATED: Final = "gated"
 
 
-class _Strategy(Enum):
-    """Where a pod goes that an event may have helped."""
+class _QueueingStrategy(Enum):
+    """The queue for a pod after an event that may make it schedulable."""
 
     SKIP = "skip"
     AFTER_BACKOFF = "after backoff"
@@ -57,16 +57,16 @@ class _Strategy(Enum):
 
 
 HintMemo = dict[tuple[int, int], Hint]
-"""(id of the registration, spec class) -> answer, within one event."""
+"""(id of the registration, spec class) -> hint, for one event."""
 
-_SLICE = 10_000  # pods that are asked about one event before the loop's other tasks have their turn ...
-_MOVED = 9  # ... of which each that moves counts for so many more: some 10 us
-_MEASURED = 10  # of so many queueing hints one is measured
-_MAX_MOVES = 16  # events that may be left over
+_SLICE_PODS = 10_000  # pods per slice; between slices the loop's other tasks run ...
+_MOVED_POD_COST = 9  # ... and a pod that is moved counts for this many more: some 10 us
+_MEASURED_HINTS = 10  # one of this many queueing hints is measured
+_MAX_PENDING_MOVES = 16  # events whose moves may be pending
 
 
-class _Move(msgspec.Struct):
-    """An event and the pods to be asked about it, each with its timestamp: a pod tried since has another one."""
+class _PendingMove(msgspec.Struct):
+    """An event and the candidates to move. Timestamps detect a pod that was tried in the meantime."""
 
     candidates: list[tuple[QueuedPodInfo, int]]
     event: ClusterEvent
@@ -76,31 +76,32 @@ class _Move(msgspec.Struct):
     done: int = 0
 
 
-Waiting = Callable[[Pod, str, str], None]
-"""(pod, queue, reason): a wait begins. Queue is "active", "backoff", "unschedulable" or "gated"."""
+QueuedCallback = Callable[[Pod, str, str], None]
+"""(pod, queue, event): the pod enters a queue: "active", "backoff", "unschedulable" or "gated"."""
 
 
-def _no_waiting(pod: Pod, queue: str, reason: str) -> None: ...
+def _ignore_queued(pod: Pod, queue: str, reason: str) -> None: ...
 
 
-PluginFailed = Callable[[Pod, str], None]
+PluginFailedCallback = Callable[[Pod, str], None]
 """(pod, message): a plugin of the queue raised."""
 
 
-def _no_failure(pod: Pod, message: str) -> None: ...
+def _ignore_failure(pod: Pod, message: str) -> None: ...
 
 
 class SchedulingQueue:
-    """hint_maps, pre_enqueue: per scheduler name. lookup: the newest version of a pod by key, from the informer.
+    """Pending pods of all profiles.
 
-    duration_ns: the clock that queueing hints are measured by, if now_ns stands still within a turn of the loop.
+    hint_maps, pre_enqueue: by scheduler name. lookup: returns the newest version of a pod by key, from the informer.
+    duration_ns: the clock for durations of queueing hints, if now_ns stands still within one turn of the event loop.
     """
 
     def __init__(
         self,
         *,
         sort_key: Callable[[QueuedPodInfo], Any],
-        hint_maps: Mapping[str, HintMap],
+        hint_maps: Mapping[str, QueueingHintMap],
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
         lookup: Callable[[str], Pod | None],
         now_ns: Callable[[], int],
@@ -109,42 +110,42 @@ class SchedulingQueue:
         max_backoff_seconds: float = 10.0,
         max_in_unschedulable_seconds: float = 300.0,
         metrics: SchedulerMetrics | None = None,
-        waiting: Waiting = _no_waiting,
-        plugin_failed: PluginFailed = _no_failure,
+        on_queued: QueuedCallback = _ignore_queued,
+        on_plugin_failure: PluginFailedCallback = _ignore_failure,
     ) -> None:
         self._hint_maps = hint_maps
         self._pre_enqueue = pre_enqueue
         self._now_ns = now_ns
         self._duration_ns = duration_ns or now_ns
-        self._asked = 0  # queueing hints, so far
+        self._hint_calls = 0  # calls of queueing hints so far
         self._max_in_unschedulable_ns = round(max_in_unschedulable_seconds * 1e9)
         self._metrics = metrics
-        self._waiting = waiting
-        self._plugin_failed = plugin_failed
+        self._on_queued = on_queued
+        self._on_plugin_failure = on_plugin_failure
         self._active = PodHeap(sort_key)
         self._backoff = BackoffQueue(
             sort_key, now_ns, initial_backoff_seconds=initial_backoff_seconds, max_backoff_seconds=max_backoff_seconds
         )
         self._unschedulable = UnschedulablePods()
-        self._in_flight = InFlight()
+        self._in_flight = InFlightEvents()
         self.nominator = Nominator(lookup)
         self.scheduling_cycle = 0  # pods popped so far
         self.move_request_cycle = -1
         self._work = asyncio.Event()
         self._classes = SpecClasses()
-        self._slicing = False  # run() is there to finish what a slice leaves over
-        self._moves: deque[_Move] = deque()
-        self._more_moves = asyncio.Event()
+        self._run_in_slices = False  # run() is active and processes the remaining slices
+        self._moves: deque[_PendingMove] = deque()
+        self._moves_pending = asyncio.Event()
 
-    # --- The scheduler's side --------------------------------------------------------------------------------------
+    # --- Called by the scheduling loop --------------------------------------------------------------------------------
 
     async def wait(self) -> None:
-        """Until there may be a pod to pop."""
+        """Wait until there may be a pod to pop."""
         await self._work.wait()
 
     def pop(self) -> QueuedPodInfo | None:
-        """The pod to try next, or None. It is in flight until done() or add_unschedulable_if_not_present()."""
-        if self._moves:  # among the pods that are still to be moved may be the most important one
+        """Return the next pod, or None. It is in flight until done() or add_unschedulable_if_not_present()."""
+        if self._moves:  # the pods that are still to be moved may include the most important one
             self._work.clear()
             return None
         while True:
@@ -155,7 +156,7 @@ class SchedulingQueue:
                     self._work.clear()
                     return None
                 self._count(ACTIVE, events.POP_FROM_BACKOFF)
-                self._waiting(queued.pod, ACTIVE, events.POP_FROM_BACKOFF)
+                self._on_queued(queued.pod, ACTIVE, events.POP_FROM_BACKOFF)
             queued.attempts += 1
             if queued.uid in self._in_flight:
                 log.error("dropped a pod that is being scheduled already", extra={"pod": queued.key})
@@ -165,11 +166,11 @@ class SchedulingQueue:
             return queued
 
     def done(self, uid: str) -> None:
-        """The pod will not come back by add_unschedulable_if_not_present()."""
+        """Remove the pod from the pods in flight: it is not requeued."""
         self._in_flight.done(uid)
 
     def add_unschedulable_if_not_present(self, queued: QueuedPodInfo) -> None:
-        """Give back a popped pod whose attempt failed; `rejectors` say who rejected it, none: it was an error."""
+        """Requeue a popped pod whose attempt failed; without `rejectors` the attempt ended in an error."""
         try:
             if self._queue_of(queued.key):
                 log.error("a failed pod is already queued", extra={"pod": queued.key})
@@ -186,34 +187,34 @@ class SchedulingQueue:
         finally:
             self.done(queued.uid)
 
-    def _strategy_after_attempt(self, queued: QueuedPodInfo) -> _Strategy:
+    def _strategy_after_attempt(self, queued: QueuedPodInfo) -> _QueueingStrategy:
         if not queued.unschedulable_plugins and not queued.pending_plugins:
-            return _Strategy.AFTER_BACKOFF
+            return _QueueingStrategy.AFTER_BACKOFF
         if queued.uid not in self._in_flight:
             log.error("a failed pod was not in flight", extra={"pod": queued.key})
-            return _Strategy.AFTER_BACKOFF
-        strategy = _Strategy.SKIP
+            return _QueueingStrategy.AFTER_BACKOFF
+        strategy = _QueueingStrategy.SKIP
         for missed in self._in_flight.events_since(queued.uid):
-            answer = self._strategy(queued, missed.event, missed.old, missed.new, None)
-            if answer is _Strategy.IMMEDIATELY:
-                return answer
-            if answer is _Strategy.AFTER_BACKOFF:
-                strategy = answer
+            outcome = self._strategy(queued, missed.event, missed.old, missed.new, None)
+            if outcome is _QueueingStrategy.IMMEDIATELY:
+                return outcome
+            if outcome is _QueueingStrategy.AFTER_BACKOFF:
+                strategy = outcome
                 if not queued.pending_plugins:
-                    return answer
+                    return outcome
         return strategy
 
-    # --- The event handlers' side ----------------------------------------------------------------------------------
+    # --- Called by event handlers -------------------------------------------------------------------------------------
 
     def add(self, pod: Pod) -> None:
-        """A pending pod was created."""
+        """Add a new pending pod."""
         self._to_active(QueuedPodInfo(PodInfo(pod), self._now_ns()), events.PENDING_POD_ADD.label)
 
     def update(self, old: Pod, new: Pod) -> None:
-        """A pending pod changed."""
+        """Update a pending pod."""
         pod_events = events.pod_update_events(old, new)
         if new.metadata.uid in self._in_flight:
-            for event in pod_events:  # whoever schedules it comes back for the newest version, and for these events
+            for event in pod_events:  # when its attempt ends, the newest version is requeued after these events
                 self._in_flight.add_event(event, old, new)
             return
         key = new.key
@@ -236,14 +237,14 @@ class SchedulingQueue:
         self._to_active(QueuedPodInfo(PodInfo(new), self._now_ns()), events.PENDING_POD_UPDATE.label)
 
     def delete(self, pod: Pod) -> None:
-        """A pod is gone, or bound: it needs no scheduling. One in flight stays in flight."""
+        """Remove a pod that was deleted or bound. A pod in flight stays in flight."""
         self.nominator.remove(pod.metadata.uid)
         key = pod.key
         if self._active.discard(key) is None and self._backoff.discard(key) is None:
             self._unschedulable.discard(key)
 
     def activate(self, pods: Iterable[Pod]) -> None:
-        """Move pods that wait to the active queue, whatever keeps them; gates still hold."""
+        """Move pods to the active queue from wherever they are; gated pods stay gated."""
         for pod in pods:
             queued = self._unschedulable.get(pod.key)
             from_backoff = queued is None
@@ -260,8 +261,8 @@ class SchedulingQueue:
     def move_all_to_active_or_backoff(
         self, event: ClusterEvent, old: Any, new: Any, only: Callable[[Pod], bool] | None = None
     ) -> None:
-        """Something changed in the cluster: wake the unschedulable pods (of those, `only` some) it may help."""
-        plugins = self._plugins_hearing(event)
+        """Move the unschedulable pods (only those for which `only` is true) that an event may make schedulable."""
+        plugins = self._plugins_registered_for(event)
         if plugins is not None and not plugins:
             return
         candidates = list(self._unschedulable) if plugins is None else self._unschedulable.rejected_by(plugins)
@@ -269,54 +270,54 @@ class SchedulingQueue:
             candidates = [queued for queued in candidates if only(queued.pod)]
         self._move(candidates, event, old, new)
 
-    def _plugins_hearing(self, event: ClusterEvent) -> set[str] | None:
-        """The plugins registered for `event`; None: it concerns every pod."""
+    def _plugins_registered_for(self, event: ClusterEvent) -> set[str] | None:
+        """Return the plugins registered for `event`; None: it concerns every pod."""
         if events.is_wildcard(event):
             return None
         plugins: set[str] = set()
         for hint_map in self._hint_maps.values():
-            plugins.update(each.plugin for each in hint_map.matching(event))
+            plugins.update(registered.plugin for registered in hint_map.matching(event))
         return plugins
 
     def _move(self, candidates: Iterable[QueuedPodInfo], event: ClusterEvent, old: Any, new: Any) -> None:
         memo: HintMemo | None = None if event.resource == events.PENDING_POD_RESOURCE else {}
-        move = _Move([(queued, queued.timestamp_ns) for queued in candidates], event, old, new, memo)
-        if not self._run_slice(move, sliced=self._slicing and len(self._moves) < _MAX_MOVES):
+        move = _PendingMove([(queued, queued.timestamp_ns) for queued in candidates], event, old, new, memo)
+        if not self._run_slice(move, sliced=self._run_in_slices and len(self._moves) < _MAX_PENDING_MOVES):
             self._moves.append(move)
-            self._more_moves.set()
+            self._moves_pending.set()
         self.move_request_cycle = self.scheduling_cycle
         self._in_flight.add_event(event, old, new)
 
-    def _run_slice(self, move: _Move, *, sliced: bool) -> bool:
-        """Go on with a move until it is done (True), or for as long as nobody else has to wait for it."""
-        event, waiting = move.event, self._unschedulable
-        left = _SLICE if sliced else math.inf
+    def _run_slice(self, move: _PendingMove, *, sliced: bool) -> bool:
+        """Continue a move until it is done (True), or, if sliced, until the slice is used up (False)."""
+        event, unschedulable = move.event, self._unschedulable
+        left = _SLICE_PODS if sliced else math.inf
         while move.done < len(move.candidates):
             if left <= 0:
                 return False
             left -= 1
             queued, timestamp_ns = move.candidates[move.done]
             move.done += 1
-            if queued.timestamp_ns != timestamp_ns or waiting.get(queued.key) is not queued:
-                continue  # between two slices it was moved, or tried again, after the event
-            if queued.gated and not any(events.matches(each, event) for each in queued.gating_events):
+            if queued.timestamp_ns != timestamp_ns or unschedulable.get(queued.key) is not queued:
+                continue  # moved, or tried again after the event, between two slices
+            if queued.gated and not any(events.matches(registered, event) for registered in queued.gating_events):
                 continue
             strategy = self._strategy(queued, event, move.old, move.new, move.memo)
-            if strategy is not _Strategy.SKIP:
-                left -= _MOVED
-                waiting.discard(queued.key)
+            if strategy is not _QueueingStrategy.SKIP:
+                left -= _MOVED_POD_COST
+                unschedulable.discard(queued.key)
                 self._requeue(queued, strategy, event.label)
         return True
 
-    # --- Time's side -----------------------------------------------------------------------------------------------
+    # --- Periodic -----------------------------------------------------------------------------------------------------
 
     def flush_backoff_completed(self) -> None:
-        """Move the pods whose backoff is over to the active queue. To be called once a second."""
+        """Move the pods whose backoff has expired to the active queue. Called once a second."""
         for queued in self._backoff.pop_completed():
             self._to_active(queued, events.BACKOFF_COMPLETE, passed_pre_enqueue=True)
 
     def flush_unschedulable_leftover(self) -> None:
-        """Try again whoever was unschedulable for 5 minutes, in case an event was missed. Every 30 seconds."""
+        """Retry pods that were unschedulable for 5 minutes, in case an event was missed. Called every 30 seconds."""
         now = self._now_ns()
         old = [q for q in self._unschedulable if now - q.timestamp_ns > self._max_in_unschedulable_ns]
         if old:
@@ -325,26 +326,26 @@ class SchedulingQueue:
             self._move(old, events.UNSCHEDULABLE_TIMEOUT, None, None)
 
     async def run(self) -> None:
-        """Flush until cancelled."""
+        """Flush the queues and process pending moves until cancelled."""
         try:
-            self._slicing = True
+            self._run_in_slices = True
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._flush_forever(), name="scheduler/queue-flush")
                 tasks.create_task(self._move_forever(), name="scheduler/queue-moves")
         finally:
-            self._slicing = False
+            self._run_in_slices = False
             while self._moves:
                 self._run_slice(self._moves.popleft(), sliced=False)
 
     async def _move_forever(self) -> None:
-        """Finish what events of which many pods had to hear have begun; until then no pod is popped."""
+        """Process pending moves, slice by slice; no pod is popped until all are done."""
         while True:
-            await self._more_moves.wait()
+            await self._moves_pending.wait()
             await asyncio.sleep(0)
             if self._run_slice(self._moves[0], sliced=True):
                 self._moves.popleft()
                 if not self._moves:
-                    self._more_moves.clear()
+                    self._moves_pending.clear()
                     self._work.set()
 
     async def _flush_forever(self) -> None:
@@ -362,41 +363,41 @@ class SchedulingQueue:
 
     def _strategy(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any, memo: HintMemo | None
-    ) -> _Strategy:
-        """What `event` means to a pod that was rejected."""
+    ) -> _QueueingStrategy:
+        """Return where `event` moves a pod that was rejected."""
         rejected_by, pending = queued.unschedulable_plugins, queued.pending_plugins
         if not rejected_by and not pending:
-            return _Strategy.AFTER_BACKOFF
+            return _QueueingStrategy.AFTER_BACKOFF
         if events.is_wildcard(event):
             if new is not None and (not isinstance(new, Pod) or new.metadata.uid != queued.uid):
-                return _Strategy.SKIP  # it is meant for that one pod
-            return _Strategy.AFTER_BACKOFF
+                return _QueueingStrategy.SKIP  # the event is for that one pod
+            return _QueueingStrategy.AFTER_BACKOFF
         hint_map = self._hint_maps.get(queued.info.pod.spec.scheduler_name)
         if hint_map is None:
-            return _Strategy.AFTER_BACKOFF
-        strategy = _Strategy.SKIP
+            return _QueueingStrategy.AFTER_BACKOFF
+        strategy = _QueueingStrategy.SKIP
         for registered in hint_map.matching(event):
             plugin = registered.plugin
             if plugin not in rejected_by and plugin not in pending:
                 continue
             if registered.hint is not None:
                 memo_key = None
-                if memo is not None and plugin in DECIDED_BY_SPEC:
+                if memo is not None and plugin in HINTS_DECIDED_BY_SPEC:
                     memo_key = id(registered), self._class_of(queued)
-                    answer = memo.get(memo_key)
-                    if answer is Hint.SKIP:
+                    hint = memo.get(memo_key)
+                    if hint is Hint.SKIP:
                         continue
                 else:
-                    answer = None
-                if answer is None:
-                    answer = self._ask(registered, queued, event, old, new)
+                    hint = None
+                if hint is None:
+                    hint = self._measured_hint(registered, queued, event, old, new)
                     if memo is not None and memo_key is not None:
-                        memo[memo_key] = answer
-                if answer is Hint.SKIP:
+                        memo[memo_key] = hint
+                if hint is Hint.SKIP:
                     continue
             if plugin in pending:
-                return _Strategy.IMMEDIATELY
-            strategy = _Strategy.AFTER_BACKOFF
+                return _QueueingStrategy.IMMEDIATELY
+            strategy = _QueueingStrategy.AFTER_BACKOFF
             if not pending:
                 break
         return strategy
@@ -406,9 +407,11 @@ class SchedulingQueue:
             queued.spec_class = self._classes.number(queued.pod)
         return queued.spec_class
 
-    def _ask(self, registered: Registration, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any) -> Hint:
-        measured = self._metrics if self._asked % _MEASURED == 0 else None
-        self._asked += 1
+    def _measured_hint(
+        self, registered: Registration, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any
+    ) -> Hint:
+        measured = self._metrics if self._hint_calls % _MEASURED_HINTS == 0 else None
+        self._hint_calls += 1
         if measured is None:
             return self._hint(registered, queued, old, new)
         start_ns = self._duration_ns()
@@ -424,21 +427,21 @@ class SchedulingQueue:
                 return registered.pod_info_hint(queued.info, old, new)
             assert registered.hint is not None
             return registered.hint(queued.pod, old, new)
-        except Exception:  # a plugin's mistake must not strand the pod
+        except Exception:  # a failing hint must not leave the pod unschedulable
             extra = {"plugin": registered.plugin, "pod": queued.key}
             log.warning("queueing hint failed", exc_info=True, extra=extra)
             return Hint.QUEUE
 
-    def _requeue(self, queued: QueuedPodInfo, strategy: _Strategy, event: str) -> str:
-        if strategy is _Strategy.SKIP:
+    def _requeue(self, queued: QueuedPodInfo, strategy: _QueueingStrategy, event: str) -> str:
+        if strategy is _QueueingStrategy.SKIP:
             self._to_unschedulable(queued, event)
             return UNSCHEDULABLE
-        if strategy is _Strategy.AFTER_BACKOFF and self._backoff.is_backing_off(queued):
+        if strategy is _QueueingStrategy.AFTER_BACKOFF and self._backoff.is_backing_off(queued):
             return BACKOFF if self._to_backoff(queued, event) else UNSCHEDULABLE
         return ACTIVE if self._to_active(queued, event) else UNSCHEDULABLE
 
     def _to_active(self, queued: QueuedPodInfo, event: str, *, passed_pre_enqueue: bool = False) -> bool:
-        """False: the pod is gated, and waits among the unschedulable ones."""
+        """Move the pod to the active queue; False: it is gated, and was moved to the unschedulable pods."""
         key = queued.key
         if not passed_pre_enqueue:
             self._run_pre_enqueue(queued)
@@ -452,7 +455,7 @@ class SchedulingQueue:
         self._backoff.discard(key)
         self._active.put(queued)
         self._count(ACTIVE, event)
-        self._waiting(queued.pod, ACTIVE, event)
+        self._on_queued(queued.pod, ACTIVE, event)
         if event in (events.PENDING_POD_ADD.label, events.PENDING_POD_UPDATE.label):
             self.nominator.add(queued.info, None)
         self._work.set()
@@ -466,19 +469,19 @@ class SchedulingQueue:
         self._unschedulable.discard(queued.key)
         self._backoff.put(queued)
         self._count(BACKOFF, event)
-        self._waiting(queued.pod, BACKOFF, event)
+        self._on_queued(queued.pod, BACKOFF, event)
         self._work.set()
         return True
 
     def _to_unschedulable(self, queued: QueuedPodInfo, event: str) -> None:
-        known = queued.key in self._unschedulable
+        present = queued.key in self._unschedulable
         self._unschedulable.put(queued)
-        if not known:
+        if not present:
             self._count(UNSCHEDULABLE, event)
-            self._waiting(queued.pod, GATED if queued.gated else UNSCHEDULABLE, event)
+            self._on_queued(queued.pod, GATED if queued.gated else UNSCHEDULABLE, event)
 
     def _run_pre_enqueue(self, queued: QueuedPodInfo) -> None:
-        """Set the gating plugin, or clear it. The one that held the pod back last is asked first."""
+        """Set or clear the gating plugin. The plugin that gated the pod last is called first."""
         plugins = self._pre_enqueue.get(queued.pod.spec.scheduler_name, ())
         gated_by = queued.gating_plugin
         if gated_by:
@@ -488,9 +491,9 @@ class SchedulingQueue:
                 status = plugin.pre_enqueue(queued.pod)
                 if status is None or status.code is Code.SUCCESS:
                     continue
-            except Exception as error:  # the pod must not enter by a mistake; the next event or flush asks again
+            except Exception as error:  # the pod stays gated; the next event or flush runs the plugin again
                 log.exception("PreEnqueue failed", extra={"plugin": plugin.name, "pod": queued.key})
-                self._plugin_failed(queued.pod, f'running PreEnqueue plugin "{plugin.name}": {error}')
+                self._on_plugin_failure(queued.pod, f'running PreEnqueue plugin "{plugin.name}": {error}')
             queued.unschedulable_plugins.add(plugin.name)
             queued.gating_plugin = plugin.name
             hint_map = self._hint_maps.get(queued.pod.spec.scheduler_name)
@@ -510,28 +513,28 @@ class SchedulingQueue:
         if self._metrics is not None:
             self._metrics.queue_incoming(queue, event)
 
-    # --- Looking in ------------------------------------------------------------------------------------------------
+    # --- Reading ------------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> tuple[str, QueuedPodInfo] | None:
-        """(queue, pod) of a waiting pod by "namespace/name"; the queue is "gated" for a gated one."""
+        """Return (queue, pod) of a queued pod by "namespace/name"; the queue is "gated" for a gated pod."""
         for name, queue in ((ACTIVE, self._active), (BACKOFF, self._backoff), (UNSCHEDULABLE, self._unschedulable)):
             queued = queue.get(key)
             if queued is not None:
                 return (GATED if queued.gated else name), queued
         return None
 
-    def backoff_left_seconds(self, queued: QueuedPodInfo) -> float:
-        """Until the pod's backoff is over; 0.0 if it does not back off."""
+    def remaining_backoff_seconds(self, queued: QueuedPodInfo) -> float:
+        """Return the seconds until the pod's backoff expires; 0.0 if it is not backing off."""
         if queued.key not in self._backoff:
             return 0.0
         return max(0.0, (self._backoff.expiration_ns(queued) - self._now_ns()) / 1e9)
 
-    def serves(self, scheduler_name: str) -> bool:
-        """Are pods of this scheduler queued here?"""
+    def has_profile(self, scheduler_name: str) -> bool:
+        """Return True if pods of this scheduler name are queued here."""
         return scheduler_name in self._hint_maps
 
     def active_pods(self) -> list[QueuedPodInfo]:
-        """In the order in which they will be popped; likewise below."""
+        """Return the active pods in the order they will be popped; likewise for the backoff queues."""
         return self._active.sorted()
 
     def backoff_pods(self) -> list[QueuedPodInfo]:
@@ -541,7 +544,7 @@ class SchedulingQueue:
         return self._backoff.failed.sorted()
 
     def unschedulable_pods(self) -> list[QueuedPodInfo]:
-        """Gated ones included."""
+        """Return the unschedulable pods, including gated ones."""
         return list(self._unschedulable)
 
     def in_flight_keys(self) -> list[str]:
@@ -554,7 +557,7 @@ class SchedulingQueue:
         return uid in self._in_flight
 
     def report(self) -> None:
-        """Tell the metrics how many pods wait where."""
+        """Report the number of pods in each queue to the metrics."""
         if self._metrics is not None:
             gated = sum(queued.gated for queued in self._unschedulable)
             self._metrics.pending_pods(
@@ -565,7 +568,7 @@ class SchedulingQueue:
             )
 
     def check(self) -> None:
-        """No pod is in two queues, and the indexes are whole."""
+        """Assert that no pod is in two queues, and that the indexes are consistent."""
         active, backoff = {q.key for q in self._active}, {q.key for q in self._backoff}
         unschedulable = {q.key for q in self._unschedulable}
         assert not active & backoff

@@ -1,4 +1,4 @@
-"""Pods that were tried and rejected, or are gated: they wait for an event that may help them."""
+"""Unschedulable pods: rejected or gated, until an event may make them schedulable."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 
 
 class UnschedulablePods:
-    """Indexed by the plugins that rejected them, so that an event costs only the pods it concerns."""
+    """Pods indexed by the plugins that rejected them, so that an event visits only the pods it concerns."""
 
     def __init__(self) -> None:
         self._pods: dict[str, QueuedPodInfo] = {}
-        self._numbers: dict[str, int] = {}  # pod key -> order of arrival
-        self._by_plugin: dict[str, dict[str, QueuedPodInfo]] = {}  # "" holds pods that nobody rejected
+        self._numbers: dict[str, int] = {}  # pod key -> position in the order they were added
+        self._by_plugin: dict[str, dict[str, QueuedPodInfo]] = {}  # "" has pods that no plugin rejected
         self._plugins_of: dict[str, tuple[str, ...]] = {}
         self._counter = itertools.count()
 
@@ -31,7 +31,7 @@ class UnschedulablePods:
         return self._pods.get(key)
 
     def put(self, queued: QueuedPodInfo) -> None:
-        """Add the pod, or note that other plugins reject it now."""
+        """Add the pod, or update the plugins that rejected it."""
         key = queued.key
         if key in self._pods:
             self._unindex(key)
@@ -51,11 +51,11 @@ class UnschedulablePods:
         return queued
 
     def rejected_by(self, plugins: Iterable[str]) -> list[QueuedPodInfo]:
-        """Pods that one of `plugins` rejected or that nobody did, in order of arrival."""
-        found: dict[str, QueuedPodInfo] = dict(self._by_plugin.get("", {}))
+        """Return the pods that one of `plugins` or no plugin rejected, in the order they were added."""
+        rejected: dict[str, QueuedPodInfo] = dict(self._by_plugin.get("", {}))
         for plugin in plugins:
-            found.update(self._by_plugin.get(plugin, {}))
-        return [found[key] for key in sorted(found, key=self._numbers.__getitem__)]
+            rejected.update(self._by_plugin.get(plugin, {}))
+        return [rejected[key] for key in sorted(rejected, key=self._numbers.__getitem__)]
 
     def _unindex(self, key: str) -> None:
         for plugin in self._plugins_of.pop(key):
@@ -65,7 +65,7 @@ class UnschedulablePods:
                 del self._by_plugin[plugin]
 
     def check(self) -> None:
-        """The index holds every pod under exactly the plugins it was put with."""
+        """Assert that the index has every pod under exactly the plugins that rejected it."""
         assert self._pods.keys() == self._numbers.keys() == self._plugins_of.keys()
         assert {(key, plugin) for plugin, pods in self._by_plugin.items() for key in pods} == {
             (key, plugin) for key, plugins in self._plugins_of.items() for plugin in plugins

@@ -11,7 +11,7 @@ from kubeloop.scheduler.api.events import ActionType, ClusterEvent, Hint
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.queue.queueing_hints import HintMap, Registration, registrations
+from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration, registrations
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 MS = 1_000_000
@@ -62,7 +62,7 @@ class Recorded:
         self.hints = hints
         self.queue = SchedulingQueue(
             sort_key=lambda queued: (-(queued.pod.spec.priority or 0), queued.timestamp_ns),
-            hint_maps={"default-scheduler": HintMap(registered)},
+            hint_maps={"default-scheduler": QueueingHintMap(registered)},
             pre_enqueue={"default-scheduler": [SchedulingGates()]},
             lookup=self.lister.get,
             now_ns=lambda: self.now_ns,

@@ -12,7 +12,7 @@ from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ClusterEvent, Hint
 from kubeloop.scheduler.api.status import Code, Status
-from kubeloop.scheduler.queue.queueing_hints import HintMap, Registration
+from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 SECOND = 1_000_000_000
@@ -38,7 +38,7 @@ class Driven:
         ]
         self.queue = SchedulingQueue(
             sort_key=lambda queued: (-(queued.pod.spec.priority or 0), queued.timestamp_ns),
-            hint_maps={"s": HintMap(registered)},
+            hint_maps={"s": QueueingHintMap(registered)},
             pre_enqueue={"s": [Gates()]},
             lookup=self.pods.get,
             now_ns=lambda: self.now_ns,
