@@ -18,7 +18,7 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
-from kubeloop.scheduler.plugins.preemption_eviction import Evictions
+from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 
 
@@ -110,7 +110,7 @@ async def test_a_victim_on_its_way_out_is_not_asked_to_leave_again(cluster: Any,
     metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
     small = cluster([node("a")], [msgspec.structs.replace(leaving, metadata=metadata)])
     victim = next(iter(small.snapshot.node_infos[0].pods.values()))
-    evictions = Evictions(small, "DefaultPreemption")
+    evictions = PreemptionExecutor(small, "DefaultPreemption")
     evictions.start(PodInfo(pod("high", cpu="4", priority=100)), "a", [victim])
     await small.spawned[0]
     assert small.client.requests == []
@@ -131,7 +131,7 @@ async def test_a_pod_whose_preemption_failed_is_tried_again(answered: int, clust
 
 async def test_when_one_victim_cannot_be_asked_to_go_nobody_goes_on_asking(cluster: Any, node: Any, pod: Any) -> None:
     small = cluster([node("a")], [pod(f"low-{number}", "a", cpu="1", priority=1) for number in range(4)])
-    evictions = Evictions(small, "DefaultPreemption")
+    evictions = PreemptionExecutor(small, "DefaultPreemption")
     evictions.start(PodInfo(pod("high", cpu="4", priority=100)), "a", list(small.snapshot.node_infos[0].pods.values()))
     small.client.failures = [ServerUnreachable("gone", maybe_applied=False)]
     small.client.delete = lambda *_, **__: asyncio.sleep(60)

@@ -1,4 +1,4 @@
-"""Eviction of preempted pods, in the background. Source: framework/preemption/executor.go of v1.36."""
+"""Background eviction of preempted pods. Source: framework/preemption/executor.go of v1.36."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LANE = "status"  # never ahead of bindings
+_LANE = "status"  # client lane of lower precedence than bindings
 
 
-class Evictions:
-    """Evicts the victims of one pod after another.
+class PreemptionExecutor:
+    """Evicts the victims of preemptors in background tasks.
 
-    A pod whose victims are being evicted is `under_way_for` until the last one is about to be deleted: that deletion
-    must find the pod awake, for it is what the pod waits for.
+    `is_preempting` is true for a preemptor until its last victim is about to be deleted: the deletion event must find
+    the pod back in the unschedulable pods, because it is what moves the pod to the active queue.
     """
 
     def __init__(self, handle: Handle, plugin: str) -> None:
         self._handle = handle
         self._plugin = plugin
-        self._under_way: set[str] = set()  # UIDs of the pods for which room is made
+        self._preempting: set[str] = set()  # UIDs of the preemptors whose victims are being evicted
 
-    def under_way_for(self, uid: str) -> bool:
-        return uid in self._under_way
+    def is_preempting(self, uid: str) -> bool:
+        return uid in self._preempting
 
     def forget(self, uid: str) -> None:
-        self._under_way.discard(uid)
+        self._preempting.discard(uid)
 
     def start(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict `victims` from `node_name` for `pod`, in the background; returns at once."""
-        self._under_way.add(pod.uid)
+        self._preempting.add(pod.uid)
         self._handle.spawn(self._evict_all(pod, node_name, victims), f"preemption for {pod.key}")
 
     async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
@@ -55,21 +55,21 @@ class Evictions:
             async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure ends what is under way
                 for victim in others:
                     evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
-            self._under_way.discard(pod.uid)
+            self._preempting.discard(pod.uid)
             await self._evict(pod, node_name, last)
         except* (ApiError, ServerUnreachable) as failures:
             result = "error"
             error = str(failures.exceptions[0])
             log.warning("preemption failed", extra={"pod": pod.key, "node": node_name, "error": error})
-            self._under_way.discard(pod.uid)
+            self._preempting.discard(pod.uid)
             self._handle.activate([pod.pod])  # no deletion may come that would wake it
         finally:
-            self._under_way.discard(pod.uid)
+            self._preempting.discard(pod.uid)
         if self._handle.metrics is not None:
             self._handle.metrics.victims_evicted(result, (self._handle.clock.time_ns() - started_ns) / 1e9)
 
     async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
-        """Pods of lower priority that wait for this node wait in vain now, and shall look for another one."""
+        """Clear nominations of lower-priority pods to this node, so that these pods are scheduled elsewhere."""
         for other in self._handle.nominator.pods_on(node_name):
             if other.priority < pod.priority and other.pod.status.nominated_node_name:
                 await self._patch_status(other, {"nominatedNodeName": None})
@@ -85,13 +85,13 @@ class Evictions:
         elif victim.pod.metadata.deletion_timestamp is not None:
             return  # on its way out already: there is nothing to ask for, and it was not us
         else:
-            marked = await self._patch_status(victim, {"conditions": [self._condition(pod, victim)]})
-            if not marked or not await self._delete(victim):
+            patched = await self._patch_status(victim, {"conditions": [self._disruption_target(pod, victim)]})
+            if not patched or not await self._delete(victim):
                 return  # gone before us
             log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
         self._handle.recorder.event(victim.pod, "Normal", "Preempted", message)
 
-    def _condition(self, pod: PodInfo, victim: PodInfo) -> dict[str, Any]:
+    def _disruption_target(self, pod: PodInfo, victim: PodInfo) -> dict[str, Any]:
         return {
             "type": "DisruptionTarget",
             "status": "True",
