@@ -144,7 +144,7 @@ def malformed(_api: TokenApi, _token: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "no_longer_good",
+    "invalidate",
     [with_bad_signature, account_deleted, expired, other_audience, bound_secret_deleted, malformed],
 )
 async def test_invalid_token_authenticates_nobody(api: TokenApi, invalidate: Callable[[TokenApi, str], str]):
