@@ -115,7 +115,9 @@ async def measure(pods: int) -> tuple[float, float]:
     groups = {**controller._groups.get(controller_index_key(smaller))}
 
     def choose() -> None:
-        plan = plan_replicas(smaller, groups, lambda: controller.related_per_node(smaller), NOW, burst=BURST_REPLICAS)
+        plan = plan_replicas(
+            smaller, groups, lambda: controller.related_pods_per_node(smaller), NOW, burst=BURST_REPLICAS
+        )
         assert len(plan.delete) == min(BURST_REPLICAS, pods)
 
     return best_ms(reconcile), best_ms(choose)
