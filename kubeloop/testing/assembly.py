@@ -1,7 +1,7 @@
 """The parts of a whole cluster on one event loop: API server with simulated nodes, and controllers with the scheduler.
 
-Two contexts, one inside the other: `served` is a cluster in which nobody acts, `controlled` has it acted on. The second
-imports most of kubeloop, and does so when it is called.
+Two contexts, one inside the other: `serve_cluster` is a cluster in which nobody acts, `run_control_plane` has it acted
+on. The second imports most of kubeloop, and does so when it is called.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.asynccontextmanager
-async def served(
+async def serve_cluster(
     options: ClusterOptions, *, clock: Clock, rng: random.Random, token: str | None = None
 ) -> AsyncIterator[ApiServer]:
     """An API server with its nodes, for the length of the context. token: see ApiServer.
@@ -34,29 +34,29 @@ async def served(
     Whatever crashes inside raises out of the context, in an ExceptionGroup. Raises UserError for options that a part
     refuses, before anything runs.
     """
-    nodes, faults, stages = options.node_settings(), options.misbehaviour(), options.played_stages()
+    nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults)
     kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=random.Random(rng.getrandbits(64)), stages=stages)
     kubelets.register()
     volumes = SimulatedVolumes(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
     budgets = DisruptionBudgets(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
     volumes.register()
-    async with asyncio.TaskGroup() as serving:
-        servers = [
-            serving.create_task(api.run(), name="api-server"),
-            serving.create_task(kubelets.run(), name="nodes"),
-            serving.create_task(volumes.run(), name="volumes"),
-            serving.create_task(budgets.run(), name="disruption-budgets"),
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(api.run(), name="api-server"),
+            group.create_task(kubelets.run(), name="nodes"),
+            group.create_task(volumes.run(), name="volumes"),
+            group.create_task(budgets.run(), name="disruption-budgets"),
         ]
         try:
             yield api
         finally:
-            for server in servers:
-                server.cancel()
+            for task in tasks:
+                task.cancel()
 
 
 @contextlib.asynccontextmanager
-async def controlled(
+async def run_control_plane(
     api: ApiServer,
     settings: Settings,
     *,
@@ -85,8 +85,8 @@ async def controlled(
     registry = registry or Registry()
     plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
     plane.informers.informer(DEPLOYMENTS)
-    async with asyncio.TaskGroup() as acting:
-        running = acting.create_task(plane.run(), name="control-plane")
+    async with asyncio.TaskGroup() as group:
+        control_plane_task = group.create_task(plane.run(), name="control-plane")
         await plane.synced.wait()
         yield plane
-        running.cancel()
+        control_plane_task.cancel()

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ASK_SECONDS = 10.0
+_TIMEOUT_SECONDS = 10.0
 
 
 class Connection:
@@ -51,54 +51,56 @@ class Connection:
             user_agent=SPARED_USER_AGENT,
         )
         self._endpoint = connect_with_token(address.endpoint, "")
-        self.operations = Operations(self._client, self._ask, "default", why_ended=why_ended)
+        self.operations = Operations(self._client, self._get_page, "default", why_ended=why_ended)
         self.why_ended = why_ended
-        self._removing: list[str] = []
-        self._closing: list[tuple[str, Callable[[], None]]] = []
+        self._deleting_namespaces: list[str] = []
+        self._close_callbacks: list[tuple[str, Callable[[], None]]] = []
 
-    def place(self, namespace: str) -> _Place:
-        return _Place(self, self.operations if namespace == "default" else self.operations.within(namespace))
+    def in_namespace(self, namespace: str) -> _ConnectedNamespace:
+        return _ConnectedNamespace(
+            self, self.operations if namespace == "default" else self.operations.within(namespace)
+        )
 
     async def remove(self, namespace: str) -> None:
-        """Have a namespace removed in the background; `removed` waits for it."""
+        """Have a namespace removed in the background; `wait_for_deletion` waits for it."""
         self.address.kubeconfig_of(namespace).unlink(missing_ok=True)
         await self.operations.delete_namespace(namespace)
-        self._removing.append(namespace)
+        self._deleting_namespaces.append(namespace)
 
-    async def removed(self, timeout: float) -> dict[str, str]:
+    async def wait_for_deletion(self, timeout: float) -> dict[str, str]:
         """Wait for all that `remove` was called with. Returns what is left after `timeout` seconds, and why."""
-        names, self._removing = self._removing, []
+        names, self._deleting_namespaces = self._deleting_namespaces, []
         return await self.operations.namespaces_gone(names, timeout) if names else {}
 
     def on_end(self, namespace: str, close: Callable[[], None]) -> None:
         """Have this called when the namespace is removed, or the connection closed."""
-        self._closing.append((namespace, close))
+        self._close_callbacks.append((namespace, close))
 
     def end(self, namespace: str | None = None) -> None:
         """Call what on_end() was given for this namespace, or for all; blocks."""
-        due = [close for name, close in self._closing if namespace in (None, name)]
-        self._closing = [each for each in self._closing if namespace not in (None, each[0])]
-        for close in due:
+        callbacks = [close for name, close in self._close_callbacks if namespace in (None, name)]
+        self._close_callbacks = [each for each in self._close_callbacks if namespace not in (None, each[0])]
+        for close in callbacks:
             close()
 
     async def close(self) -> None:
         await self._client.close()
         await self._endpoint.close()
 
-    async def _ask(self, path: str, query: Mapping[str, str]) -> Any:
+    async def _get_page(self, path: str, query: Mapping[str, str]) -> Any:
         try:
-            answer = await self._endpoint.request(
-                "GET", f"{path}?{urlencode(query)}", headers={}, timeout_seconds=_ASK_SECONDS
+            response = await self._endpoint.request(
+                "GET", f"{path}?{urlencode(query)}", headers={}, timeout_seconds=_TIMEOUT_SECONDS
             )
         except TransportError as error:
             raise LookupError(f"controllers and scheduler do not answer: {error}") from None
-        document = msgspec.json.decode(answer.body)
-        if answer.status != 200:
-            raise LookupError(document.get("error", f"the endpoint answers {answer.status}"))
+        document = msgspec.json.decode(response.body)
+        if response.status != 200:
+            raise LookupError(document.get("error", f"the endpoint answers {response.status}"))
         return document
 
 
-class _Place:
+class _ConnectedNamespace:
     """A namespace of a cluster that runs: what its blocking and its asynchronous form have in common."""
 
     def __init__(self, connection: Connection, operations: Operations) -> None:
@@ -118,59 +120,59 @@ class _Place:
 class _View:
     """Where the cluster is, and who we are to it; shared by all forms."""
 
-    def __init__(self, find: Callable[[], _Place]) -> None:
-        self._find = find
+    def __init__(self, resolve: Callable[[], _ConnectedNamespace]) -> None:
+        self._resolve = resolve
 
     @property
-    def _place(self) -> _Place:
-        return self._find()
+    def _namespace(self) -> _ConnectedNamespace:
+        return self._resolve()
 
     @property
-    def _shown(self) -> Operations:
-        return self._place.operations
+    def _operations(self) -> Operations:
+        return self._namespace.operations
 
     @property
     def _portal(self) -> Portal:
-        return self._place.connection.portal
+        return self._namespace.connection.portal
 
     @property
     def name(self) -> str:
         """The namespace that is meant where none is given."""
-        return self._place.operations.namespace
+        return self._namespace.operations.namespace
 
     @property
     def kubeconfig(self) -> str:
         """Path of a kubeconfig whose context has this namespace."""
-        return self._place.kubeconfig
+        return self._namespace.kubeconfig
 
     @property
     def url(self) -> str:
         """The API server, with TLS."""
-        return self._place.connection.address.server
+        return self._namespace.connection.address.server
 
     @property
     def token(self) -> str:
         """Bearer token of a user who may do everything."""
-        return self._place.connection.address.token
+        return self._namespace.connection.address.token
 
     @property
     def endpoint(self) -> str:
         """URL of the endpoint of controllers and scheduler: /metrics, /traces, /debug/..."""
-        return self._place.connection.address.endpoint
+        return self._namespace.connection.address.endpoint
 
     def kubernetes_asyncio(self) -> kubernetes_asyncio.client.ApiClient:
         """A new client of the library kubernetes_asyncio, for the running event loop; close it (`async with`)."""
-        address = self._place.connection.address
+        address = self._namespace.connection.address
         return clients.kubernetes_asyncio_client(address.plain_server, address.token)
 
     @property
     def address(self) -> Address:
         """All of where it is, in a form for another process of this machine."""
-        return self._place.connection.address
+        return self._namespace.connection.address
 
     def why_ended(self) -> str | None:
         """None while the cluster runs."""
-        return self._place.connection.why_ended()
+        return self._namespace.connection.why_ended()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self.url}>"
@@ -191,11 +193,11 @@ class Namespace(_View):
 
     def describe(self, describe: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine function of this namespace's Operations, and block."""
-        return self._portal.wait(describe(self._shown))
+        return self._portal.wait(describe(self._operations))
 
     @property
     def aio(self) -> AsyncNamespace:
-        return AsyncNamespace(self._find)
+        return AsyncNamespace(self._resolve)
 
     def kubernetes(self) -> Any:
         """A new ApiClient of the library kubernetes."""
@@ -203,7 +205,7 @@ class Namespace(_View):
 
     def kr8s(self) -> kr8s.Api:
         client = clients.kr8s_client(self.kubeconfig, self.name)
-        self._place.connection.on_end(self.name, lambda: clients.close_kr8s(client))
+        self._namespace.connection.on_end(self.name, lambda: clients.close_kr8s(client))
         return client
 
     def lightkube(self) -> lightkube.Client:
@@ -239,13 +241,13 @@ class AsyncCluster(AsyncNamespace):
     @contextlib.asynccontextmanager
     async def namespace(self, name: str = "test") -> AsyncIterator[AsyncNamespace]:
         """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
-        connection = self._place.connection
-        created_name = await self._portal.reach(connection.operations.create_namespace(name))
-        place = connection.place(created_name)
+        connection = self._namespace.connection
+        created_name = await self._portal.wait_async(connection.operations.create_namespace(name))
+        connected = connection.in_namespace(created_name)
         try:
-            yield AsyncNamespace(lambda: place)
+            yield AsyncNamespace(lambda: connected)
         finally:
-            await self._portal.reach(connection.remove(created_name))
+            await self._portal.wait_async(connection.remove(created_name))
 
 
 class Cluster(Namespace):
@@ -258,51 +260,51 @@ class Cluster(Namespace):
     UserError for options that are wrong. Nothing is left when the block or the process ends, however it ends.
     """
 
-    def __init__(self, **wishes: Unpack[Options]) -> None:
-        super().__init__(self._running)
-        self._options = cluster_options(wishes)
-        self._given: tuple[Address, Portal] | None = None
+    def __init__(self, **options: Unpack[Options]) -> None:
+        super().__init__(self._connected)
+        self._options = cluster_options(options)
+        self._shared_address: tuple[Address, Portal] | None = None
         self._host: HostProcess | None = None
         self._shares_host = False
         self._connection: Connection | None = None
 
     @classmethod
-    def on(cls, host: HostProcess, options: ClusterOptions) -> Self:
+    def on_host(cls, host: HostProcess, options: ClusterOptions) -> Self:
         """A cluster in a process that also runs others, and goes on without it."""
         cluster = cls()
         cluster._options, cluster._host, cluster._shares_host = options, host, True
         return cluster
 
     @classmethod
-    def at(cls, address: Address, portal: Portal) -> Self:
+    def at_address(cls, address: Address, portal: Portal) -> Self:
         """A cluster that somebody else runs, and goes on running."""
         cluster = cls()
-        cluster._given = (address, portal)
+        cluster._shared_address = (address, portal)
         return cluster
 
     @property
     def aio(self) -> AsyncCluster:
-        return AsyncCluster(self._find)
+        return AsyncCluster(self._resolve)
 
     @contextlib.contextmanager
     def namespace(self, name: str = "test") -> Iterator[Namespace]:
         """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
-        connection = self._place.connection
+        connection = self._namespace.connection
         created_name = connection.portal.wait(connection.operations.create_namespace(name))
-        place = connection.place(created_name)
+        connected = connection.in_namespace(created_name)
         try:
-            yield Namespace(lambda: place)
+            yield Namespace(lambda: connected)
         finally:
             connection.end(created_name)
             connection.portal.wait(connection.remove(created_name))
 
     def removed_namespaces(self, timeout: float) -> dict[str, str]:
         """Wait until the namespaces that were removed are gone. Returns those that are not, and why."""
-        connection = self._place.connection
-        return connection.portal.wait(connection.removed(timeout))
+        connection = self._namespace.connection
+        return connection.portal.wait(connection.wait_for_deletion(timeout))
 
     def __enter__(self) -> Self:
-        portal = self._entered()
+        portal = self._acquire_host()
         try:
             portal.wait(self._open(portal))
         except BaseException:
@@ -314,14 +316,14 @@ class Cluster(Namespace):
         try:
             if self._connection is not None:
                 self._connection.end()
-            self._portal.wait(self._leave())
+            self._portal.wait(self._disconnect())
         finally:
             self._close_host()
 
     async def __aenter__(self) -> AsyncCluster:
-        portal = self._entered()
+        portal = self._acquire_host()
         try:
-            await portal.reach(self._open(portal))
+            await portal.wait_async(self._open(portal))
         except BaseException:
             await asyncio.to_thread(self._close_host)
             raise
@@ -331,23 +333,23 @@ class Cluster(Namespace):
         self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None
     ) -> None:
         try:
-            await self._portal.reach(self._leave())
+            await self._portal.wait_async(self._disconnect())
         finally:
             await asyncio.to_thread(self._close_host)
 
     def __repr__(self) -> str:
         return super().__repr__() if self._connection is not None else f"<{type(self).__name__} that does not run>"
 
-    def _running(self) -> _Place:
+    def _connected(self) -> _ConnectedNamespace:
         if self._connection is None:
             raise ClusterEnded("this cluster does not run: use it inside its with block")
-        return self._connection.place("default")
+        return self._connection.in_namespace("default")
 
-    def _entered(self) -> Portal:
+    def _acquire_host(self) -> Portal:
         if self._connection is not None:
             raise RuntimeError("this cluster runs already: make another one for another block")
-        if self._given is not None:
-            return self._given[1]
+        if self._shared_address is not None:
+            return self._shared_address[1]
         if self._host is None:
             self._host = HostProcess()
         return self._host.portal
@@ -359,13 +361,13 @@ class Cluster(Namespace):
 
     async def _open(self, portal: Portal) -> None:
         host = self._host
-        if self._given is not None:
-            self._connection = Connection(self._given[0], portal, why_ended=lambda: None)
+        if self._shared_address is not None:
+            self._connection = Connection(self._shared_address[0], portal, why_ended=lambda: None)
         elif host is not None:
             address = await host.start(self._options)
             self._connection = Connection(address, portal, why_ended=lambda: host.why_ended(address.cluster))
 
-    async def _leave(self) -> None:
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is None:
             return

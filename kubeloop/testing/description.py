@@ -12,20 +12,20 @@ from kubeloop.process.workload_progress import is_pod_ready, unfinished_reasons
 from kubeloop.process.workload_progress import measure as measure_progress
 
 JSON = Mapping[str, Any]
-Explained = Callable[[Pod], Awaitable[str]]
+ExplainPod = Callable[[Pod], Awaitable[str]]
 
-_MOST_EVENTS = 8
-_MOST_PODS = 10
+_MAX_EVENTS = 8
+_MAX_PODS = 10
 _COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas")
 
 
-async def why_not(
+async def unmet_reasons(
     resource: Resource[Any],
     name: str,
     obj: JSON | None,
     pods: Sequence[Pod],
     events: Sequence[Event],
-    explained: Explained,
+    explain_pod: ExplainPod,
 ) -> list[str]:
     """Why `obj` (None: it is not there) is not what somebody waits for, a sentence each. `pods` and `events` are its
     namespace's; those of other workloads are left out where the object has a selector."""
@@ -33,10 +33,10 @@ async def why_not(
         lines = [f"there is no {resource.singular} {name}"]
         return lines + event_lines([each for each in events if each.involved_object.name == name])
     lines = status_lines(obj)
-    matching_resources = related_pods(resource, obj, pods)
-    lines += unfinished_reasons(measure_progress([], [], matching_resources), matching_resources)
-    lines += await pending_lines([pod for pod in matching_resources if not _says_why(pod)], explained)
-    names = {pod.metadata.name for pod in matching_resources} | {name}
+    related = related_pods(resource, obj, pods)
+    lines += unfinished_reasons(measure_progress([], [], related), related)
+    lines += await pending_lines([pod for pod in related if not _has_scheduling_result(pod)], explain_pod)
+    names = {pod.metadata.name for pod in related} | {name}
     said = [each for each in events if each.involved_object.name in names or _owned_name(each, name)]
     return lines + event_lines(said)
 
@@ -76,43 +76,43 @@ def related_pods(resource: Resource[Any], obj: JSON, pods: Sequence[Pod]) -> lis
     return [pod for pod in pods if labels.items() <= pod.metadata.labels.items()]
 
 
-async def pending_lines(pods: Iterable[Pod], explained: Explained) -> list[str]:
+async def pending_lines(pods: Iterable[Pod], explain_pod: ExplainPod) -> list[str]:
     """Of pods that say nothing themselves: what the scheduler says."""
-    silent = [pod for pod in pods if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
-    lines = [f"pod {pod.key}: {await explained(pod)}" for pod in silent[:3]]
-    return lines + ([f"and {len(silent) - 3} more pods without a node"] if len(silent) > 3 else [])
+    unscheduled = [pod for pod in pods if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
+    lines = [f"pod {pod.key}: {await explain_pod(pod)}" for pod in unscheduled[:3]]
+    return lines + ([f"and {len(unscheduled) - 3} more pods without a node"] if len(unscheduled) > 3 else [])
 
 
-def event_lines(events: Sequence[Event], *, most: int = _MOST_EVENTS) -> list[str]:
+def event_lines(events: Sequence[Event], *, limit: int = _MAX_EVENTS) -> list[str]:
     """The last ones, a line for all that say the same of objects of one kind."""
-    alike: dict[tuple[str, ...], list[Event]] = {}
+    groups_by_content: dict[tuple[str, ...], list[Event]] = {}
     for event in events:
-        said = (event.type, event.reason, event.involved_object.kind, _impersonal(event))
-        alike.setdefault(said, []).append(event)
-    groups = sorted(alike.values(), key=lambda group: events.index(group[-1]))
-    lines = [f"({len(groups) - most} kinds of earlier events)"] if len(groups) > most else []
-    for group in groups[-most:]:
+        said = (event.type, event.reason, event.involved_object.kind, _message_without_names(event))
+        groups_by_content.setdefault(said, []).append(event)
+    groups = sorted(groups_by_content.values(), key=lambda group: events.index(group[-1]))
+    lines = [f"({len(groups) - limit} kinds of earlier events)"] if len(groups) > limit else []
+    for group in groups[-limit:]:
         last = group[-1]
-        about = last.involved_object
+        involved = last.involved_object
         others = f" and {len(group) - 1} more" if len(group) > 1 else f" (x{last.count})" if last.count > 1 else ""
-        lines.append(f"event {last.type} {last.reason} {about.kind.lower()}/{about.name}{others}: {last.message}")
+        lines.append(f"event {last.type} {last.reason} {involved.kind.lower()}/{involved.name}{others}: {last.message}")
     return lines
 
 
-def _impersonal(event: Event) -> str:
+def _message_without_names(event: Event) -> str:
     """The message without names that differ from pod to pod."""
     return event.message.replace(event.involved_object.name, "").partition("created pod:")[0].split(" to ")[0]
 
 
-def pod_lines(pods: Sequence[Pod], *, most: int = _MOST_PODS) -> list[str]:
+def pod_lines(pods: Sequence[Pod], *, limit: int = _MAX_PODS) -> list[str]:
     """Pods in short, those that are not ready first."""
     ordered = sorted(pods, key=lambda pod: (is_pod_ready(pod), pod.metadata.name))
     lines = []
-    for pod in ordered[:most]:
+    for pod in ordered[:limit]:
         phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
         ready = "ready" if is_pod_ready(pod) else "not ready"
         lines.append(f"pod/{pod.metadata.name} {phase}, {ready}, on {pod.spec.node_name or 'no node'}")
-    return lines + ([f"and {len(pods) - most} more pods"] if len(pods) > most else [])
+    return lines + ([f"and {len(pods) - limit} more pods"] if len(pods) > limit else [])
 
 
 def trace_lines(trace: JSON) -> list[str]:
@@ -127,7 +127,7 @@ def trace_lines(trace: JSON) -> list[str]:
     return captured.get().rstrip().splitlines()
 
 
-def _says_why(pod: Pod) -> bool:
+def _has_scheduling_result(pod: Pod) -> bool:
     return bool(pod.spec.node_name) or any(
         condition.type == "PodScheduled" and condition.status == "False" for condition in pod.status.conditions
     )

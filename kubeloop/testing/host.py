@@ -38,12 +38,12 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import ProcessRecord, process_exists, process_file
-from kubeloop.testing.assembly import controlled, served
-from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
+from kubeloop.testing.assembly import run_control_plane, serve_cluster
+from kubeloop.testing.messages import Address, Done, Ended, Failed, Keep, Request, Response, Start, Stop
 from kubeloop.testing.options import ClusterOptions
 
 DIRECTORY_PREFIX = "kubeloop-testing-"
-_PARENT_LOOK_SECONDS = 0.5
+_PARENT_POLL_SECONDS = 0.5
 _MAX_LINE_BYTES = 4 << 20
 _CONTROL_PLANE = (
     "kubeloop.process.control_plane",
@@ -55,12 +55,12 @@ _SWITCH_SECONDS = 0.0005  # for which importing holds up who waits for the inter
 
 def main() -> None:
     """Run until stdin ends. Argument: the parent's process id."""
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    responses = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # what a plugin prints is no answer
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in kubeloop.__main__
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they end us in order
     configure_logging("error")  # controllers that meet a namespace in removal have a lot to warn of
-    uvloop.run(Host(answers, parent=int(sys.argv[1])).run())
+    uvloop.run(Host(responses, parent=int(sys.argv[1])).run())
 
 
 def _import_control_plane() -> None:
@@ -79,26 +79,26 @@ def _import_control_plane() -> None:
     gc.enable()
 
 
-class _Running:
+class HostedCluster:
     """A cluster of this process."""
 
     def __init__(self) -> None:
-        self.stop_wanted = asyncio.Event()
+        self.stop_requested = asyncio.Event()
         self.stopped = asyncio.Event()
         self.address: Address | None = None
-        self.kept = False
+        self.is_kept = False
 
 
 class Host:
     """Answers requests on stdin. `parent`: the process whose death ends us."""
 
-    def __init__(self, answers: BinaryIO, *, parent: int) -> None:
-        self._answers = answers
+    def __init__(self, responses: BinaryIO, *, parent: int) -> None:
+        self._responses = responses
         self._parent = parent
         self._clock = SystemClock()
         self._certificate = create_certificate(self._clock)
         self._imported = asyncio.Event()
-        self._clusters: dict[int, _Running] = {}
+        self._clusters: dict[int, HostedCluster] = {}
         self._started = 0
         self._encode = msgspec.json.Encoder().encode
 
@@ -109,32 +109,32 @@ class Host:
         loop.add_signal_handler(signal.SIGTERM, terminated.set)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._import(), name="imports")
-            waiting = [
+            tasks = [
                 group.create_task(self._serve(group), name="requests"),
-                group.create_task(self._parent_gone(), name="parent"),
+                group.create_task(self._wait_for_parent_exit(), name="parent"),
                 group.create_task(terminated.wait(), name="terminated"),
             ]
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if not terminated.is_set() and any(each.kept for each in self._clusters.values()):
-                for running in self._clusters.values():
-                    if not running.kept:
-                        running.stop_wanted.set()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not terminated.is_set() and any(each.is_kept for each in self._clusters.values()):
+                for hosted in self._clusters.values():
+                    if not hosted.is_kept:
+                        hosted.stop_requested.set()
                 await terminated.wait()
-            for task in waiting:
+            for task in tasks:
                 task.cancel()
-            for running in self._clusters.values():
-                running.stop_wanted.set()
+            for hosted in self._clusters.values():
+                hosted.stop_requested.set()
 
     async def _import(self) -> None:
         """Make ready for controllers and scheduler, in a thread: API servers serve meanwhile."""
         await asyncio.to_thread(_import_control_plane)
         self._imported.set()
-        _remove_what_the_dead_left()
+        _remove_stale_directories()
 
-    async def _parent_gone(self) -> None:
+    async def _wait_for_parent_exit(self) -> None:
         """Where stdin does not tell: a process that was forked from our parent may hold its other end."""
         while os.getppid() == self._parent:
-            await asyncio.sleep(_PARENT_LOOK_SECONDS)
+            await asyncio.sleep(_PARENT_POLL_SECONDS)
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         reader = asyncio.StreamReader(limit=_MAX_LINE_BYTES)
@@ -144,56 +144,56 @@ class Host:
             match decoder.decode(line):
                 case Start() as start:
                     self._started += 1
-                    self._clusters[self._started] = _Running()
+                    self._clusters[self._started] = HostedCluster()
                     group.create_task(self._run_cluster(self._started, start), name=f"cluster/{self._started}")
                 case Stop(id, number):
                     group.create_task(self._stop(id, number), name=f"stop/{number}")
                 case Keep(id, number):
                     group.create_task(self._keep(id, number), name=f"keep/{number}")
 
-    def _say(self, answer: Answer) -> None:
+    def _send(self, response: Response) -> None:
         with contextlib.suppress(BrokenPipeError):  # nobody listens any more: stdin is about to end
-            self._answers.write(self._encode(answer) + b"\n")
+            self._responses.write(self._encode(response) + b"\n")
 
     async def _stop(self, id: int, number: int) -> None:
-        running = self._clusters.get(number)
-        if running is not None:
-            running.stop_wanted.set()
-            await running.stopped.wait()
-        self._say(Done(id))
+        hosted = self._clusters.get(number)
+        if hosted is not None:
+            hosted.stop_requested.set()
+            await hosted.stopped.wait()
+        self._send(Done(id))
 
     async def _keep(self, id: int, number: int) -> None:
-        running = self._clusters.get(number)
-        if running is None or running.address is None or running.stop_wanted.is_set():
-            self._say(Refused(id, f"cluster {number} does not run", ""))
+        hosted = self._clusters.get(number)
+        if hosted is None or hosted.address is None or hosted.stop_requested.is_set():
+            self._send(Failed(id, f"cluster {number} does not run", ""))
             return
-        running.kept = True
-        where = running.address
+        hosted.is_kept = True
+        where = hosted.address
         process = ProcessRecord(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
         with process_file(process):  # kubeloop trace and explain find it
-            self._say(Done(id))
-            await running.stopped.wait()
+            self._send(Done(id))
+            await hosted.stopped.wait()
 
     async def _run_cluster(self, number: int, start: Start) -> None:
-        running = self._clusters[number]
-        early = not self._imported.is_set() and start.options.has_usual_control_plane
+        hosted = self._clusters[number]
+        early = not self._imported.is_set() and start.options.has_default_control_plane
         try:
             async with self._cluster(number, start, early=early) as address:
-                running.address = address
-                self._say(Done(start.id, address))
-                await running.stop_wanted.wait()
+                hosted.address = address
+                self._send(Done(start.id, address))
+                await hosted.stop_requested.wait()
         except Exception as error:  # whatever crashes in one cluster, its plugins above all, must not end the others
             problem = _first(error)
-            if running.address is None:
+            if hosted.address is None:
                 hint = problem.hint if isinstance(problem, UserError) else ""
                 text = str(problem) if hint else f"{type(problem).__name__}: {problem}"
-                self._say(Refused(start.id, text, hint))
+                self._send(Failed(start.id, text, hint))
             else:
-                self._say(Ended(number, f"{type(problem).__name__}: {problem}"))
+                self._send(Ended(number, f"{type(problem).__name__}: {problem}"))
             if not isinstance(problem, UserError):
                 _log_crash(error)
         finally:
-            running.stopped.set()
+            hosted.stopped.set()
             del self._clusters[number]
 
     @contextlib.asynccontextmanager
@@ -208,7 +208,7 @@ class Host:
         try:
             async with (
                 _listener(self._certificate) as listener,
-                served(start.options, clock=self._clock, rng=rng, token=token) as api,
+                serve_cluster(start.options, clock=self._clock, rng=rng, token=token) as api,
             ):
                 port = await listener(HttpServer(api))
                 address = Address(
@@ -224,11 +224,11 @@ class Host:
                 address.write_kubeconfig_of("default")
                 async with asyncio.TaskGroup() as group:
                     ready = asyncio.Event()
-                    controlling = group.create_task(self._control(api, start.options, rng, token, pages, ready))
+                    control_task = group.create_task(self._control(api, start.options, rng, token, pages, ready))
                     if not early:
                         await ready.wait()
                     yield address
-                    controlling.cancel()
+                    control_task.cancel()
         finally:
             pages.close()
             shutil.rmtree(directory, ignore_errors=True)
@@ -251,7 +251,7 @@ class Host:
 
         registry = new_registry()
         endpoint = Endpoint(registry, clock=self._clock)
-        async with controlled(
+        async with run_control_plane(
             api,
             options.settings(),
             clock=self._clock,
@@ -272,27 +272,29 @@ async def _listener(certificate: ServerCertificate) -> AsyncIterator[Callable[[H
 
     To be entered before the API server runs: its end ends watches, and closing connections waits for those.
     """
-    listening = loopback_socket(0)
+    listener_socket = loopback_socket(0)
     async with contextlib.AsyncExitStack() as stack:
-        stack.callback(listening.close)
+        stack.callback(listener_socket.close)
         group = asyncio.TaskGroup()
 
         async def serve(server: HttpServer) -> int:
             await stack.enter_async_context(server)
-            accepting.append(group.create_task(listen(listening, server, certificate.context), name="listener"))
-            return int(listening.getsockname()[1])
+            listen_tasks.append(
+                group.create_task(listen(listener_socket, server, certificate.context), name="listener")
+            )
+            return int(listener_socket.getsockname()[1])
 
-        accepting: list[asyncio.Task[None]] = []
+        listen_tasks: list[asyncio.Task[None]] = []
         async with group:
             yield serve
-            for task in accepting:
+            for task in listen_tasks:
                 task.cancel()
 
 
-def _extend_import_path(wanted: list[str]) -> None:
+def _extend_import_path(test_path: list[str]) -> None:
     """The test's import path, in its order, before what only we have."""
-    ours = [entry for entry in sys.path if entry not in wanted]
-    sys.path[:] = [*wanted, *ours]
+    own_path = [entry for entry in sys.path if entry not in test_path]
+    sys.path[:] = [*test_path, *own_path]
 
 
 def _first(error: BaseException) -> BaseException:
@@ -307,7 +309,7 @@ def _log_crash(error: Exception) -> None:
     traceback.print_exception(error, file=sys.stderr)
 
 
-def _remove_what_the_dead_left() -> None:
+def _remove_stale_directories() -> None:
     """Directories of our like whose process was killed together with its parent."""
     for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         pid = path.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]

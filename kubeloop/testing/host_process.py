@@ -11,8 +11,8 @@ from concurrent.futures import Future
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.testing.launch import Launched, launch
-from kubeloop.testing.messages import Address, Answer, Done, Ended, Keep, Refused, Request, Start, Stop
+from kubeloop.testing.launch import LaunchedHost, launch
+from kubeloop.testing.messages import Address, Done, Ended, Failed, Keep, Request, Response, Start, Stop
 from kubeloop.testing.options import ClusterOptions
 from kubeloop.testing.portal import Portal
 
@@ -32,14 +32,14 @@ class HostProcess:
     process, if it has been started already; it is ours from then on.
     """
 
-    def __init__(self, launched: Launched | None = None) -> None:
+    def __init__(self, launched: LaunchedHost | None = None) -> None:
         launched = launched or launch()
         self.portal = Portal()
         self._process, self._log = launched.process, launched.log
         self._ids = 0
-        self._waiting: dict[int, asyncio.Future[Address | None]] = {}
+        self._pending: dict[int, asyncio.Future[Address | None]] = {}
         self._ended: dict[int, str] = {}
-        self._reading: Future[None] | None = None
+        self._reader_task: Future[None] | None = None
         self._owner = os.getpid()
 
     @property
@@ -47,29 +47,29 @@ class HostProcess:
         return self._process.pid
 
     @property
-    def alive(self) -> bool:
+    def is_running(self) -> bool:
         return self._process.poll() is None
 
     async def start(self, options: ClusterOptions) -> Address:
         """Start a cluster. Raises UserError for options that it refuses, ClusterEnded if it crashes on its way."""
-        address = await self._ask(Start(self._next_id(), options, [entry or os.getcwd() for entry in sys.path]))
+        address = await self._request(Start(self._next_id(), options, [entry or os.getcwd() for entry in sys.path]))
         assert address is not None
         return address
 
     async def stop(self, cluster: int) -> None:
         """Stop it, with its ports closed and its files gone; nothing if it has ended already."""
-        if self.alive:
-            await self._ask(Stop(self._next_id(), cluster))
+        if self.is_running:
+            await self._request(Stop(self._next_id(), cluster))
 
     async def keep(self, cluster: int) -> None:
         """Let it outlive us."""
-        await self._ask(Keep(self._next_id(), cluster))
+        await self._request(Keep(self._next_id(), cluster))
 
     def why_ended(self, cluster: int) -> str | None:
         """None while it runs."""
         if cluster in self._ended:
             return f"the cluster ended: {self._ended[cluster]}"
-        if not self.alive:
+        if not self.is_running:
             return f"the process of the clusters ended (exit code {self._process.poll()}): {self.log_tail()}"
         return None
 
@@ -107,27 +107,27 @@ class HostProcess:
         self._ids += 1
         return self._ids
 
-    async def _ask(self, request: Request) -> Address | None:
+    async def _request(self, request: Request) -> Address | None:
         loop = asyncio.get_running_loop()
-        if self._reading is None:
-            self._reading = self.portal.start(self._read())
+        if self._reader_task is None:
+            self._reader_task = self.portal.start(self._read())
         assert self._process.stdin is not None
-        answer: asyncio.Future[Address | None]
-        answer = self._waiting[request.id] = loop.create_future()
+        response: asyncio.Future[Address | None]
+        response = self._pending[request.id] = loop.create_future()
         try:
             try:
                 self._process.stdin.write(msgspec.json.encode(request) + b"\n")
                 self._process.stdin.flush()
             except (BrokenPipeError, ValueError):
-                raise self._gone() from None
-            if self._reading.done():
-                raise self._gone()
+                raise self._ended_error() from None
+            if self._reader_task.done():
+                raise self._ended_error()
             async with asyncio.timeout(_START_SECONDS):
-                return await answer
+                return await response
         except TimeoutError:
             raise ClusterEnded(f"no answer within {_START_SECONDS:g} s from the process of the clusters") from None
         finally:
-            del self._waiting[request.id]
+            del self._pending[request.id]
 
     async def _read(self) -> None:
         """Hand out answers until there are no more."""
@@ -137,22 +137,22 @@ class HostProcess:
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), pipe
         )
-        decoder: msgspec.json.Decoder[Answer] = msgspec.json.Decoder(Answer)
+        decoder: msgspec.json.Decoder[Response] = msgspec.json.Decoder(Response)
         try:
             while line := await reader.readline():
                 match decoder.decode(line):
-                    case Done(id, address) if id in self._waiting:
-                        self._waiting[id].set_result(address)
-                    case Refused(id, problem, hint) if id in self._waiting:
+                    case Done(id, address) if id in self._pending:
+                        self._pending[id].set_result(address)
+                    case Failed(id, problem, hint) if id in self._pending:
                         error = UserError(problem, hint=hint) if hint else ClusterEnded(problem)
-                        self._waiting[id].set_exception(error)
+                        self._pending[id].set_exception(error)
                     case Ended(cluster, problem):
                         self._ended[cluster] = problem
         finally:
             transport.close()
-            for answer in self._waiting.values():
-                if not answer.done():
-                    answer.set_exception(self._gone())
+            for response in self._pending.values():
+                if not response.done():
+                    response.set_exception(self._ended_error())
 
-    def _gone(self) -> ClusterEnded:
+    def _ended_error(self) -> ClusterEnded:
         return ClusterEnded(f"the process of the clusters is gone: {self.log_tail() or 'it has not said why'}")

@@ -19,12 +19,12 @@ from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.process.control_plane import ControlPlane
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
-from kubeloop.testing.assembly import controlled, served
+from kubeloop.testing.assembly import run_control_plane, serve_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.operations import Operations
 from kubeloop.testing.options import Options, cluster_options
 
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 class MemoryCluster(Operations):
@@ -35,7 +35,7 @@ class MemoryCluster(Operations):
     """
 
     def __init__(self, api: ApiServer, plane: ControlPlane, client: Client) -> None:
-        super().__init__(client, self._answer, "default")
+        super().__init__(client, self._get_page, "default")
         self.api = api
         self.plane = plane
 
@@ -43,7 +43,7 @@ class MemoryCluster(Operations):
         """Wait until `condition` holds; it is asked again after each turn of the cluster. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while not condition():
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
 
     def seen_deployment(self, name: str, namespace: str = "default") -> Deployment | None:
         """As the controllers' caches have it."""
@@ -57,7 +57,7 @@ class MemoryCluster(Operations):
         """As the controllers' caches have them."""
         return self.plane.informers.informer(NODES).store.list()
 
-    async def _answer(self, path: str, query: Mapping[str, str]) -> Any:
+    async def _get_page(self, path: str, query: Mapping[str, str]) -> Any:
         """What the endpoint of another cluster would answer."""
         if path == EXPLAIN_PATH:
             from kubeloop.scheduler.explain.pending_pod import explain
@@ -77,19 +77,19 @@ class MemoryCluster(Operations):
 
 
 @contextlib.asynccontextmanager
-async def memory_cluster(*, clock: Clock | None = None, **wishes: Unpack[Options]) -> AsyncIterator[MemoryCluster]:
+async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Options]) -> AsyncIterator[MemoryCluster]:
     """A cluster with all controllers for the length of the context; gives it once its caches are filled.
 
     clock: the wall time of its objects. The rest is said by `Options`; the seed is 0 unless it is given. Whatever
     crashes inside raises out of the context, in an ExceptionGroup. Raises UserError for options that are wrong.
     """
     clock = clock or SystemClock()
-    options = cluster_options(wishes)
+    options = cluster_options(requested)
     rng = random.Random(options.seed or 0)
     settings = options.settings()
     async with (
-        served(options, clock=clock, rng=rng) as api,
-        controlled(api, settings, clock=clock, rng=rng) as plane,
+        serve_cluster(options, clock=clock, rng=rng) as api,
+        run_control_plane(api, settings, clock=clock, rng=rng) as plane,
     ):
         transport = MemoryTransport(api.handle)
         client = Client(transport, clock=clock, rng=random.Random(rng.getrandbits(64)), user_agent=SPARED_USER_AGENT)

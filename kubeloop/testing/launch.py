@@ -23,7 +23,7 @@ main()
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchedHost:
     """The process, and the file that its stderr goes to. Both are to be closed by whoever takes them."""
 
     process: subprocess.Popen[bytes]
@@ -39,7 +39,7 @@ class Launched:
         self.log.close()
 
 
-def launch() -> Launched:
+def launch() -> LaunchedHost:
     """Start the process. It ends when its stdin does, or when we are gone."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; it has no name
     here = str(Path(__file__).resolve().parents[2])
@@ -50,4 +50,4 @@ def launch() -> Launched:
         stderr=log,
         start_new_session=True,  # Ctrl-C in the terminal is for the tests
     )
-    return Launched(process, log)
+    return LaunchedHost(process, log)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request import Response as Answer
+from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
 
@@ -14,7 +14,7 @@ from kubeloop.kube.client.transport import Response, StreamedResponse, Transport
 class MemoryTransport:
     """`handle` is `ApiServer.handle`. Answers are whole or streamed as they would be over HTTP."""
 
-    def __init__(self, handle: Callable[[Request], Awaitable[Answer]]) -> None:
+    def __init__(self, handle: Callable[[Request], Awaitable[ServerResponse]]) -> None:
         self._handle = handle
 
     @property
@@ -31,24 +31,26 @@ class MemoryTransport:
         timeout_seconds: float | None = None,
     ) -> Response:
         del timeout_seconds  # handlers answer at once, or the caller cancels
-        answer = await self._answer(Request.of(method, target, headers, body))
-        content = answer.body if isinstance(answer.body, bytes) else b"".join([chunk async for chunk in answer.body])
-        return Response(answer.status, content, _headers(answer))
+        response = await self._handle_request(Request.of(method, target, headers, body))
+        content = (
+            response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
+        )
+        return Response(response.status, content, _headers(response))
 
     @asynccontextmanager
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
-        answer = await self._answer(Request.of(method, target, headers, body))
-        chunks = _once(answer.body) if isinstance(answer.body, bytes) else answer.body
+        response = await self._handle_request(Request.of(method, target, headers, body))
+        chunks = _once(response.body) if isinstance(response.body, bytes) else response.body
         try:
-            yield StreamedResponse(answer.status, _headers(answer), chunks)
+            yield StreamedResponse(response.status, _headers(response), chunks)
         finally:
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
 
-    async def _answer(self, request: Request) -> Answer:
+    async def _handle_request(self, request: Request) -> ServerResponse:
         try:
             return await self._handle(request)
         except AnswerLost:
@@ -62,5 +64,5 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _headers(answer: Answer) -> dict[str, str]:
-    return {"content-type": answer.content_type, **{name.lower(): value for name, value in answer.headers}}
+def _headers(response: ServerResponse) -> dict[str, str]:
+    return {"content-type": response.content_type, **{name.lower(): value for name, value in response.headers}}

@@ -74,7 +74,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     address: Address | None = None
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
+class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """hint: what to try; "" if it is no mistake of the user's."""
 
     id: int
@@ -90,4 +90,4 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 Request = Start | Stop | Keep
-Answer = Done | Refused | Ended
+Response = Done | Failed | Ended

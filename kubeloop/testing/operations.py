@@ -19,14 +19,14 @@ from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, P
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH
 from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_manifests
-from kubeloop.testing.description import why_not
+from kubeloop.testing.description import unmet_reasons
 from kubeloop.testing.wait_conditions import Condition, parse_condition
 
 JSON = dict[str, Any]
 Target = str | Mapping[str, Any]
 """What a call is about: "deployment/web", "po/web-1", "widgets.example.com/one", or an object (or manifest)."""
 
-Ask = Callable[[str, Mapping[str, str]], Awaitable[Any]]
+GetPage = Callable[[str, Mapping[str, str]], Awaitable[Any]]
 """Path and query of a page of the cluster's endpoint -> its JSON. Raises LookupError with the page's own words."""
 
 _RETRY_SECONDS = 0.05
@@ -38,7 +38,7 @@ class WaitTimeout(TimeoutError):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class ObjectRef:
     """One object: which resource, and its name."""
 
     resource: Resource[JSON]
@@ -59,18 +59,18 @@ class Operations:
     """
 
     def __init__(
-        self, client: Client, ask: Ask, namespace: str, *, why_ended: Callable[[], str | None] = lambda: None
+        self, client: Client, get_page: GetPage, namespace: str, *, why_ended: Callable[[], str | None] = lambda: None
     ) -> None:
         self.client = client
         self.namespace = namespace
-        self._ask = ask
+        self._get_page = get_page
         self._why_ended = why_ended
-        self._known: ResourceMap | None = None
+        self._resource_map: ResourceMap | None = None
 
     def within(self, namespace: str) -> Operations:
         """The same cluster, with another namespace to begin with."""
-        other = Operations(self.client, self._ask, namespace, why_ended=self._why_ended)
-        other._known = self._known
+        other = Operations(self.client, self._get_page, namespace, why_ended=self._why_ended)
+        other._resource_map = self._resource_map
         return other
 
     async def apply(self, *manifests: str | Path | Mapping[str, Any]) -> list[str]:
@@ -94,18 +94,18 @@ class Operations:
         except UserError as error:
             raise _with_hint(error) from None
         if any(manifest.kind == "CustomResourceDefinition" for manifest in objects):
-            self._known = None
+            self._resource_map = None
         return [f"{title} {outcome}" for title, outcome in outcomes]
 
     async def get(self, target: Target, *, namespace: str | None = None) -> JSON:
         """The object as plain JSON. Raises NotFound."""
-        named = await self._named(target, namespace)
-        return await self.client.get(named.resource, named.name, named.namespace)
+        ref = await self._object_ref(target, namespace)
+        return await self.client.get(ref.resource, ref.name, ref.namespace)
 
     async def delete(self, target: Target, *, namespace: str | None = None) -> None:
         """Delete the object, and in the background what it owns. Raises NotFound."""
-        named = await self._named(target, namespace)
-        await self.client.delete(named.resource, named.name, named.namespace, propagation_policy="Background")
+        ref = await self._object_ref(target, namespace)
+        await self.client.delete(ref.resource, ref.name, ref.namespace, propagation_policy="Background")
 
     async def wait_for(
         self, target: Target, condition: Condition, timeout: float = 30.0, *, namespace: str | None = None
@@ -121,27 +121,27 @@ class Operations:
         __tracebackhide__ = True
         try:
             holds, wanted = parse_condition(condition)
-            named = await self._named(target, namespace)
+            ref = await self._object_ref(target, namespace)
         except UserError as error:
             raise _with_hint(error) from None
         latest: JSON | None = None
         try:
-            async with asyncio.timeout(timeout), aclosing(self._states(named)) as states:
+            async with asyncio.timeout(timeout), aclosing(self._states(ref)) as states:
                 async for seen in states:
                     if holds(seen):
                         return seen or latest or {}
                     latest = seen
         except TimeoutError:
-            reasons = await self._why_not(named, latest)
-        raise WaitTimeout("\n  ".join([f"{named}: not {wanted} after {timeout:g} s", *reasons]))
+            reasons = await self._unmet_reasons(ref, latest)
+        raise WaitTimeout("\n  ".join([f"{ref}: not {wanted} after {timeout:g} s", *reasons]))
 
     async def events(self, target: Target | None = None, *, namespace: str | None = None) -> list[Event]:
         """The namespace's events, oldest first; those about `target` alone, if it is given."""
-        named = None if target is None else await self._named(target, namespace)
+        ref = None if target is None else await self._object_ref(target, namespace)
         page = await self.client.list_all(EVENTS, self.namespace if namespace is None else namespace)
         found = page.items
-        if named is not None:
-            found = [each for each in found if _is_about(each, named)]
+        if ref is not None:
+            found = [each for each in found if _is_about(each, ref)]
         return sorted(found, key=lambda each: int(each.metadata.resource_version or 0))
 
     async def pods(self, *, namespace: str | None = None) -> list[Pod]:
@@ -151,18 +151,18 @@ class Operations:
 
     async def trace(self, pod: str | Pod | Mapping[str, Any], *, namespace: str | None = None) -> JSON:
         """The pod's trace, as `kubeloop trace --json` prints it. Raises LookupError if there is none."""
-        return await self._of_pod(TRACES_PATH, pod, namespace)
+        return await self._get_pod_page(TRACES_PATH, pod, namespace)
 
     async def slowest_trace(self, *, namespace: str | None = None) -> JSON:
         """The trace of the namespace's pod that took longest to be bound. Raises LookupError if there is none."""
         query = {"namespace": self.namespace if namespace is None else namespace}
-        found: JSON = await self._ask(TRACES_PATH, query)
+        found: JSON = await self._get_page(TRACES_PATH, query)
         return found
 
     async def explain(self, pod: str | Pod | Mapping[str, Any], *, namespace: str | None = None) -> JSON:
         """Why the pod is pending, as `kubeloop explain --json` prints it. Raises LookupError if there is no such pod,
         or no scheduler."""
-        return await self._of_pod(EXPLAIN_PATH, pod, namespace)
+        return await self._get_pod_page(EXPLAIN_PATH, pod, namespace)
 
     async def pending_reason(self, pod: Pod) -> str:
         """What the scheduler says of a pod without a node, in a sentence."""
@@ -173,15 +173,15 @@ class Operations:
 
     async def kinds(self) -> list[Resource[JSON]]:
         """The namespaced resources whose objects can be listed, each in one version."""
-        known = await self._resources()
-        listed = [each for each in known.resources if each.namespaced and "list" in known.verbs(each)]
+        resource_map = await self._resources()
+        listed = [each for each in resource_map.resources if each.namespaced and "list" in resource_map.verbs(each)]
         return list({each.group_resource: each for each in reversed(listed)}.values())[::-1]
 
     # --- namespaces ---------------------------------------------------------------------------------------------------
 
-    async def create_namespace(self, wish: str = "") -> str:
-        """Make a namespace that did not exist; `wish` is what its name begins with. Returns its name."""
-        start = re.sub(r"[^a-z0-9]+", "-", wish.lower()).strip("-")[:_NAME_LENGTH].rstrip("-") or "test"
+    async def create_namespace(self, prefix: str = "") -> str:
+        """Make a namespace that did not exist; `prefix` is what its name begins with. Returns its name."""
+        start = re.sub(r"[^a-z0-9]+", "-", prefix.lower()).strip("-")[:_NAME_LENGTH].rstrip("-") or "test"
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{start}-"}}
         return (await self.client.create(NAMESPACES, body)).metadata.name
 
@@ -214,48 +214,48 @@ class Operations:
     # --- finding out --------------------------------------------------------------------------------------------------
 
     async def _resources(self) -> ResourceMap:
-        if self._known is None:
-            self._known = await ResourceMap.discover(self.client)
-        return self._known
+        if self._resource_map is None:
+            self._resource_map = await ResourceMap.discover(self.client)
+        return self._resource_map
 
-    async def _named(self, target: Target, namespace: str | None) -> Named:
+    async def _object_ref(self, target: Target, namespace: str | None) -> ObjectRef:
         within = self.namespace if namespace is None else namespace
         if isinstance(target, str):
             written, slash, name = target.partition("/")
             if not slash or not name or "/" in name:
                 raise UserError(f"cannot tell which object '{target}' is", hint="say for example deployment/web")
-            resource = await self._resource(lambda known: _written_as(known, written.lower()))
+            resource = await self._resource(lambda resource_map: _find_resource(resource_map, written.lower()))
             if resource is None:
                 raise UserError(f"the server has no resource '{written}'", hint="kubectl api-resources lists them")
         else:
             body = _body_of(target)
             name, kind = str(body["metadata"]["name"]), str(body["kind"])
             version = str(body["apiVersion"])
-            resource = await self._resource(lambda known: known.find(version, kind))
+            resource = await self._resource(lambda resource_map: resource_map.find(version, kind))
             if resource is None:
                 raise UserError(f"the server has no kind {kind} in {version}", hint="kubectl api-resources lists them")
             within = str(body["metadata"].get("namespace") or within)
-        return Named(resource, within if resource.namespaced else "", name)
+        return ObjectRef(resource, within if resource.namespaced else "", name)
 
     async def _resource(self, find: Callable[[ResourceMap], Resource[JSON] | None]) -> Resource[JSON] | None:
         """What `find` finds among what the server serves, which may have become more since we asked."""
-        fresh = self._known is None
+        fresh = self._resource_map is None
         found = find(await self._resources())
         if found is None and not fresh:
-            self._known = None
+            self._resource_map = None
             found = find(await self._resources())
         return found
 
-    async def _states(self, named: Named) -> AsyncGenerator[JSON | None, None]:
+    async def _states(self, ref: ObjectRef) -> AsyncGenerator[JSON | None, None]:
         """The object whenever it changes, from now on; None where there is none. Goes on over lost watches."""
-        selector = f"metadata.name={named.name}"
+        selector = f"metadata.name={ref.name}"
         while True:
             try:
-                page = await self.client.list(named.resource, named.namespace, field_selector=selector)
-                yield _typed(page.items[0], named) if page.items else None
+                page = await self.client.list(ref.resource, ref.namespace, field_selector=selector)
+                yield _typed(page.items[0], ref) if page.items else None
                 async with self.client.watch(
-                    named.resource,
-                    named.namespace,
+                    ref.resource,
+                    ref.namespace,
                     resource_version=page.metadata.resource_version,
                     field_selector=selector,
                 ) as changes:
@@ -272,13 +272,13 @@ class Operations:
                     raise
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _why_not(self, named: Named, latest: JSON | None) -> list[str]:
-        namespace = named.namespace or self.namespace
+    async def _unmet_reasons(self, ref: ObjectRef, latest: JSON | None) -> list[str]:
+        namespace = ref.namespace or self.namespace
         pods, events = await self.pods(namespace=namespace), await self.events(namespace=namespace)
 
-        return await why_not(named.resource, named.name, latest, pods, events, self.pending_reason)
+        return await unmet_reasons(ref.resource, ref.name, latest, pods, events, self.pending_reason)
 
-    async def _of_pod(self, path: str, pod: str | Pod | Mapping[str, Any], namespace: str | None) -> JSON:
+    async def _get_pod_page(self, path: str, pod: str | Pod | Mapping[str, Any], namespace: str | None) -> JSON:
         within = self.namespace if namespace is None else namespace
         if isinstance(pod, Pod):
             name, within = pod.metadata.name, pod.metadata.namespace
@@ -287,7 +287,7 @@ class Operations:
         else:
             metadata = _body_of(pod)["metadata"]
             name, within = metadata["name"], metadata.get("namespace") or within
-        found: JSON = await self._ask(path, {"namespace": within, "pod": name})
+        found: JSON = await self._get_page(path, {"namespace": within, "pod": name})
         return found
 
 
@@ -298,9 +298,9 @@ def _with_hint(error: UserError) -> UserError:
     return error
 
 
-def _typed(obj: JSON, named: Named) -> JSON:
+def _typed(obj: JSON, ref: ObjectRef) -> JSON:
     """Items of a list do not repeat what the list says."""
-    return {"apiVersion": named.resource.api_version, "kind": named.resource.kind, **obj}
+    return {"apiVersion": ref.resource.api_version, "kind": ref.resource.kind, **obj}
 
 
 def _body_of(target: Any) -> Mapping[str, Any]:
@@ -318,10 +318,10 @@ def _body_of(target: Any) -> Mapping[str, Any]:
     return body
 
 
-def _written_as(known: ResourceMap, written: str) -> Resource[JSON] | None:
+def _find_resource(resource_map: ResourceMap, written: str) -> Resource[JSON] | None:
     """As kubectl reads a resource: plural, singular, kind or short name, with or without its group."""
     word, _, group = written.partition(".")
-    for resource in known.resources:
+    for resource in resource_map.resources:
         usual = BY_GROUP_KIND.get((resource.group, resource.kind))
         short_names = {*resource.short_names, *(usual.short_names if usual is not None else ())}
         if word in {resource.plural, resource.singular, resource.kind.lower()} | short_names and group in (
@@ -333,6 +333,6 @@ def _written_as(known: ResourceMap, written: str) -> Resource[JSON] | None:
     return None
 
 
-def _is_about(event: Event, named: Named) -> bool:
+def _is_about(event: Event, ref: ObjectRef) -> bool:
     about = event.involved_object
-    return (about.kind, about.name, about.namespace) == (named.resource.kind, named.name, named.namespace)
+    return (about.kind, about.name, about.namespace) == (ref.resource.kind, ref.name, ref.namespace)

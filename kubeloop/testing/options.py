@@ -67,7 +67,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     seed: int | None = None
 
     @property
-    def has_usual_control_plane(self) -> bool:
+    def has_default_control_plane(self) -> bool:
         """Is there nothing that controllers or scheduler could refuse?"""
         return not self.scheduler_config and self.controllers == "*"
 
@@ -105,7 +105,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             controllers=parse_controllers(self.controllers), namespace_grace_seconds=0.0, scheduler=scheduler
         )
 
-    def played_stages(self) -> list[Stage]:
+    def parsed_stages(self) -> list[Stage]:
         """Raises UserError."""
         if not self.stages:
             return []
@@ -113,21 +113,21 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
         return read_stages([Path(path) for path in self.stages])
 
-    def misbehaviour(self) -> Faults | None:
+    def parsed_faults(self) -> Faults | None:
         """Raises UserError."""
         from kubeloop.devcluster.server.faults import parse_faults
 
         return parse_faults(self.faults) if self.faults else None
 
 
-def cluster_options(wishes: Options, *, defaults: ClusterOptions | None = None) -> ClusterOptions:
-    """Complete `wishes`, and check them as far as that needs no part of a cluster. Raises UserError."""
-    changes: dict[str, Any] = dict(wishes)
-    known = ClusterOptions.__struct_fields__
+def cluster_options(requested: Options, *, defaults: ClusterOptions | None = None) -> ClusterOptions:
+    """Complete `requested`, and check them as far as that needs no part of a cluster. Raises UserError."""
+    changes: dict[str, Any] = dict(requested)
+    fields = ClusterOptions.__struct_fields__
     for name in changes:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        if name not in fields:
+            similar = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean {similar[0]}?" if similar else f"there are {', '.join(fields)}"
             raise UserError(f"a cluster has no option '{name}'", hint=hint)
     if "scheduler_config" in changes:
         changes["scheduler_config"] = _configuration_text(changes["scheduler_config"])
@@ -139,28 +139,28 @@ def cluster_options(wishes: Options, *, defaults: ClusterOptions | None = None) 
         changes["stages"] = (stages,)
     if "stages" in changes:
         changes["stages"] = [str(Path(path).absolute()) for path in changes["stages"]]
-    given = {name: getattr(defaults, name) for name in known} if defaults is not None else {}
+    default_values = {name: getattr(defaults, name) for name in fields} if defaults is not None else {}
     try:
-        options = msgspec.convert(given | changes, ClusterOptions)
+        options = msgspec.convert(default_values | changes, ClusterOptions)
     except msgspec.ValidationError as error:
         what, _, where = str(error).rstrip("`").partition(" - at `$.")
         problem = f"cluster option {where}: {what[0].lower()}{what[1:]}" if where else f"cluster options: {what}"
         raise UserError(problem.replace("`", ""), hint="kubeloop.testing.Options says what each takes") from None
-    for name, least in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
-        if getattr(options, name) < least:
-            raise UserError(f"cluster option {name}: must be at least {least}", hint="for example nodes=3")
+    for name, minimum in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
+        if getattr(options, name) < minimum:
+            raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")
     return options
 
 
-def _configuration_text(wish: str | Path | Mapping[str, Any]) -> str:
-    if isinstance(wish, Mapping):
-        return msgspec.json.encode(wish).decode()  # JSON is YAML
-    if isinstance(wish, str) and (not wish or "\n" in wish or wish.lstrip().startswith("{")):
-        return wish
+def _configuration_text(value: str | Path | Mapping[str, Any]) -> str:
+    if isinstance(value, Mapping):
+        return msgspec.json.encode(value).decode()  # JSON is YAML
+    if isinstance(value, str) and (not value or "\n" in value or value.lstrip().startswith("{")):
+        return value
     try:
-        return Path(wish).read_text()
+        return Path(value).read_text()
     except (OSError, UnicodeDecodeError) as error:
         problem = getattr(error, "strerror", None) or "not text"
         raise UserError(
-            f"cannot read {wish}: {problem}", hint="scheduler_config takes a KubeSchedulerConfiguration or a Policy"
+            f"cannot read {value}: {problem}", hint="scheduler_config takes a KubeSchedulerConfiguration or a Policy"
         ) from None

@@ -64,21 +64,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
     config = session.config
-    if _SESSION in config.stash or _given_address(config) is not None:
+    if _SESSION in config.stash or _shared_cluster_address(config) is not None:
         return
     if any(not _FIXTURES.isdisjoint(getattr(item, "fixturenames", ())) for item in session.items):
         from kubeloop.testing.launch import launch
 
         launched = launch()
         try:
-            ours = _session(config)  # imports for a tenth of a second, while the process starts
+            plugin_session = _session(config)  # imports for a tenth of a second, while the process starts
             if not hasattr(config, "workerinput"):  # in a worker of pytest-xdist the tests tell of it
                 with _user_errors():
-                    ours.check()
+                    plugin_session.check()
         except BaseException:
             launched.close()
             raise
-        ours.use(launched)
+        plugin_session.use(launched)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -105,7 +105,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     report: pytest.TestReport = yield  # type: ignore[assignment]
     session = item.config.stash.get(_SESSION, None)
     if session is not None and report.failed and call.when != "teardown":
-        session.note_failure(item, report)
+        session.record_failure(item, report)
     return report  # type: ignore[return-value]
 
 
@@ -113,12 +113,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """After all fixtures are torn down: end the process, whatever became of the tests."""
     config = session.config
-    ours = config.stash.get(_SESSION, None)
+    plugin_session = config.stash.get(_SESSION, None)
     output = getattr(config, "workeroutput", None)
-    if ours is not None:
+    if plugin_session is not None:
         if output is not None:
-            output["kubeloop_failed"] = ours.saw_failure
-        config.stash[_MESSAGES].extend(ours.close())
+            output["kubeloop_failed"] = plugin_session.has_failures
+        config.stash[_MESSAGES].extend(plugin_session.close())
         del config.stash[_SESSION]
     if output is not None:
         output["kubeloop_messages"] = config.stash[_MESSAGES]
@@ -126,9 +126,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Where a session does not finish in order."""
-    ours = config.stash.get(_SESSION, None)
-    if ours is not None:
-        ours.close()
+    plugin_session = config.stash.get(_SESSION, None)
+    if plugin_session is not None:
+        plugin_session.close()
         del config.stash[_SESSION]
 
 
@@ -163,8 +163,8 @@ def kubeloop_fresh_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     marks = list(request.node.iter_markers("kubeloop"))
     if any(mark.args for mark in marks):
         pytest.fail("kubeloop: the options of a mark have names\n  hint: @pytest.mark.kubeloop(nodes=1)", pytrace=False)
-    wishes = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
-    with _session(request.config).fresh_cluster(wishes) as cluster:
+    option_values = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
+    with _session(request.config).fresh_cluster(option_values) as cluster:
         yield cluster
 
 
@@ -172,12 +172,12 @@ def _session(config: pytest.Config) -> Session:
     if _SESSION not in config.stash:
         from kubeloop.testing.session import Session
 
-        wishes = {name: value for name in OPTIONS if (value := _wish(config, name))}
+        option_values = {name: value for name in OPTIONS if (value := _option_value(config, name))}
         config.stash[_SESSION] = Session(
-            wishes,
+            option_values,
             root=config.inipath.parent if config.inipath is not None else config.rootpath,
             keep=_flag(config, "keep"),
-            given=_given_address(config),
+            shared_address=_shared_cluster_address(config),
         )
     return config.stash[_SESSION]
 
@@ -193,18 +193,18 @@ def _user_errors() -> Iterator[None]:
         raise pytest.UsageError(f"kubeloop: {error}\n  hint: {error.hint}") from None
 
 
-def _given_address(config: pytest.Config) -> str | None:
+def _shared_cluster_address(config: pytest.Config) -> str | None:
     """Of the cluster that the workers of pytest-xdist share."""
     address: str | None = getattr(config, "workerinput", {}).get("kubeloop_address")
     return address
 
 
-def _wish(config: pytest.Config, name: str) -> str:
+def _option_value(config: pytest.Config, name: str) -> str:
     """The option of the command line, else that of the ini file; "" if it is in neither."""
-    given = config.getoption(f"kubeloop_{name}")
-    return str(given if given is not None else config.getini(f"kubeloop_{name}"))
+    cli_value = config.getoption(f"kubeloop_{name}")
+    return str(cli_value if cli_value is not None else config.getini(f"kubeloop_{name}"))
 
 
 def _flag(config: pytest.Config, name: str) -> bool:
-    given = config.getoption(f"kubeloop_{name}")
-    return bool(config.getini(f"kubeloop_{name}") if given is None else given)
+    cli_value = config.getoption(f"kubeloop_{name}")
+    return bool(config.getini(f"kubeloop_{name}") if cli_value is None else cli_value)

@@ -47,7 +47,7 @@ class Portal:
             future.cancel()
             raise
 
-    async def reach(self, work: Coroutine[Any, Any, T]) -> T:
+    async def wait_async(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work` from any other loop. Cancellation reaches it."""
         __tracebackhide__ = True
         return await asyncio.wrap_future(self.start(work))
@@ -78,7 +78,7 @@ class View(Protocol):
     """What has `blocking` or `awaited` members: the object whose coroutines it shows, and the portal they run on."""
 
     @property
-    def _shown(self) -> Any: ...
+    def _operations(self) -> Any: ...
 
     @property
     def _portal(self) -> Portal: ...
@@ -98,7 +98,7 @@ class blocking(Generic[P, T]):  # noqa: N801 - reads as a property does
         @functools.wraps(self._method)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
             __tracebackhide__ = True  # pytest then shows the test's line and what it got
-            return view._portal.wait(self._method(view._shown, *args, **kwargs))
+            return view._portal.wait(self._method(view._operations, *args, **kwargs))
 
         return call
 
@@ -117,6 +117,6 @@ class awaited(Generic[P, T]):  # noqa: N801
         @functools.wraps(self._method)
         async def call(*args: P.args, **kwargs: P.kwargs) -> T:
             __tracebackhide__ = True
-            return await view._portal.reach(self._method(view._shown, *args, **kwargs))
+            return await view._portal.wait_async(self._method(view._operations, *args, **kwargs))
 
         return call

@@ -12,9 +12,9 @@ from kubeloop.testing.description import event_lines, pending_lines, pod_lines, 
 from kubeloop.testing.operations import JSON, Operations
 
 _SECONDS = 5.0
-_MOST_NAMES = 10
-_NOT_SHOWN = frozenset({"pods", "events", "endpointslices", "endpoints", "leases", "controllerrevisions"})
-_SILENT = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
+_MAX_NAMES = 10
+_OMITTED = frozenset({"pods", "events", "endpointslices", "endpoints", "leases", "controllerrevisions"})
+_DEFAULT_OBJECTS = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")}
 
 
 async def report_lines(operations: Operations) -> list[str]:
@@ -27,14 +27,14 @@ async def _lines(operations: Operations) -> list[str]:
     pods, events = await operations.pods(), await operations.events()
     lines = ["objects:"]
     for resource in await operations.kinds():
-        if resource.plural not in _NOT_SHOWN:
+        if resource.plural not in _OMITTED:
             lines += [f"  {line}" for line in await _objects(operations, resource)]
     lines += [f"  {line}" for line in pod_lines(pods)]
     if len(lines) == 1:
         lines = ["the namespace is empty"]
-    silent = [pod for pod in pods if not pod.spec.node_name]
+    unscheduled = [pod for pod in pods if not pod.spec.node_name]
     reasons = unfinished_reasons(measure_progress([], [], pods), pods)
-    reasons = reasons or await pending_lines(silent, operations.pending_reason)
+    reasons = reasons or await pending_lines(unscheduled, operations.pending_reason)
     lines += ["pending:", *(f"  {reason}" for reason in reasons)] if reasons else []
     lines += ["last events:", *(f"  {line}" for line in event_lines(events))] if events else []
     try:
@@ -49,9 +49,9 @@ async def _objects(operations: Operations, resource: Resource[JSON]) -> list[str
         page = await operations.client.list(resource, operations.namespace)
     except ApiError:
         return []  # a kind that cannot be listed
-    found = [each for each in page.items if (resource.kind, each["metadata"]["name"]) not in _SILENT]
+    found = [each for each in page.items if (resource.kind, each["metadata"]["name"]) not in _DEFAULT_OBJECTS]
     lines = []
-    for each in found[:_MOST_NAMES]:
+    for each in found[:_MAX_NAMES]:
         said = "; ".join(line for line in status_lines(each) if not line.startswith("condition"))
         lines.append(f"{resource.singular}/{each['metadata']['name']}{f': {said}' if said else ''}")
-    return lines + ([f"and {len(found) - _MOST_NAMES} more {resource.plural}"] if len(found) > _MOST_NAMES else [])
+    return lines + ([f"and {len(found) - _MAX_NAMES} more {resource.plural}"] if len(found) > _MAX_NAMES else [])

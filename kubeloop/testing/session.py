@@ -13,7 +13,7 @@ import pytest
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.testing.cluster import Cluster, Namespace
 from kubeloop.testing.host_process import ClusterEnded, HostProcess
-from kubeloop.testing.launch import Launched
+from kubeloop.testing.launch import LaunchedHost
 from kubeloop.testing.messages import Address
 from kubeloop.testing.options import ClusterOptions, cluster_options
 from kubeloop.testing.portal import Portal
@@ -27,16 +27,16 @@ class Session:
     """wishes: options of the command line and the ini file, as text; files are relative to `root`. keep: after a failed
     test, leave its cluster up. given: the address of a cluster that all workers of pytest-xdist share."""
 
-    def __init__(self, wishes: Mapping[str, str], *, root: Path, keep: bool, given: str | None) -> None:
-        self._wishes = dict(wishes)
+    def __init__(self, option_values: Mapping[str, str], *, root: Path, keep: bool, shared_address: str | None) -> None:
+        self._option_texts = dict(option_values)
         self._root = root
         self._keep = keep
-        self._given = None if given is None else msgspec.json.decode(given, type=Address)
+        self._shared_address = None if shared_address is None else msgspec.json.decode(shared_address, type=Address)
         self._host: HostProcess | None = None
         self._portal = Portal()
         self._shared: Cluster | None = None
         self._failed: set[str] = set()
-        self._kept: dict[int, Address] = {}
+        self._kept_clusters: dict[int, Address] = {}
         self._messages: list[str] = []
         self._log_sizes: dict[int, int] = {}
 
@@ -44,24 +44,24 @@ class Session:
         """Raises UserError for options of the command line and the ini file that no cluster can have."""
         self._defaults()
 
-    def use(self, launched: Launched) -> None:
+    def use(self, launched: LaunchedHost) -> None:
         """Have clusters run in this process, which has just been started."""
         self._host = HostProcess(launched)
 
     def shared_address(self) -> str:
         """Start the cluster that all workers share; where it is. Raises UserError."""
         if self._shared is None:
-            self._shared = Cluster.on(self._entered_host(), self._defaults()).__enter__()
+            self._shared = Cluster.on_host(self._running_host(), self._defaults()).__enter__()
         return msgspec.json.encode(self._shared.address).decode()
 
     @contextlib.contextmanager
     def cluster(self) -> Iterator[Cluster]:
         """The session's cluster. At its end those of its namespaces that will not go are told."""
-        if self._given is not None:
-            cluster = Cluster.at(self._given, self._portal)
+        if self._shared_address is not None:
+            cluster = Cluster.at_address(self._shared_address, self._portal)
         else:
-            cluster = Cluster.on(self._entered_host(), self._options({}))
-        with self._running(cluster):
+            cluster = Cluster.on_host(self._running_host(), self._options({}))
+        with self._entered(cluster):
             yield cluster
             with contextlib.suppress(ClusterEnded, ServerUnreachable):  # its tests have told of that
                 for name, why in cluster.removed_namespaces(_REMOVED_SECONDS).items():
@@ -72,15 +72,15 @@ class Session:
         """A namespace for one test; it stays if the test has failed and clusters are kept."""
         with contextlib.ExitStack() as stack:
             namespace = stack.enter_context(cluster.namespace(item.name))
-            self._note_log(namespace)
+            self._mark_log_position(namespace)
             yield namespace
             if self._keep and item.nodeid in self._failed:
                 stack.pop_all()
 
     @contextlib.contextmanager
-    def fresh_cluster(self, wishes: Mapping[str, Any]) -> Iterator[Cluster]:
-        cluster = Cluster.on(self._entered_host(), self._options(wishes))
-        with self._running(cluster):
+    def fresh_cluster(self, option_values: Mapping[str, Any]) -> Iterator[Cluster]:
+        cluster = Cluster.on_host(self._running_host(), self._options(option_values))
+        with self._entered(cluster):
             yield cluster
 
     def keep_shared(self) -> None:
@@ -89,32 +89,32 @@ class Session:
             self._keep_cluster(self._shared)
 
     @property
-    def saw_failure(self) -> bool:
+    def has_failures(self) -> bool:
         return bool(self._failed)
 
-    def note_failure(self, item: pytest.Item, report: pytest.TestReport) -> None:
+    def record_failure(self, item: pytest.Item, report: pytest.TestReport) -> None:
         """Describe the clusters of a test that failed, and keep them if that is wished."""
         self._failed.add(item.nodeid)
-        given = getattr(item, "funcargs", {})
-        places: list[Namespace] = [given[name] for name in _FIXTURES if name in given]
-        if len(places) > 1:
-            places = [place for place in places if place is not given.get("kubeloop_cluster")]
-        for place in places:
-            report.sections.append((f"kubeloop: {place.name}", "\n".join(self._described(place))))
+        funcargs = getattr(item, "funcargs", {})
+        namespaces: list[Namespace] = [funcargs[name] for name in _FIXTURES if name in funcargs]
+        if len(namespaces) > 1:
+            namespaces = [namespace for namespace in namespaces if namespace is not funcargs.get("kubeloop_cluster")]
+        for namespace in namespaces:
+            report.sections.append((f"kubeloop: {namespace.name}", "\n".join(self._describe(namespace))))
             if self._keep:
-                self._keep_cluster(place)
+                self._keep_cluster(namespace)
 
     def close(self) -> list[str]:
         """End everything, except clusters that are kept. Returns what the user should know."""
-        if self._shared is not None and self._shared.address.cluster not in self._kept:
+        if self._shared is not None and self._shared.address.cluster not in self._kept_clusters:
             with contextlib.suppress(ClusterEnded):
                 self._shared.__exit__(None, None, None)
         self._shared = None
         if self._host is not None:
-            self._host.close(keep=bool(self._kept))
+            self._host.close(keep=bool(self._kept_clusters))
             self._host = None
         self._portal.close()
-        for address in self._kept.values():
+        for address in self._kept_clusters.values():
             self._messages += [
                 f"the cluster of a failed test is still up: export KUBECONFIG={address.kubeconfig}",
                 f"  traces: kubeloop trace --endpoint {address.endpoint}; to end it: kill {address.pid}",
@@ -122,23 +122,23 @@ class Session:
         messages, self._messages = self._messages, []
         return messages
 
-    def _entered_host(self) -> HostProcess:
-        if self._host is None or not self._host.alive:
+    def _running_host(self) -> HostProcess:
+        if self._host is None or not self._host.is_running:
             if self._host is not None:
                 self._host.close()
             self._host = HostProcess()
         return self._host
 
-    def _options(self, wishes: Mapping[str, Any]) -> ClusterOptions:
+    def _options(self, option_values: Mapping[str, Any]) -> ClusterOptions:
         """Fails the test for what the user can mend."""
         try:
-            return cluster_options(dict(wishes), defaults=self._defaults())  # type: ignore[arg-type]
+            return cluster_options(dict(option_values), defaults=self._defaults())  # type: ignore[arg-type]
         except UserError as error:
             _fail(error)
 
     def _defaults(self) -> ClusterOptions:
         """Raises UserError."""
-        texts = {name: _value(name, text) for name, text in self._wishes.items()}
+        texts = {name: _value(name, text) for name, text in self._option_texts.items()}
         if "scheduler_config" in texts:
             texts["scheduler_config"] = self._root / texts["scheduler_config"]
         if "stages" in texts:
@@ -146,46 +146,46 @@ class Session:
         return cluster_options(texts)  # type: ignore[arg-type]
 
     @contextlib.contextmanager
-    def _running(self, cluster: Cluster) -> Iterator[None]:
+    def _entered(self, cluster: Cluster) -> Iterator[None]:
         try:
             cluster.__enter__()
         except UserError as error:
             _fail(error)
         address = cluster.address
-        self._note_log(cluster)
+        self._mark_log_position(cluster)
         try:
             yield
         finally:
-            if address.cluster not in self._kept:
+            if address.cluster not in self._kept_clusters:
                 with contextlib.suppress(ClusterEnded):  # its tests have told of that
                     cluster.__exit__(None, None, None)
 
-    def _note_log(self, place: Namespace) -> None:
+    def _mark_log_position(self, namespace: Namespace) -> None:
         """What its cluster's process writes from now on belongs to the test that begins."""
-        if self._host is not None and self._host.alive:
-            self._log_sizes[place.address.cluster] = self._host.log_size()
+        if self._host is not None and self._host.is_running:
+            self._log_sizes[namespace.address.cluster] = self._host.log_size()
 
-    def _described(self, place: Namespace) -> list[str]:
-        lines = [f"kubeconfig {place.kubeconfig}, server {place.url}"]
-        if (ended := place.why_ended()) is not None:
+    def _describe(self, namespace: Namespace) -> list[str]:
+        lines = [f"kubeconfig {namespace.kubeconfig}, server {namespace.url}"]
+        if (ended := namespace.why_ended()) is not None:
             return [*lines, ended]
         try:
-            lines += place.describe(report_lines)
+            lines += namespace.describe(report_lines)
         except (ApiError, ServerUnreachable, ClusterEnded, TimeoutError) as error:
             lines.append(f"the cluster does not respond: {error}")
-        if self._host is not None and self._host.alive:
-            output = self._host.log_tail(self._log_sizes.get(place.address.cluster, 0))
+        if self._host is not None and self._host.is_running:
+            output = self._host.log_tail(self._log_sizes.get(namespace.address.cluster, 0))
             if output:
                 lines += ["output of the cluster's process:", output]
         return lines
 
-    def _keep_cluster(self, place: Namespace) -> None:
-        address = place.address
-        if self._host is None or address.cluster in self._kept or self._given is not None:
+    def _keep_cluster(self, namespace: Namespace) -> None:
+        address = namespace.address
+        if self._host is None or address.cluster in self._kept_clusters or self._shared_address is not None:
             return
         try:
             self._host.portal.wait(self._host.keep(address.cluster))
-            self._kept[address.cluster] = address
+            self._kept_clusters[address.cluster] = address
         except (ClusterEnded, UserError) as error:
             self._messages.append(f"the cluster could not be kept: {error}")
 

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_MAX_TASKS_NAMED = 20
+_MAX_TASKS_LISTED = 20
 
 
 class DeadlockError(RuntimeError):
@@ -88,8 +88,8 @@ def _describe(tasks: Iterable[asyncio.Task[Any]]) -> str:
         frames = task.get_stack(limit=1)
         place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "?"
         lines.append(f"  {task.get_name()} ({task.get_coro()!r}) waits at {place}")
-    more = [f"  and {len(lines) - _MAX_TASKS_NAMED} more"] if len(lines) > _MAX_TASKS_NAMED else []
-    return "\n".join(["deadlock: nothing is ready and no timer is set", *lines[:_MAX_TASKS_NAMED], *more])
+    more = [f"  and {len(lines) - _MAX_TASKS_LISTED} more"] if len(lines) > _MAX_TASKS_LISTED else []
+    return "\n".join(["deadlock: nothing is ready and no timer is set", *lines[:_MAX_TASKS_LISTED], *more])
 
 
 class VirtualClock:

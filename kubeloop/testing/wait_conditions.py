@@ -29,7 +29,7 @@ _CONDITION = re.compile(r"(?:condition=)?([A-Za-z0-9./_-]+)(?:==?([A-Za-z]+))?")
 def parse_condition(condition: Condition) -> tuple[Predicate, str]:
     """What it asks, and how a message names it. Raises UserError for text that is none of the forms above."""
     if callable(condition):
-        return _asking(condition), getattr(condition, "__name__", "the condition")
+        return _predicate(condition), getattr(condition, "__name__", "the condition")
     text = condition.strip()
     match text:
         case "create" | "created" | "exists":
@@ -40,8 +40,8 @@ def parse_condition(condition: Condition) -> tuple[Predicate, str]:
             return _complete, "complete"
     if (field := _FIELD.fullmatch(text)) is not None:
         steps = _steps(field[1], text)
-        wanted = field[2].strip("'\"") if field[2] is not None else None
-        return lambda obj: _field_is(obj, steps, wanted), text
+        expected = field[2].strip("'\"") if field[2] is not None else None
+        return lambda obj: _field_is(obj, steps, expected), text
     if (named := _CONDITION.fullmatch(text)) is not None and not text.startswith("condition=="):
         name, status = named[1], (named[2] or "True").lower()
         return lambda obj: _has_condition(obj, name, status), text
@@ -51,7 +51,7 @@ def parse_condition(condition: Condition) -> tuple[Predicate, str]:
     )
 
 
-def _asking(function: Callable[[dict[str, Any]], object]) -> Predicate:
+def _predicate(function: Callable[[dict[str, Any]], object]) -> Predicate:
     def holds(obj: JSON | None) -> bool:
         try:
             return obj is not None and bool(function(dict(obj)))
@@ -77,10 +77,10 @@ def _complete(obj: JSON | None) -> bool:
 
 
 def _all_available(obj: JSON) -> bool:
-    wanted = obj["spec"].get("replicas", 1)
+    expected = obj["spec"].get("replicas", 1)
     status = obj.get("status", {})
-    seen = (status.get("observedGeneration") or 0) >= (obj["metadata"].get("generation") or 0)
-    return bool(seen and (status.get("replicas") or 0) == wanted == (status.get("availableReplicas") or 0))
+    observed = (status.get("observedGeneration") or 0) >= (obj["metadata"].get("generation") or 0)
+    return bool(observed and (status.get("replicas") or 0) == expected == (status.get("availableReplicas") or 0))
 
 
 def _has_condition(obj: JSON | None, name: str, status: str) -> bool:
@@ -109,15 +109,15 @@ def _steps(path: str, text: str) -> list[str | int]:
     return steps
 
 
-def _field_is(obj: JSON | None, steps: list[str | int], wanted: str | None) -> bool:
+def _field_is(obj: JSON | None, steps: list[str | int], expected: str | None) -> bool:
     value: Any = obj
     for step in steps:
         try:
             value = value[step]
         except (KeyError, IndexError, TypeError):
             return False
-    if wanted is None:
+    if expected is None:
         return value is not None
     if isinstance(value, bool):
-        return str(value).lower() == wanted.lower()
-    return str(value) == wanted
+        return str(value).lower() == expected.lower()
+    return str(value) == expected

@@ -154,7 +154,7 @@ def test_a_portal_gives_results_raises_errors_and_ends():
 
     portal = Portal()
     assert portal.wait(double(4)) == 8
-    assert asyncio.run(portal.reach(double(5))) == 10
+    assert asyncio.run(portal.wait_async(double(5))) == 10
     with pytest.raises(ZeroDivisionError):
         portal.wait(failing())
     forever = portal.start(asyncio.sleep(3600))
