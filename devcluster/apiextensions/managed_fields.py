@@ -26,14 +26,14 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     Schema,
     additional,
 )
-from kubeloop.devcluster.managedfields.apply import merge_items, set_key, with_wishes
+from kubeloop.devcluster.managedfields.apply import merge_applied, merge_items, set_key
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
+    duplicate_keys,
+    initial_entries,
     merge_entries,
     owned_fields,
-    repeated,
-    set_entries,
-    starting_entries,
+    store_entries,
 )
 from kubeloop.devcluster.managedfields.typed_validation import scalar_error, struct_errors
 from kubeloop.devcluster.serializer.patches import format_go_value
@@ -231,7 +231,7 @@ def changed_fields(schema: Schema | None, old: Any, new: Any) -> Fields | None:
         if _list_type(schema) == "set":
             result = {key: {} for key in after_items if key not in before_items}
             return {".": {}, **result} if fresh else result or None
-        same = repeated(partial(item_key, schema), known, new, before_items, after_items)
+        same = duplicate_keys(partial(item_key, schema), known, new, before_items, after_items)
         result = {key: {} for key in same.changed}
         for key, item in after_items.items():
             if key in same.after:
@@ -256,7 +256,7 @@ def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
     elif isinstance(old, list) and isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
         before = {item_key(schema, item): item for item in old}
         after = {item_key(schema, item): item for item in new}
-        same = repeated(partial(item_key, schema), old, new, before, after)
+        same = duplicate_keys(partial(item_key, schema), old, new, before, after)
         for key, item in before.items():
             if key in same.before and key in after:
                 continue
@@ -281,11 +281,11 @@ def _owned(served: Served, fields: Fields, subresource: str) -> Fields:
 def track_create(served: Served, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
     """As managed.track_create()."""
     metadata = obj["metadata"]
-    entries = starting_entries(metadata.pop("managedFields", None), [])
+    entries = initial_entries(metadata.pop("managedFields", None), [])
     if not _are_of_known_versions(served, entries):
         return
     owned = _fields_set(served, schema, obj, "")
-    set_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
+    store_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
 
 
 def _fields_set(served: Served, schema: Schema, obj: JSON, subresource: str) -> Fields:
@@ -302,7 +302,7 @@ def track_update(
     metadata = obj["metadata"]
     entries = old["metadata"].get("managedFields", [])
     if not subresource:
-        entries = starting_entries(metadata.get("managedFields"), entries)
+        entries = initial_entries(metadata.get("managedFields"), entries)
     if not entries or not _are_of_known_versions(served, entries):
         metadata.pop("managedFields", None)
         return
@@ -315,7 +315,7 @@ def track_update(
     removed = _owned(served, removed_fields(whole, before, after), subresource)
     if changed or removed:
         entries = merge_entries(served, entries, writer.manager, subresource, changed, removed, now())
-    set_entries(metadata, entries)
+    store_entries(metadata, entries)
 
 
 def _are_of_known_versions(served: Served, entries: list[JSON]) -> bool:
@@ -346,7 +346,7 @@ def apply_configuration(
     def read(given: JSON) -> Fields:
         return _owned(served, all_fields(whole, given), subresource)
 
-    return with_wishes(
+    return merge_applied(
         served,
         live if live is not None else {"metadata": {}},
         config,
@@ -355,15 +355,15 @@ def apply_configuration(
         force=force,
         subresource=subresource,
         now=now,
-        merged=lambda base: _merged(whole, base, config),
-        without=lambda merged, dropped: _without(whole, merged, dropped),
-        changed=lambda base, merged, wishes: _overwritten(whole, base, merged, wishes) or {},
-        already_set=lambda base: _fields_set(served, schema, base, subresource),
-        read=read,
+        merge=lambda base: _merged(whole, base, config),
+        remove=lambda merged, dropped: _without(whole, merged, dropped),
+        compare=lambda base, merged, wishes: _overwritten(whole, base, merged, wishes) or {},
+        initial=lambda base: _fields_set(served, schema, base, subresource),
+        read_fields=read,
     )
 
 
-def overlaid(schema: Schema, live: JSON, config: JSON) -> JSON:
+def merge_configuration(schema: Schema, live: JSON, config: JSON) -> JSON:
     """As apply.overlaid()."""
     result: JSON = _merged(typed(schema), live, config)
     return result

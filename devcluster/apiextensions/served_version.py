@@ -221,9 +221,9 @@ class Version:
     def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None:
         managed_fields.track_update(self.served, self.schema, obj, old, writer, now, subresource)
 
-    def overlaid(self, live: JSON, config: JSON) -> JSON:
+    def merge_configuration(self, live: JSON, config: JSON) -> JSON:
         """As apply.overlaid()."""
-        return managed_fields.overlaid(self.schema, live, config)
+        return managed_fields.merge_configuration(self.schema, live, config)
 
     def atomic_paths(self, config: JSON) -> list[str]:
         """As apply.atomic_paths()."""

@@ -13,7 +13,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import CustomResource
-from kubeloop.devcluster.managedfields.typed_validation import conversion_error, type_error, with_go_numbers
+from kubeloop.devcluster.managedfields.typed_validation import conversion_error, truncate_numbers, type_error
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.controller_revision_data import record_patched_text
 from kubeloop.devcluster.serializer.request_bodies import (
@@ -161,7 +161,7 @@ def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list
     if struct is not None:
         ref = schema.TypeRef(struct.name, "struct", named=struct.name)
         wrong = conversion_error(ref, configuration)
-        configuration = configuration if wrong else with_go_numbers(ref, configuration)
+        configuration = configuration if wrong else truncate_numbers(ref, configuration)
     try:
         decoding.decode(resource, configuration)
     except decoding.DecodeError as error:

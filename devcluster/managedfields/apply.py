@@ -1,7 +1,7 @@
-"""Server-side apply: one manager's wishes merged into an object, with conflicts and ownership.
+"""Server-side apply: merges an applied configuration into an object, with conflicts and field ownership.
 
-Source: sigs.k8s.io/structured-merge-diff merge/update.go, apimachinery pkg/util/managedfields. Objects here are in the
-server's form; the configuration is what the client sent.
+Source: sigs.k8s.io/structured-merge-diff merge/update.go, apimachinery pkg/util/managedfields. Objects are in decoded
+form; the configuration is what the client sent.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
-    all_fields,
-    distinct,
-    fields_set,
+    configuration_fields,
+    deduplicate_entries,
+    initial_fields,
     intersect,
     is_atomic,
     item_key,
@@ -36,7 +36,7 @@ from kubeloop.kube.json_object import JSON
 
 def apply_configuration(
     served: Served,
-    live: JSON | None,
+    current: JSON | None,
     config: JSON,
     *,
     manager: str,
@@ -44,10 +44,10 @@ def apply_configuration(
     subresource: str,
     now: str,
 ) -> JSON:
-    """The object that `config` makes of `live` (None: a new one), with its managedFields.
+    """Return `current` (None: a new object) with `config` applied, and its managedFields.
 
-    Raises StatusError: 400 without a manager or for a config with managedFields, 409 with a cause per field that others
-    own and the config would change.
+    Raises StatusError: 400 without a manager or for a config with managedFields; 409 with one cause per field that
+    other managers own and the config would change.
     """
     if not manager:
         raise errors.bad_request(
@@ -56,124 +56,124 @@ def apply_configuration(
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     if served.custom is not None:
-        return served.custom.apply(live, config, manager=manager, force=force, subresource=subresource, now=now)
+        return served.custom.apply(current, config, manager=manager, force=force, subresource=subresource, now=now)
     resource = served.resource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
         raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
 
-    def read(given: JSON) -> Fields:
-        decoding.decode_struct(struct, given)
-        return owned_fields(served, all_fields(struct, given), subresource=subresource)
+    def read_fields(configuration: JSON) -> Fields:
+        decoding.decode_struct(struct, configuration)
+        return owned_fields(served, configuration_fields(struct, configuration), subresource=subresource)
 
-    wishes = read(config)
-    return with_wishes(
+    applied_fields = read_fields(config)
+    return merge_applied(
         served,
-        live if live is not None else {"metadata": {}},
+        current if current is not None else {"metadata": {}},
         config,
-        wishes,
+        applied_fields,
         manager=manager,
         force=force,
         subresource=subresource,
         now=now,
-        merged=lambda base: _merge_struct(struct, base, config),
-        without=lambda merged, dropped: _without(struct, merged, dropped),
-        changed=lambda base, merged, wishes: _changed(struct, base, merged, wishes),
-        already_set=lambda base: fields_set(served, without_managed_fields(base), subresource=subresource),
-        read=read,
+        merge=lambda base: _merge_struct(struct, base, config),
+        remove=lambda obj, dropped: _remove_fields(struct, obj, dropped),
+        compare=lambda base, result, applied_fields: _changed(struct, base, result, applied_fields),
+        initial=lambda base: initial_fields(served, without_managed_fields(base), subresource=subresource),
+        read_fields=read_fields,
     )
 
 
-def with_wishes(
+def merge_applied(
     served: Served,
     base: JSON,
     config: JSON,
-    wishes: Fields,
+    applied_fields: Fields,
     *,
     manager: str,
     force: bool,
     subresource: str,
     now: str,
-    merged: Callable[[JSON], JSON],
-    without: Callable[[JSON, Fields], JSON],
-    changed: Callable[[JSON, JSON, Fields], Fields],
-    already_set: Callable[[JSON], Fields],
-    read: Callable[[JSON], Fields],
+    merge: Callable[[JSON], JSON],
+    remove: Callable[[JSON, Fields], JSON],
+    compare: Callable[[JSON, JSON, Fields], Fields],
+    initial: Callable[[JSON], Fields],
+    read_fields: Callable[[JSON], Fields],
 ) -> JSON:
-    """`base` with what the manager wishes, without what it wished before and nobody else does, and who owns what then.
+    """Return `base` with the applied fields and without those the manager no longer applies, and its managedFields.
 
-    merged: the object with the wished values; without: one less these fields; changed: those of `wishes` whose value
-    differs between two; already_set: those of an object that has no owners yet; read: what a configuration wishes. They
-    know the type of the object. Values are compared as they are written: who applies "1000m" where the object says "1"
-    is in conflict with its owner. Raises StatusError: see apply_configuration().
+    Functions of the object's type: merge(base) returns it with the applied values; remove(obj, fields) without these
+    fields; compare(old, new, fields) returns those of `fields` whose values differ; initial(obj) the fields of an
+    object without owners; read_fields(config) the fields of a configuration. Values are compared as written: applying
+    "1000m" where the object has "1" conflicts with its owner. Raises StatusError: see apply_configuration().
     """
-    entries = distinct(base["metadata"].get("managedFields", []))
-    if not entries and "uid" in base["metadata"] and (present := already_set(base)):
-        entries = [new_entry(served, _BEFORE, "Update", subresource, present, now)]
-    mine = next((entry for entry in entries if _is(entry, manager, subresource)), None)
-    others = [entry for entry in entries if entry is not mine]
-    dropped = subtract(mine.get("fieldsV1", {}) if mine is not None else {}, wishes)
+    entries = deduplicate_entries(base["metadata"].get("managedFields", []))
+    if not entries and "uid" in base["metadata"] and (unowned := initial(base)):
+        entries = [new_entry(served, _BEFORE_FIRST_APPLY, "Update", subresource, unowned, now)]
+    own_entry = next((entry for entry in entries if _is_entry_of(entry, manager, subresource)), None)
+    others = [entry for entry in entries if entry is not own_entry]
+    dropped = subtract(own_entry.get("fieldsV1", {}) if own_entry is not None else {}, applied_fields)
     for entry in others:
         dropped = subtract(dropped, entry.get("fieldsV1", {}))
     owned: Fields = {"f:metadata": {}} if "metadata" in config else {}
-    for fields in (wishes, *(entry.get("fieldsV1", {}) for entry in others)) if dropped else ():
-        dropped = _unless_below(dropped, fields)
+    for fields in (applied_fields, *(entry.get("fieldsV1", {}) for entry in others)) if dropped else ():
+        dropped = _keep_applied_children(dropped, fields)
         owned = union(owned, fields)
     dropped = _with_parents(dropped, owned)
-    result = without(merged(base), dropped)
-    overwritten = changed(base, result, wishes)
+    result = remove(merge(base), dropped)
+    overwritten = compare(base, result, applied_fields)
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
     if conflicts and not force:
-        allowed = _still_as_applied(served, base, changed, read) if manager == _KUBECTL else {}
+        allowed = _unchanged_since_client_side_apply(served, base, compare, read_fields) if manager == _KUBECTL else {}
         conflicts = [(entry, both) for entry, fields in conflicts if (both := subtract(fields, allowed))]
         if conflicts:
             raise _conflict(conflicts)
-    if "metadata" not in result:  # nobody owned anything more in it, and the configuration has none
-        told = f"the name of the object ({base['metadata']['name']} based on URL) was undeterminable"
-        raise errors.bad_request(f"{told}: name must be provided")
-    kept = []
+    if "metadata" not in result:  # no manager owned anything else in it, and the configuration has none
+        problem = f"the name of the object ({base['metadata']['name']} based on URL) was undeterminable"
+        raise errors.bad_request(f"{problem}: name must be provided")
+    remaining_entries = []
     for entry in others:
         fields = entry.get("fieldsV1", {})
-        left = subtract(fields, intersect(fields, overwritten))
-        if left:
-            kept.append(entry if left == fields else {**entry, "fieldsV1": left})
-    if wishes:
-        # who applies what is already there is noted without a time, or keeps the one it has
-        time = (mine or {}).get("time", "") if result == base else now
-        own = new_entry(served, manager, "Apply", subresource, wishes, time)
+        remaining = subtract(fields, intersect(fields, overwritten))
+        if remaining:
+            remaining_entries.append(entry if remaining == fields else {**entry, "fieldsV1": remaining})
+    if applied_fields:
+        # an apply that changes nothing keeps the entry's time, and a new entry then has none
+        time = (own_entry or {}).get("time", "") if result == base else now
+        applied_entry = new_entry(served, manager, "Apply", subresource, applied_fields, time)
         if not time:
-            own.pop("time", None)
-        kept.append(own)
-    metadata = {**result.get("metadata", {}), "managedFields": sorted_entries(kept)}
+            applied_entry.pop("time", None)
+        remaining_entries.append(applied_entry)
+    metadata = {**result.get("metadata", {}), "managedFields": sorted_entries(remaining_entries)}
     if manager == _KUBECTL and metadata.get("annotations", {}).get(_LAST_APPLIED):
         metadata["annotations"] = _with_last_applied(metadata["annotations"], config)
     return {**result, "metadata": metadata}
 
 
-def _unless_below(dropped: Fields, wished: Fields) -> Fields:
-    """`dropped` without the leaves below which something is wished: what was taken whole before is now by its parts."""
-    if not dropped or not wished:
+def _keep_applied_children(dropped: Fields, applied_fields: Fields) -> Fields:
+    """Return `dropped` without leaves that have applied fields below: the parts are now owned instead of the whole."""
+    if not dropped or not applied_fields:
         return dropped
     result: Fields = {}
     for name, inner in dropped.items():
-        below = wished.get(name)
-        if below is None or not below:
+        applied_below = applied_fields.get(name)
+        if applied_below is None or not applied_below:
             result[name] = inner
-        elif inner and (left := _unless_below(inner, below)):
-            result[name] = left
+        elif inner and (remaining := _keep_applied_children(inner, applied_below)):
+            result[name] = remaining
     return result
 
 
 def _with_parents(dropped: Fields, owned: Fields) -> Fields:
-    """`dropped` with the fields in which nobody owns anything more: they go with whatever else is in them."""
+    """Return `dropped` extended to whole fields if no manager owns anything in them."""
     return {
         name: _with_parents(inner, owned[name]) if name in owned else {} if name.startswith("f:") else inner
         for name, inner in dropped.items()
     }
 
 
-# --- from kubectl's own apply to the server's -------------------------------------------------------------------------
+# --- migration from client-side apply ---------------------------------------------------------------------------------
 
 _KUBECTL = "kubectl"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -181,25 +181,25 @@ _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def _still_as_applied(
+def _unchanged_since_client_side_apply(
     served: Served,
-    live: JSON,
-    changed: Callable[[JSON, JSON, Fields], Fields],
-    read: Callable[[JSON], Fields],
+    current: JSON,
+    compare: Callable[[JSON, JSON, Fields], Fields],
+    read_fields: Callable[[JSON], Fields],
 ) -> Fields:
-    """What kubectl has applied by itself and is still so: kubectl may take it, whoever owns it."""
+    """Return unchanged fields of kubectl's client-side apply; kubectl may take them from any owner."""
     try:
-        before = msgspec.json.decode(live["metadata"].get("annotations", {}).get(_LAST_APPLIED, ""))
-        if not isinstance(before, dict) or before.get("apiVersion") != served.resource.api_version:
+        last_applied = msgspec.json.decode(current["metadata"].get("annotations", {}).get(_LAST_APPLIED, ""))
+        if not isinstance(last_applied, dict) or last_applied.get("apiVersion") != served.resource.api_version:
             return {}
-        fields = read(before)
+        fields = read_fields(last_applied)
     except (msgspec.DecodeError, decoding.DecodeError):
-        return {}  # whoever has written it; then these are conflicts
-    return subtract(fields, changed(live, before, fields))
+        return {}  # the annotation is invalid: all fields are conflicts
+    return subtract(fields, compare(current, last_applied, fields))
 
 
 def _with_last_applied(annotations: JSON, config: JSON) -> JSON:
-    """The annotation follows what is applied, so that kubectl's own apply can go on from there."""
+    """Update the last-applied annotation, so that client-side apply can continue from this configuration."""
     metadata = dict(config.get("metadata", {}))
     if annotated := metadata.get("annotations"):
         metadata["annotations"] = {name: value for name, value in annotated.items() if name != _LAST_APPLIED}
@@ -212,14 +212,14 @@ def _with_last_applied(annotations: JSON, config: JSON) -> JSON:
     return result
 
 
-# --- who owns what ----------------------------------------------------------------------------------------------------
+# --- entries ----------------------------------------------------------------------------------------------------------
 
 
-_BEFORE = "before-first-apply"
-"""Who owns what nobody has owned until somebody applies."""
+_BEFORE_FIRST_APPLY = "before-first-apply"
+"""Manager of the fields that have no owner before the first apply."""
 
 
-def _is(entry: JSON, manager: str, subresource: str) -> bool:
+def _is_entry_of(entry: JSON, manager: str, subresource: str) -> bool:
     return (
         entry.get("manager") == manager
         and entry.get("operation") == "Apply"
@@ -230,160 +230,167 @@ def _is(entry: JSON, manager: str, subresource: str) -> bool:
 # --- merging ----------------------------------------------------------------------------------------------------------
 
 
-def overlaid(served: Served, live: JSON, config: JSON) -> JSON:
-    """`live` with the values of a configuration that fits its type, whoever owns them."""
+def merge_configuration(served: Served, current: JSON, config: JSON) -> JSON:
+    """Return `current` with the values of a valid configuration, regardless of field ownership."""
     if served.custom is not None:
-        return served.custom.overlaid(live, config)
+        return served.custom.merge_configuration(current, config)
     struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
     assert struct is not None, served.resource
-    return _merge_struct(struct, live, config)
+    return _merge_struct(struct, current, config)
 
 
 def atomic_paths(served: Served, config: JSON) -> list[str]:
-    """What of a configuration would replace values whole, as lists without keys are: paths as .spec.args."""
+    """Return the paths (.spec.args) of values in a configuration that are replaced as a whole, such as atomic lists."""
     if served.custom is not None:
         return served.custom.atomic_paths(config)
     struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
     assert struct is not None, served.resource
-    return list(_atomic_in(struct, config, ""))
+    return list(_atomic_values(struct, config, ""))
 
 
-def _atomic_in(struct: schema.StructType, value: JSON, path: str) -> Iterator[str]:
-    for name, each in value.items():
-        field, below = struct.json.get(name), f"{path}.{name}"
+def _atomic_values(struct: schema.StructType, value: JSON, path: str) -> Iterator[str]:
+    for name, member in value.items():
+        field, inner_path = struct.json.get(name), f"{path}.{name}"
         if field is None:
             continue
         inner = field.type.struct
-        if isinstance(each, dict) and field.type.kind in ("struct", "map"):
+        if isinstance(member, dict) and field.type.kind in ("struct", "map"):
             if is_atomic(field, field.type):
-                yield below
+                yield inner_path
             if inner is not None:
-                yield from _atomic_in(inner, each, below)
-        elif isinstance(each, list) and field.type.kind == "list":
+                yield from _atomic_values(inner, member, inner_path)
+        elif isinstance(member, list) and field.type.kind == "list":
             if field.list_type not in ("map", "set"):
-                yield below
+                yield inner_path
             element = field.type.element.struct if field.type.element is not None else None
-            for index, item in enumerate(each):
+            for index, item in enumerate(member):
                 if element is not None and isinstance(item, dict):
                     if element.atomic:
-                        yield f"{below}[{index}]"
-                    yield from _atomic_in(element, item, f"{below}[{index}]")
+                        yield f"{inner_path}[{index}]"
+                    yield from _atomic_values(element, item, f"{inner_path}[{index}]")
 
 
-def _merge_struct(struct: schema.StructType, live: JSON, wished: JSON) -> JSON:
-    result = dict(live)
-    for name, value in wished.items():
+def _merge_struct(struct: schema.StructType, current: JSON, applied: JSON) -> JSON:
+    result = dict(current)
+    for name, value in applied.items():
         field = struct.json.get(name)
-        result[name] = value if field is None else _merge_value(field, live.get(name), value)
+        result[name] = value if field is None else _merge_value(field, current.get(name), value)
     return result
 
 
-def _merge_value(field: schema.Field, live: Any, wished: Any) -> Any:
+def _merge_value(field: schema.Field, current: Any, applied: Any) -> Any:
     inner = field.type.struct
-    if isinstance(live, dict) and not is_atomic(field, field.type):
-        if wished is None:
-            return live or None  # nothing is wished of its members
-        if isinstance(wished, dict):
-            return _merge_struct(inner, live, wished) if inner is not None else {**live, **wished}
-    if isinstance(live, list) and field.list_type in ("map", "set"):
-        if wished is None:
-            return live or None
+    if isinstance(current, dict) and not is_atomic(field, field.type):
+        if applied is None:
+            return current or None  # null applies none of its members
+        if isinstance(applied, dict):
+            return _merge_struct(inner, current, applied) if inner is not None else {**current, **applied}
+    if isinstance(current, list) and field.list_type in ("map", "set"):
+        if applied is None:
+            return current or None
         element = field.type.element
         struct = element.struct if field.list_type == "map" and element is not None else None
-        if isinstance(wished, list) and struct is not None:
-            return _merge_keyed(field, struct, live, wished)
-        if isinstance(wished, list) and field.list_type == "set":
-            return merge_items(set_key, live, wished, lambda _, new: new)
-    return wished
+        if isinstance(applied, list) and struct is not None:
+            return _merge_keyed(field, struct, current, applied)
+        if isinstance(applied, list) and field.list_type == "set":
+            return merge_items(set_key, current, applied, lambda _, new: new)
+    return applied
 
 
-def _merge_keyed(field: schema.Field, struct: schema.StructType, live: list[JSON], wished: list[JSON]) -> list[JSON]:
+def _merge_keyed(
+    field: schema.Field, struct: schema.StructType, current: list[JSON], applied: list[JSON]
+) -> list[JSON]:
     def merge(old: JSON, new: JSON) -> JSON:
         return new if struct.atomic else _merge_struct(struct, old, new)
 
-    return merge_items(partial(item_key, field), live, wished, merge)
+    return merge_items(partial(item_key, field), current, applied, merge)
 
 
 def set_key(item: Any) -> str:
-    """The path element of a member of a set: v:"a"."""
+    """Return the path element of a set's member: v:"a"."""
     return f"v:{msgspec.json.encode(item).decode()}"
 
 
 def merge_items(
-    key_of: Callable[[Any], str], live: list[Any], wished: list[Any], merge: Callable[[Any, Any], Any]
+    key_of: Callable[[Any], str], current: list[Any], applied: list[Any], merge: Callable[[Any, Any], Any]
 ) -> list[Any]:
-    """Two lists by key: what both have is merged and comes in the order wished, the others stay around them.
+    """Merge two lists by key: shared items are merged, in the applied order; others keep their place around them.
 
-    An item that `live` has several times is not merged. Source: structured-merge-diff typed/merge.go visitListItems.
+    An item that is duplicated in `current` is not merged. Source: structured-merge-diff typed/merge.go visitListItems.
     """
-    before, wishes = [key_of(each) for each in live], [key_of(each) for each in wished]
-    single: dict[str, int] = {}
+    before, applied_keys = [key_of(item) for item in current], [key_of(item) for item in applied]
+    unique_positions: dict[str, int] = {}
     for position, key in enumerate(before):
-        single[key] = -1 if key in single else position
-    asked = set(wishes)
-    shared = iter([key for key in wishes if key in single])
-    due = next(shared, None)
+        unique_positions[key] = -1 if key in unique_positions else position
+    applied_set = set(applied_keys)
+    shared = iter([key for key in applied_keys if key in unique_positions])
+    next_shared = next(shared, None)
     done: set[str] = set()
     result: list[Any] = []
     left = right = 0
-    while left < len(before) or right < len(wishes):
-        both = left < len(before) and right < len(wishes)
-        if both and before[left] != wishes[right] and before[left] in asked and due not in (None, before[left]):
-            left += 1  # both have it, but another is due
+    while left < len(before) or right < len(applied_keys):
+        both = left < len(before) and right < len(applied_keys)
+        if (
+            both
+            and before[left] != applied_keys[right]
+            and before[left] in applied_set
+            and next_shared not in (None, before[left])
+        ):
+            left += 1  # a shared item, but another one precedes it in the applied order
             continue
-        if left < len(before) and before[left] not in asked:
-            result.append(live[left])
+        if left < len(before) and before[left] not in applied_set:
+            result.append(current[left])
             left += 1
             continue
-        if left < len(before) and (before[left] in done or (both and before[left] == wishes[right])):
+        if left < len(before) and (before[left] in done or (both and before[left] == applied_keys[right])):
             left += 1
-        if right < len(wishes):
-            key, new = wishes[right], wished[right]
+        if right < len(applied_keys):
+            key, new = applied_keys[right], applied[right]
             done.add(key)
-            old = single.get(key, -1)
-            result.append(new if old < 0 else merge(live[old], new))
+            old = unique_positions.get(key, -1)
+            result.append(new if old < 0 else merge(current[old], new))
             right += 1
-            if due == key:
-                due = next(shared, None)
+            if next_shared == key:
+                next_shared = next(shared, None)
     return result
 
 
-def _without(struct: schema.StructType, obj: JSON, doomed: Fields) -> JSON:
-    """`obj` without the fields of `doomed`: what the manager applied before and wishes no more."""
+def _remove_fields(struct: schema.StructType, obj: JSON, removed: Fields) -> JSON:
+    """Return `obj` without the fields of `removed`, which the manager applied before and no longer applies."""
     result = dict(obj)
-    for path, below in doomed.items():
+    for path, removed_below in removed.items():
         name = path.removeprefix("f:")
         if not path.startswith("f:") or name not in result:
             continue
         field = struct.json.get(name)
-        left = _value_without(field, result[name], below) if below else None
-        if left in (None, {}, []):
+        remaining = _remove_from_value(field, result[name], removed_below) if removed_below else None
+        if remaining in (None, {}, []):
             result.pop(name)
         else:
-            result[name] = left
+            result[name] = remaining
     return result
 
 
-def _value_without(field: schema.Field | None, value: Any, doomed: Fields) -> Any:
+def _remove_from_value(field: schema.Field | None, value: Any, removed: Fields) -> Any:
     if field is None:
         return None
     inner = field.type.struct
     if isinstance(value, dict):
         if inner is not None:
-            return _without(inner, value, doomed)
-        return {name: each for name, each in value.items() if f"f:{name}" not in doomed}
+            return _remove_fields(inner, value, removed)
+        return {name: member for name, member in value.items() if f"f:{name}" not in removed}
     if isinstance(value, list):
         element = field.type.element
         if field.list_type == "set":
-            return [each for each in value if set_key(each) not in doomed]
+            return [item for item in value if set_key(item) not in removed]
         if field.list_type == "map" and element is not None and element.struct is not None:
             result = []
             for item in value:
-                below = doomed.get(item_key(field, item))
-                if below is None:
+                removed_below = removed.get(item_key(field, item))
+                if removed_below is None:
                     result.append(item)
-                elif below and "." not in below:
-                    result.append(_without(element.struct, item, below))
+                elif removed_below and "." not in removed_below:
+                    result.append(_remove_fields(element.struct, item, removed_below))
             return result
     return None
 
@@ -391,87 +398,87 @@ def _value_without(field: schema.Field | None, value: Any, doomed: Fields) -> An
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-def _changed(struct: schema.StructType, live: JSON, merged: JSON, wishes: Fields) -> Fields:
-    """Those of `wishes` that the object gets, or gets another value for."""
+def _changed(struct: schema.StructType, current: JSON, merged: JSON, applied_fields: Fields) -> Fields:
+    """Return those of `applied_fields` that are new in the object or change their value."""
     result: Fields = {}
-    for path, below in wishes.items():
+    for path, fields_below in applied_fields.items():
         name = path.removeprefix("f:")
         if not path.startswith("f:") or name not in merged:
             continue
         after = merged[name]
-        if name not in live:
-            result[path] = _with_itself(below)
-        elif (before := live[name]) != after:
+        if name not in current:
+            result[path] = _whole_field(fields_below)
+        elif (before := current[name]) != after:
             field = struct.json.get(name)
-            changed = {} if field is None else _value_changed(field, before, after, below)
+            changed = {} if field is None else _value_changed(field, before, after, fields_below)
             if changed is not None:
                 result[path] = changed
     return result
 
 
-def _with_itself(below: Fields) -> Fields:
-    """A field with all that is wished below it, each of which is new."""
-    return {".": {}, **{name: _with_itself(inner) for name, inner in below.items()}} if below else {}
+def _whole_field(fields: Fields) -> Fields:
+    """Return a field and all fields below it, each of which is new."""
+    return {".": {}, **{name: _whole_field(inner) for name, inner in fields.items()}} if fields else {}
 
 
-def _value_changed(field: schema.Field, before: Any, after: Any, wishes: Fields) -> Fields | None:
-    """None: nothing of `wishes`. What is only gone from a map or a list with keys is no change of it."""
+def _value_changed(field: schema.Field, before: Any, after: Any, applied_fields: Fields) -> Fields | None:
+    """Return the changed fields, or None. Removals alone do not change a map or a list with keys."""
     if isinstance(after, dict) and not is_atomic(field, field.type):
         if not isinstance(before, dict):
-            return _with_itself(wishes)
+            return _whole_field(applied_fields)
         inner = field.type.struct
         if inner is not None:
-            return _changed(inner, before, after, wishes) or None
-        return {path: {} for path in wishes if before.get(path[2:]) != after.get(path[2:])} or None
+            return _changed(inner, before, after, applied_fields) or None
+        return {path: {} for path in applied_fields if before.get(path[2:]) != after.get(path[2:])} or None
     if isinstance(after, list) and field.list_type in ("map", "set"):
         if not isinstance(before, list):
-            return _with_itself(wishes)
-        return _items_changed(field, before, after, wishes) or None
+            return _whole_field(applied_fields)
+        return _items_changed(field, before, after, applied_fields) or None
     return {}
 
 
-def _items_changed(field: schema.Field, before: list[Any], after: list[Any], wishes: Fields) -> Fields:
+def _items_changed(field: schema.Field, before: list[Any], after: list[Any], applied_fields: Fields) -> Fields:
     element = field.type.element
     if field.list_type == "set" or element is None or element.struct is None:
-        present = {set_key(each) for each in before}
-        return {path: {} for path in wishes if path not in present}
-    known: dict[str, JSON | None] = {}
+        present = {set_key(item) for item in before}
+        return {path: {} for path in applied_fields if path not in present}
+    old_items: dict[str, JSON | None] = {}
     for item in before:
         key = item_key(field, item)
-        known[key] = None if key in known else item
+        old_items[key] = None if key in old_items else item
     result: Fields = {}
     for item in after:
         key = item_key(field, item)
-        if key not in wishes:
+        if key not in applied_fields:
             continue
-        old_item = known.get(key)
+        old_item = old_items.get(key)
         if old_item is None or (element.struct.atomic and old_item != item):
-            result[key] = wishes[key]
-        elif changed := _changed(element.struct, old_item, item, wishes[key]):
+            result[key] = applied_fields[key]
+        elif changed := _changed(element.struct, old_item, item, applied_fields[key]):
             result[key] = changed
     return result
 
 
 def _conflict(conflicts: list[tuple[JSON, Fields]]) -> errors.StatusError:
-    """409 in the words of managedfields.internal.conflict."""
+    """Return the 409 error of managedfields.internal.conflict."""
     causes = []
     lines: dict[str, list[str]] = {}
     for entry, fields in conflicts:
-        who = _manager_text(entry)
+        manager = _manager_text(entry)
         for path in _paths(fields):
-            lines.setdefault(who, []).append(path)
-            causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path})
+            lines.setdefault(manager, []).append(path)
+            causes.append({"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path})
     count = len(causes)
     plural = "conflict" if count == 1 else "conflicts"
     if len(lines) == 1 and count == 1:
-        who, paths = next(iter(lines.items()))
-        message = f"Apply failed with 1 {plural}: conflict with {who}: {paths[0]}"
+        manager, paths = next(iter(lines.items()))
+        message = f"Apply failed with 1 {plural}: conflict with {manager}: {paths[0]}"
     else:
-        told = []
-        for who, paths in sorted(lines.items()):
-            told.append(f"conflicts with {who}:")
-            told += [f"- {path}" for path in paths]
-        message = f"Apply failed with {count} {plural}: " + "\n".join(told)
+        lines_ = []
+        for manager, paths in sorted(lines.items()):
+            lines_.append(f"conflicts with {manager}:")
+            lines_ += [f"- {path}" for path in paths]
+        message = f"Apply failed with {count} {plural}: " + "\n".join(lines_)
     return errors.StatusError(409, "Conflict", message, details={"causes": causes})
 
 
@@ -485,14 +492,16 @@ def _manager_text(entry: JSON) -> str:
 
 
 def _paths(fields: Fields, prefix: str = "") -> Iterator[str]:
-    """Leaves as fieldpath.Path prints them: .spec.template.spec.containers[name="c"].image
+    """Yield the leaves as fieldpath.Path prints them: .spec.template.spec.containers[name="c"].image
 
-    What is owned itself comes before what is owned below its siblings, as in fieldpath.Set.Iterate.
+    As in fieldpath.Set.Iterate, owned values come before the fields below their siblings.
     """
-    named = [(f"{prefix}{_element(name)}", below) for name, below in sorted(fields.items()) if name != "."]
-    yield from (path for path, below in named if not below or "." in below)
-    for path, below in named:
-        yield from _paths(below, path)
+    leaves = [
+        (f"{prefix}{_element(name)}", fields_below) for name, fields_below in sorted(fields.items()) if name != "."
+    ]
+    yield from (path for path, fields_below in leaves if not fields_below or "." in fields_below)
+    for path, fields_below in leaves:
+        yield from _paths(fields_below, path)
 
 
 def _element(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Field ownership: metadata.managedFields, as server-side apply and every other write leave it.
+"""Field ownership: tracks metadata.managedFields over creates and updates, and implements sets of fields.
 
-A set of fields is a tree in the form of FieldsV1: {"f:spec": {"f:replicas": {}}}; "." marks the parent itself, "k:" an
-item of a list by its keys, "v:" one by its value. Source: sigs.k8s.io/structured-merge-diff and apimachinery
+A set of fields is a tree in FieldsV1 form: {"f:spec": {"f:replicas": {}}}; "." marks the parent itself, "k:" a list
+item by its keys, "v:" one by its value. Source: sigs.k8s.io/structured-merge-diff and apimachinery
 pkg/util/managedfields.
 """
 
@@ -44,31 +44,31 @@ _NEVER_OWNED_METADATA = (
 
 
 def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str], *, subresource: str = "") -> None:
-    """Give the writer, in place, all fields of a new object (decoded and defaulted, before admission)."""
+    """Make the writer the owner of all fields of a new object, in place, after defaulting and before admission."""
     if writer.applied:
         return
     if served.custom is not None:
         served.custom.track_create(obj, writer, now)
         return
     metadata = obj["metadata"]
-    entries = of_known_versions(served.resource, starting_entries(metadata.pop("managedFields", None), []))
+    entries = entries_of_known_versions(served.resource, initial_entries(metadata.pop("managedFields", None), []))
     if _struct(served) is None or entries is None:
         return
-    owned = fields_set(served, obj, subresource=subresource)
-    set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
+    owned = initial_fields(served, obj, subresource=subresource)
+    store_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
 
 
-def fields_set(served: Served, obj: JSON, *, subresource: str) -> Fields:
-    """What of an object of a built-in kind is more than an empty one has."""
+def initial_fields(served: Served, obj: JSON, *, subresource: str) -> Fields:
+    """Return the fields of an object of a built-in kind in which it differs from an empty object."""
     struct = _struct(served)
     assert struct is not None, served.resource.kind
-    return owned_fields(served, _difference_of(struct, _empty(served.resource), obj), subresource=subresource)
+    return owned_fields(served, _changed_fields(struct, _empty_object(served.resource), obj), subresource=subresource)
 
 
 def track_update(
     served: Served, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], *, subresource: str
 ) -> None:
-    """Bring obj's managedFields, in place, to what its difference from `old` makes of them."""
+    """Update managedFields of `obj`, in place, by its differences from `old`."""
     if writer.applied:
         return
     if served.custom is not None:
@@ -78,83 +78,82 @@ def track_update(
     entries = old["metadata"].get("managedFields", [])
     struct = _struct(served)
     if not subresource:
-        entries = starting_entries(metadata.get("managedFields"), entries)
-    known = of_known_versions(served.resource, entries)
-    if struct is None or not entries or known is None:
-        # an object that nobody tracks (its creator owns nothing, or somebody has reset them) stays untracked
+        entries = initial_entries(metadata.get("managedFields"), entries)
+    known_entries = entries_of_known_versions(served.resource, entries)
+    if struct is None or not entries or known_entries is None:
+        # an object without entries (its creator owned nothing, or the entries were reset) stays untracked
         metadata.pop("managedFields", None)
         return
-    entries = known
+    entries = known_entries
     before, after = without_managed_fields(old), without_managed_fields(obj)
     if before == after:
-        set_entries(metadata, [each for each in entries if each.get("fieldsV1")])
+        store_entries(metadata, [entry for entry in entries if entry.get("fieldsV1")])
         return
-    changed = owned_fields(served, _difference_of(struct, before, after), subresource=subresource)
-    removed = owned_fields(served, _removed_of(struct, before, after), subresource=subresource)
-    set_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
+    changed = owned_fields(served, _changed_fields(struct, before, after), subresource=subresource)
+    removed = owned_fields(served, _removed_fields(struct, before, after), subresource=subresource)
+    store_entries(metadata, merge_entries(served, entries, writer.manager, subresource, changed, removed, now()))
 
 
-def starting_entries(given: Any, live: list[JSON]) -> list[JSON]:
-    """The entries that a write starts from: those that its object brings, if they can be read, else the live object's.
+def initial_entries(requested: Any, current: list[JSON]) -> list[JSON]:
+    """Return the entries that a write starts from: those in the request, if valid, else those of the current object.
 
     Source: apimachinery pkg/util/managedfields decodeLiveOrNew, DecodeManagedFields.
     """
-    if given in ([], [{}]):
-        return []  # the way to reset them
-    if not given or given == live:
-        return live
+    if requested in ([], [{}]):
+        return []  # these values reset the entries
+    if not requested or requested == current:
+        return current
     try:
-        entries = [{**each, "fieldsV1": _checked(each)} for each in given]
+        entries = [{**entry, "fieldsV1": _decode_entry_fields(entry)} for entry in requested]
     except (ValueError, msgspec.DecodeError):
-        return live
-    return sorted_entries(distinct(entries))
+        return current
+    return sorted_entries(deduplicate_entries(entries))
 
 
-def distinct(entries: list[JSON]) -> list[JSON]:
-    """Of entries that speak of the same writer the last one counts; a write of a scale may leave such ones."""
+def deduplicate_entries(entries: list[JSON]) -> list[JSON]:
+    """Keep the last of several entries of one manager, which a write to the scale subresource can leave."""
     owners = {
         (
-            each.get("manager", ""),
-            each.get("operation"),
-            each.get("apiVersion") if each.get("operation") != "Apply" else "",
-            each.get("subresource", ""),
-        ): each
-        for each in entries
+            entry.get("manager", ""),
+            entry.get("operation"),
+            entry.get("apiVersion") if entry.get("operation") != "Apply" else "",
+            entry.get("subresource", ""),
+        ): entry
+        for entry in entries
     }
     return entries if len(owners) == len(entries) else list(owners.values())
 
 
-def of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON] | None:
-    """The entries that are not of a version in which there is no such kind. None: one has no version at all, and with
-    it Kubernetes forgets all of them.
+def entries_of_known_versions(resource: Resource[Any], entries: list[JSON]) -> list[JSON] | None:
+    """Return the entries whose version has this kind; None if an entry has no valid version, which drops all entries.
 
     Source: structured-merge-diff merge/update.go reconcileManagedFieldsWithSchemaChanges.
     """
-    own = resource.api_version
-    entries = distinct(entries)
-    if all(each["apiVersion"] == own for each in entries):
+    own_version = resource.api_version
+    entries = deduplicate_entries(entries)
+    if all(entry["apiVersion"] == own_version for entry in entries):
         return entries
-    if any(each["apiVersion"].count("/") > 1 for each in entries):
+    if any(entry["apiVersion"].count("/") > 1 for entry in entries):
         return None
-    return [each for each in entries if _is_convertible(each["apiVersion"], resource)]
+    return [entry for entry in entries if _is_convertible(entry["apiVersion"], resource)]
 
 
 def _is_convertible(api_version: str, resource: Resource[Any]) -> bool:
-    """Between /api and /apis nothing is, so that events have owners by the path of the last write."""
+    """Return True if the kind exists in this version. Versions of /api and /apis are not convertible to each other."""
     group, _, version = api_version.rpartition("/")
     return bool(group) == bool(resource.group) and schema.type_for(group, version, resource.kind) is not None
 
 
-def _checked(entry: JSON) -> Fields:
-    """The set of an entry that a client sends. Raises ValueError if the entry cannot be read."""
+def _decode_entry_fields(entry: JSON) -> Fields:
+    """Return the fields of an entry in a request. Raises ValueError if the entry is invalid."""
     if entry.get("operation") not in ("Apply", "Update") or not entry.get("apiVersion"):
         raise ValueError("no operation, or no apiVersion")
     if entry.get("fieldsType") != "FieldsV1":
         raise ValueError("not of type FieldsV1")
-    return _checked_set(entry.get("fieldsV1") or {})
+    return _decode_fields(entry.get("fieldsV1") or {})
 
 
-def _checked_set(fields: Any) -> Fields:
+def _decode_fields(fields: Any) -> Fields:
     if not isinstance(fields, dict):
         raise ValueError("a set is a map")
     result: Fields = {}
@@ -163,13 +162,13 @@ def _checked_set(fields: Any) -> Fields:
             raise ValueError(f"no colon: {name}")
         if name[:2] in ("k:", "v:", "i:"):
             msgspec.json.decode(name[2:])
-        if name == "." or name[0] in "fkvi":  # others may come with later versions
-            result[name] = _checked_set(inner)
+        if name == "." or name[0] in "fkvi":  # unknown element types of later versions are ignored
+            result[name] = _decode_fields(inner)
     return result
 
 
 def _identity(entry: JSON) -> str:
-    """Who an entry speaks of, in the form by which Kubernetes orders entries of one second."""
+    """Return an entry's manager identifier, by which Kubernetes orders entries of the same second."""
     applied = entry.get("operation") == "Apply"
     return msgspec.json.encode(
         {
@@ -183,9 +182,9 @@ def _identity(entry: JSON) -> str:
 def merge_entries(
     served: Served, entries: list[JSON], manager: str, subresource: str, changed: Fields, removed: Fields, now: str
 ) -> list[JSON]:
-    """Entries after an Update that set `changed` and took `removed` away."""
+    """Return the entries after an Update that set the fields `changed` and removed the fields `removed`."""
     result = []
-    own: JSON | None = None
+    own_entry: JSON | None = None
     for entry in entries:
         fields = entry.get("fieldsV1", {})
         same = (
@@ -195,35 +194,35 @@ def merge_entries(
             and entry.get("apiVersion") == served.resource.api_version
         )
         if same:
-            own = entry
+            own_entry = entry
             continue
-        kept = without(subtract(fields, changed), removed)
-        if kept:
-            result.append(entry if kept == fields else {**entry, "fieldsV1": kept})
-    old_fields = own.get("fieldsV1", {}) if own is not None else {}
-    fields = union(without(old_fields, removed), changed)
+        remaining = remove_subtrees(subtract(fields, changed), removed)
+        if remaining:
+            result.append(entry if remaining == fields else {**entry, "fieldsV1": remaining})
+    old_fields = own_entry.get("fieldsV1", {}) if own_entry is not None else {}
+    fields = union(remove_subtrees(old_fields, removed), changed)
     if fields:
-        if own is not None and fields == old_fields and not changed:
-            result.append(own)
+        if own_entry is not None and fields == old_fields and not changed:
+            result.append(own_entry)
         else:
             result.append(new_entry(served, manager, "Update", subresource, fields, now))
-    return sorted_entries(_capped(result))
+    return sorted_entries(_cap_update_managers(result))
 
 
-_MOST_UPDATERS = 10
+_MAX_UPDATE_MANAGERS = 10
 
 
-def _capped(entries: list[JSON]) -> list[JSON]:
-    """No more than ten entries of updates: the oldest of a version become one. Source: capManagersManager."""
-    surplus = len(entries) - _MOST_UPDATERS
+def _cap_update_managers(entries: list[JSON]) -> list[JSON]:
+    """Limit the entries of updates to ten by merging the oldest of a version. Source: capManagersManager."""
+    surplus = len(entries) - _MAX_UPDATE_MANAGERS
     if surplus <= 0:
         return entries
-    updaters = [each for each in entries if each["operation"] == "Update"]
-    surplus = len(updaters) - _MOST_UPDATERS
-    updaters.sort(key=lambda each: (each.get("time", ""), _identity(each)))
+    updaters = [entry for entry in entries if entry["operation"] == "Update"]
+    surplus = len(updaters) - _MAX_UPDATE_MANAGERS
+    updaters.sort(key=lambda entry: (entry.get("time", ""), _identity(entry)))
     oldest: dict[str, JSON] = {}  # by version
     joined: dict[int, JSON] = {}
-    gone: set[int] = set()
+    merged_ids: set[int] = set()
     for entry in updaters:
         if surplus <= 0:
             break
@@ -241,27 +240,27 @@ def _capped(entries: list[JSON]) -> list[JSON]:
         }
         if "time" in entry:
             joined[id(first)]["time"] = entry["time"]
-        gone.add(id(entry))
+        merged_ids.add(id(entry))
         surplus -= 1
-    return [joined.get(id(each), each) for each in entries if id(each) not in gone]
+    return [joined.get(id(entry), entry) for entry in entries if id(entry) not in merged_ids]
 
 
 def sorted_entries(entries: list[JSON]) -> list[JSON]:
-    """Apply before Update, then by time, manager, subresource. Source: managedfields.sortEncodedManagedFields."""
+    """Sort by operation (Apply first), time, manager, version, subresource. Source: sortEncodedManagedFields."""
     return sorted(
         entries,
-        key=lambda each: (
-            each.get("operation", ""),
-            each.get("time", ""),
-            each.get("manager", ""),
-            each.get("apiVersion", ""),
-            each.get("subresource", ""),
+        key=lambda entry: (
+            entry.get("operation", ""),
+            entry.get("time", ""),
+            entry.get("manager", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
         ),
     )
 
 
 def new_entry(served: Served, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
-    """An entry of metadata.managedFields."""
+    """Return a new entry of metadata.managedFields."""
     entry = {
         "manager": manager,
         "operation": operation,
@@ -275,8 +274,8 @@ def new_entry(served: Served, manager: str, operation: str, subresource: str, fi
     return entry
 
 
-def set_entries(metadata: JSON, entries: list[JSON]) -> None:
-    """Put them into an object's metadata; no entries, no field."""
+def store_entries(metadata: JSON, entries: list[JSON]) -> None:
+    """Store the entries in an object's metadata; remove the field if there are none."""
     if entries:
         metadata["managedFields"] = entries
     else:
@@ -284,8 +283,8 @@ def set_entries(metadata: JSON, entries: list[JSON]) -> None:
 
 
 @cache
-def _empty(resource: Resource[Any]) -> JSON:
-    """What Go writes of an object of this kind before anybody has set anything: nobody owns that."""
+def _empty_object(resource: Resource[Any]) -> JSON:
+    """Return the encoding of an empty object of this kind, whose fields have no owner."""
     return decode(resource, {})[0]
 
 
@@ -295,33 +294,33 @@ def _struct(served: Served) -> schema.StructType | None:
 
 
 def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
-    """`fields` without those that nobody owns: identity, and what the endpoint resets."""
+    """Return `fields` without those that no manager owns: identity, and fields that the endpoint resets."""
     result = {name: inner for name, inner in fields.items() if name not in _NEVER_OWNED}
     metadata = result.get("f:metadata")
     if metadata is not None:
-        kept = {name: inner for name, inner in metadata.items() if name not in _NEVER_OWNED_METADATA}
-        if kept:
-            result["f:metadata"] = kept
+        owned_metadata = {name: inner for name, inner in metadata.items() if name not in _NEVER_OWNED_METADATA}
+        if owned_metadata:
+            result["f:metadata"] = owned_metadata
         else:
             del result["f:metadata"]
     if served.has_status and subresource not in ("status", "approval"):
         result.pop("f:status", None)
-    if subresource == "status" or served.resource.group_resource in _SPEC_IS_NOBODYS:
+    if subresource == "status" or served.resource.group_resource in _UNOWNED_SPEC:
         result.pop("f:spec", None)
     if subresource == "status":
-        kept = {
+        owned_metadata = {
             name: inner
             for name, inner in result.get("f:metadata", {}).items()
             if name not in _RESET_BY_STATUS.get(served.resource.group_resource, ())
         }
         result.pop("f:metadata", None)
-        if kept:
-            result["f:metadata"] = kept
+        if owned_metadata:
+            result["f:metadata"] = owned_metadata
     return result
 
 
-_SPEC_IS_NOBODYS = ("certificatesigningrequests.certificates.k8s.io",)
-"""Kinds whose spec never changes, and belongs to no field manager."""
+_UNOWNED_SPEC = ("certificatesigningrequests.certificates.k8s.io",)
+"""Kinds whose spec is immutable and has no owner."""
 _RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:deletionTimestamp", "f:ownerReferences")}
 """Metadata that a write to the status subresource does not change, by kind. Source: the strategies' GetResetFields."""
 
@@ -329,8 +328,8 @@ _RESET_BY_STATUS = {"deployments.apps": ("f:labels",), "pods": ("f:deletionTimes
 # --- sets from objects ------------------------------------------------------------------------------------------------
 
 
-def all_fields(struct: schema.StructType, obj: JSON) -> Fields:
-    """Every field that `obj` sets, as an applied configuration owns it: parents of maps and lists by their items."""
+def configuration_fields(struct: schema.StructType, obj: JSON) -> Fields:
+    """Return every field of an applied configuration."""
     return _struct_set(struct, obj)
 
 
@@ -339,16 +338,16 @@ def _struct_set(struct: schema.StructType, obj: JSON) -> Fields:
     for name, value in obj.items():
         field = struct.json.get(name)
         if value == [] and field is not None and field.list_type in ("map", "set"):
-            continue  # a list by its items, of which there are none
-        below = {} if field is None else _value_set(field, field.type, value)
-        if not below and value and field is not None and _has_fields(field, value):
-            continue  # none of them is owned, and it is not empty itself
-        result[f"f:{name}"] = below
+            continue  # owned by items, of which there are none
+        inner = {} if field is None else _value_set(field, field.type, value)
+        if not inner and value and field is not None and _has_fields(field, value):
+            continue  # not empty, but none of its fields can be owned
+        result[f"f:{name}"] = inner
     return result
 
 
 def _has_fields(field: schema.Field, value: Any) -> bool:
-    """Is it owned by its fields?"""
+    """Return True if the value is owned by its fields and not as a whole."""
     return isinstance(value, dict) and field.type.struct is not None and not is_atomic(field, field.type)
 
 
@@ -370,8 +369,8 @@ def _list_set(field: schema.Field, items: list[Any]) -> Fields:
     if field.list_type == "map" and element is not None and element.struct is not None:
         result: Fields = {}
         for item in items:
-            below = {} if element.struct.atomic else {".": {}, **_struct_set(element.struct, item)}
-            result[item_key(field, item)] = below
+            inner = {} if element.struct.atomic else {".": {}, **_struct_set(element.struct, item)}
+            result[item_key(field, item)] = inner
         return result
     if field.list_type == "set":
         return {f"v:{msgspec.json.encode(item).decode()}": {} for item in items}
@@ -379,7 +378,7 @@ def _list_set(field: schema.Field, items: list[Any]) -> Fields:
 
 
 def item_key(field: schema.Field, item: JSON) -> str:
-    """The path element of one item of a list with keys: k:{"containerPort":80,"protocol":"TCP"}."""
+    """Return the path element of an item of a list with keys: k:{"containerPort":80,"protocol":"TCP"}."""
     element = field.type.element
     struct = element.struct if element is not None else None
     keys = {}
@@ -393,9 +392,9 @@ def item_key(field: schema.Field, item: JSON) -> str:
 
 
 def is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
-    """Whether a map is owned as a whole, as scalars are; a field may say otherwise than the type of its values."""
-    if field is not None and (told := field.struct_type or field.map_type):
-        return told == "atomic"
+    """Return True if a value is owned as a whole; the field's declaration overrides that of its type."""
+    if field is not None and (declared := field.struct_type or field.map_type):
+        return declared == "atomic"
     inner = ref.struct
     if inner is not None:
         return inner.atomic
@@ -405,8 +404,8 @@ def is_atomic(field: schema.Field | None, ref: schema.TypeRef) -> bool:
 # --- differences ------------------------------------------------------------------------------------------------------
 
 
-def _difference_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
-    """Fields of `new` that `old` does not have, or has with another value."""
+def _changed_fields(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
+    """Return the fields of `new` that are missing in `old` or have another value."""
     result: Fields = {}
     for name, value in new.items():
         before = old.get(name, _MISSING)
@@ -420,13 +419,13 @@ def _difference_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
 
 
 def _value_difference(field: schema.Field, ref: schema.TypeRef, old: Any, new: Any) -> Fields | None:
-    """None: no field of it differs."""
+    """Return the changed fields of a value, or None."""
     is_new = old is _MISSING
     inner = ref.struct
     if isinstance(new, dict) and not is_atomic(field, ref):
         before = old if isinstance(old, dict) else {}
         if inner is not None:
-            result = _difference_of(inner, before, new)
+            result = _changed_fields(inner, before, new)
         else:
             result = {f"f:{name}": {} for name, value in new.items() if before.get(name, _MISSING) != value}
         if not new:
@@ -450,19 +449,19 @@ def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fie
         return {f"v:{msgspec.json.encode(item).decode()}": {} for item in new if item not in old}
     before = {item_key(field, item): item for item in old}
     after = {item_key(field, item): item for item in new}
-    same = repeated(partial(item_key, field), old, new, before, after)
+    same = duplicate_keys(partial(item_key, field), old, new, before, after)
     result: Fields = {key: {} for key in same.changed}
     for key, item in after.items():
         if key in same.after:
             continue
-        known = before.get(key) if key not in same.before else None
-        if known == item:
+        old_item = before.get(key) if key not in same.before else None
+        if old_item == item:
             continue
         if element.struct.atomic:
             result[key] = {}
             continue
-        changed = _difference_of(element.struct, known or {}, item)
-        if known is None:
+        changed = _changed_fields(element.struct, old_item or {}, item)
+        if old_item is None:
             result[key] = {".": {}, **changed}
         elif changed:
             result[key] = changed
@@ -470,8 +469,8 @@ def _list_difference(field: schema.Field, old: list[Any], new: list[Any]) -> Fie
 
 
 @dataclass(frozen=True, slots=True)
-class Repeated:
-    """The keys that several items of a list have, where a list before a write is compared with the one after it.
+class DuplicateKeys:
+    """Keys that several items of a list have, in the list before and after a write.
 
     Such items are owned as a whole. Source: structured-merge-diff typed/compare.go visitListItems.
     """
@@ -479,14 +478,14 @@ class Repeated:
     before: frozenset[str]
     after: frozenset[str]
     changed: frozenset[str]
-    """Those of `after` that were single, or others, or not there."""
+    """Keys of `after` that were unique, different or missing before."""
 
     @classmethod
-    def of(cls, key_of: Callable[[Any], str], old: list[Any], new: list[Any]) -> Repeated:
+    def of(cls, key_of: Callable[[Any], str], old: list[Any], new: list[Any]) -> DuplicateKeys:
         before, after = ({}, {})  # type: tuple[dict[str, list[Any]], dict[str, list[Any]]]
-        for found, items in ((before, old), (after, new)):
+        for by_key, items in ((before, old), (after, new)):
             for item in items:
-                found.setdefault(key_of(item), []).append(item)
+                by_key.setdefault(key_of(item), []).append(item)
         now = frozenset(key for key, same in after.items() if len(same) > 1)
         return cls(
             before=frozenset(key for key, same in before.items() if len(same) > 1),
@@ -495,20 +494,20 @@ class Repeated:
         )
 
 
-_NOTHING_REPEATED = Repeated(frozenset(), frozenset(), frozenset())
+_NO_DUPLICATES = DuplicateKeys(frozenset(), frozenset(), frozenset())
 
 
-def repeated(
+def duplicate_keys(
     key_of: Callable[[Any], str], old: list[Any], new: list[Any], before: dict[str, Any], after: dict[str, Any]
-) -> Repeated:
-    """Of lists whose items by key are `before` and `after`, which are shorter where a key is repeated."""
+) -> DuplicateKeys:
+    """Return the duplicate keys of two lists; `before` and `after` are their items by key, fewer for duplicates."""
     if len(before) == len(old) and len(after) == len(new):
-        return _NOTHING_REPEATED
-    return Repeated.of(key_of, old, new)
+        return _NO_DUPLICATES
+    return DuplicateKeys.of(key_of, old, new)
 
 
-def _removed_of(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
-    """Fields of `old` that `new` has no more; everything below them is gone with them, so they are leaves here."""
+def _removed_fields(struct: schema.StructType, old: JSON, new: JSON) -> Fields:
+    """Return the fields of `old` that `new` lacks, as leaves that stand for all fields below."""
     result: Fields = {}
     for name, value in old.items():
         field = struct.json.get(name)
@@ -531,7 +530,7 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
     inner = field.type.struct
     if isinstance(old, dict) and isinstance(new, dict):
         if inner is not None:
-            return _removed_of(inner, old, new)
+            return _removed_fields(inner, old, new)
         return {f"f:{name}": {} for name in old if name not in new}
     if isinstance(old, list) and isinstance(new, list) and field.list_type in ("map", "set"):
         element = field.type.element
@@ -539,15 +538,15 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
             return {f"v:{msgspec.json.encode(item).decode()}": {} for item in old if item not in new}
         before = {item_key(field, item): item for item in old}
         after = {item_key(field, item): item for item in new}
-        same = repeated(partial(item_key, field), old, new, before, after)
+        same = duplicate_keys(partial(item_key, field), old, new, before, after)
         result: Fields = {}
         for key, item in before.items():
             if key in same.before and key in after:
                 continue
             if key not in after or key in same.after:
                 result[key] = {}
-            elif not element.struct.atomic and (below := _removed_of(element.struct, item, after[key])):
-                result[key] = below
+            elif not element.struct.atomic and (removed_below := _removed_fields(element.struct, item, after[key])):
+                result[key] = removed_below
         return result
     return {}
 
@@ -555,7 +554,7 @@ def _value_removed(field: schema.Field, old: Any, new: Any) -> Fields:
 # --- algebra ----------------------------------------------------------------------------------------------------------
 
 
-_ITSELF: Fields = {".": {}}  # a member without members below it is written as a leaf
+_OWN_MEMBER: Fields = {".": {}}  # a member without members below it is written as a leaf
 
 
 def _is_leaf(fields: Fields) -> bool:
@@ -570,18 +569,18 @@ def union(one: Fields, other: Fields) -> Fields:
         if name not in result:
             result[name] = inner
         elif name != ".":
-            mine = result[name]
-            if not mine and inner:
+            own = result[name]
+            if not own and inner:
                 result[name] = {".": {}, **inner}
-            elif mine and not inner:
-                result[name] = {".": {}, **mine}
+            elif own and not inner:
+                result[name] = {".": {}, **own}
             else:
-                result[name] = union(mine, inner)
+                result[name] = union(own, inner)
     return result
 
 
 def subtract(fields: Fields, other: Fields) -> Fields:
-    """What of `fields` is not in `other`, member by member: a parent stays while a child of it does."""
+    """Return the members of `fields` that are not in `other`; a parent stays if a child does."""
     if not other:
         return fields
     result: Fields = {}
@@ -589,49 +588,49 @@ def subtract(fields: Fields, other: Fields) -> Fields:
         if name not in other:
             result[name] = inner
             continue
-        doomed = other[name]
-        if name == "." or (_is_leaf(inner) and (_is_leaf(doomed) or "." in doomed)):
+        subtracted = other[name]
+        if name == "." or (_is_leaf(inner) and (_is_leaf(subtracted) or "." in subtracted)):
             continue
         if _is_leaf(inner):
             result[name] = inner
             continue
-        kept = subtract({**inner}, doomed if doomed else {".": {}})
-        if kept:
-            result[name] = {} if kept == _ITSELF else kept
+        remaining = subtract({**inner}, subtracted if subtracted else {".": {}})
+        if remaining:
+            result[name] = {} if remaining == _OWN_MEMBER else remaining
     return result
 
 
-def without(fields: Fields, removed: Fields) -> Fields:
-    """`fields` without the subtrees whose roots are the leaves of `removed`."""
+def remove_subtrees(fields: Fields, removed: Fields) -> Fields:
+    """Return `fields` without the subtrees below the leaves of `removed`."""
     if not removed:
         return fields
     result: Fields = {}
     for name, inner in fields.items():
-        doomed = removed.get(name)
-        if doomed is None:
+        inner_removed = removed.get(name)
+        if inner_removed is None:
             result[name] = inner
-        elif doomed:
-            kept = without(inner, doomed)
-            if kept or not inner:
-                result[name] = {} if kept == _ITSELF else kept
+        elif inner_removed:
+            remaining = remove_subtrees(inner, inner_removed)
+            if remaining or not inner:
+                result[name] = {} if remaining == _OWN_MEMBER else remaining
     return result
 
 
 def intersect(one: Fields, other: Fields) -> Fields:
-    """The members that both have."""
+    """Return the members of both sets."""
     result: Fields = {}
     for name, inner in one.items():
         if name not in other:
             continue
-        theirs = other[name]
+        other_inner = other[name]
         if name == ".":
             result[name] = {}
         elif _is_leaf(inner):
-            if _is_leaf(theirs) or "." in theirs:
+            if _is_leaf(other_inner) or "." in other_inner:
                 result[name] = {}
-        elif _is_leaf(theirs):
+        elif _is_leaf(other_inner):
             if "." in inner:
                 result[name] = {}
-        elif both := intersect(inner, theirs):
+        elif both := intersect(inner, other_inner):
             result[name] = both
     return result

@@ -1,7 +1,7 @@
-"""Does an applied configuration fit its type? In the words of structured-merge-diff, which reads it first.
+"""Validation of applied configurations against their type, with the errors of structured-merge-diff.
 
-Unlike decoding it knows only maps, lists and three kinds of scalars, but also what lists with keys and sets may hold.
-Source: sigs.k8s.io/structured-merge-diff typed/validate.go, typed/helpers.go.
+In contrast to decoding, it distinguishes only maps, lists and three kinds of scalars, but checks keys and duplicates of
+lists. Source: sigs.k8s.io/structured-merge-diff typed/validate.go, typed/helpers.go.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from kubeloop.devcluster.serializer.decoding import DecodeError, decode_base64, 
 from kubeloop.devcluster.serializer.patches import format_go_syntax, format_go_value
 from kubeloop.kube import schema
 
-_TEXTS = frozenset({"string", "bytes"})
-_NUMBERS = frozenset({"int32", "int64", "float64", "byte"})
-_ANY_SCALAR = frozenset({"quantity", "intOrString", "time", "microTime", "duration"})
+_STRING_KINDS = frozenset({"string", "bytes"})
+_NUMBER_KINDS = frozenset({"int32", "int64", "float64", "byte"})
+_UNTYPED_SCALAR_KINDS = frozenset({"quantity", "intOrString", "time", "microTime", "duration"})
 _GO_TYPES = {str: "string", bool: "bool", list: "[]interface {}", dict: "map[string]interface {}"}
 
 
 def type_error(struct: schema.StructType, configuration: Any) -> str:
-    """All that is wrong with a configuration, one per line if it is more than one thing; "" if nothing is."""
-    wrong = list(struct_errors(struct, configuration, ""))
-    return wrong[0] if len(wrong) == 1 else "".join(f"\n  {each}" for each in wrong).replace("\n", "errors:\n", 1)
+    """Return all errors of a configuration, one per line if there are several; "" if there are none."""
+    errors = list(struct_errors(struct, configuration, ""))
+    return errors[0] if len(errors) == 1 else "".join(f"\n  {error}" for error in errors).replace("\n", "errors:\n", 1)
 
 
-def _told(path: str, wrong: str) -> str:
-    return f"{path}: {wrong}" if path else wrong
+def _with_path(path: str, error: str) -> str:
+    return f"{path}: {error}" if path else error
 
 
 def struct_errors(struct: schema.StructType, value: Any, path: str) -> Iterator[str]:
-    """What is wrong with a value of a Go type, below `path` (".metadata")."""
+    """Yield the errors of a value of a Go type at `path` (".metadata")."""
     if value is None:
         return
     if type(value) is not dict:
-        yield _told(path, f"expected map, got &{{{format_go_value(value)}}}")
+        yield _with_path(path, f"expected map, got &{{{format_go_value(value)}}}")
         return
-    for name, each in value.items():
+    for name, member in value.items():
         field = struct.json.get(name)
         if field is None:
-            yield _told(f"{path}.{name}", "field not declared in schema")
+            yield _with_path(f"{path}.{name}", "field not declared in schema")
             return
-        yield from _value(field.type, field, each, f"{path}.{name}")
+        yield from _value_errors(field.type, field, member, f"{path}.{name}")
 
 
-def _value(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: str) -> Iterator[str]:
+def _value_errors(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: str) -> Iterator[str]:
     if value is None:
         return
     kind = ref.kind
@@ -56,42 +56,42 @@ def _value(ref: schema.TypeRef, field: schema.Field | None, value: Any, path: st
     elif kind == "map":
         assert ref.element is not None
         if type(value) is not dict:
-            yield _told(path, f"expected map, got &{{{format_go_value(value)}}}")
+            yield _with_path(path, f"expected map, got &{{{format_go_value(value)}}}")
             return
-        for key, each in value.items():
-            yield from _value(ref.element, None, each, f"{path}.{key}")
+        for key, member in value.items():
+            yield from _value_errors(ref.element, None, member, f"{path}.{key}")
     elif kind == "list":
         assert ref.element is not None
         if type(value) is not list:
-            yield _told(path, f"expected list, got &{{{format_go_value(value)}}}")
+            yield _with_path(path, f"expected list, got &{{{format_go_value(value)}}}")
             return
-        yield from _list(ref.element, field, value, path)
-    elif wrong := scalar_error(kind, value):
-        yield _told(path, wrong)
+        yield from _list_errors(ref.element, field, value, path)
+    elif error := scalar_error(kind, value):
+        yield _with_path(path, error)
 
 
-def _list(element: schema.TypeRef, field: schema.Field | None, items: list[Any], path: str) -> Iterator[str]:
+def _list_errors(element: schema.TypeRef, field: schema.Field | None, items: list[Any], path: str) -> Iterator[str]:
     list_type = field.list_type if field is not None else ""
-    seen = set()
-    for index, each in enumerate(items):
-        place = f"[{index}]"
+    elements = set()
+    for index, item in enumerate(items):
+        path_element = f"[{index}]"
         if field is not None and list_type in ("map", "set"):
-            wrong = _not_in_a_set(each) if list_type == "set" else _without_key(element, field, each)
-            if wrong:
-                yield _told(path, f"element {index}: {wrong}")
+            error = _set_item_error(item) if list_type == "set" else _keyed_item_error(element, field, item)
+            if error:
+                yield _with_path(path, f"element {index}: {error}")
                 return
-            place = _text_of(each) if list_type == "set" else _key(element, field, each)
-            if place in seen:
-                yield _told(path, f"duplicate entries for key {place}")
-            seen.add(place)
-        yield from _value(element, None, each, f"{path}{place}")
+            path_element = _value_element(item) if list_type == "set" else _key_element(element, field, item)
+            if path_element in elements:
+                yield _with_path(path, f"duplicate entries for key {path_element}")
+            elements.add(path_element)
+        yield from _value_errors(element, None, item, f"{path}{path_element}")
 
 
-def _text_of(value: Any) -> str:
+def _value_element(value: Any) -> str:
     return f"[={msgspec.json.encode(value).decode()}]"
 
 
-def _not_in_a_set(value: Any) -> str:
+def _set_item_error(value: Any) -> str:
     if value is None:
         return "associative list without keys has an element that's an explicit null"
     if type(value) is dict:
@@ -113,42 +113,42 @@ def _keys(element: schema.TypeRef, field: schema.Field, item: dict[str, Any]) ->
 
 
 def _default(field: schema.Field) -> Any:
-    """The default of the published schema: Go's zero value for fields that are always written."""
+    """Return the default in the published schema: Go's zero value for fields that are always encoded."""
     if field.default is not None or field.omit_empty or field.type.pointer:
         return field.default
     return {"string": "", "int32": 0, "int64": 0}.get(field.type.kind)
 
 
-def _without_key(element: schema.TypeRef, field: schema.Field, item: Any) -> str:
+def _keyed_item_error(element: schema.TypeRef, field: schema.Field, item: Any) -> str:
     if item is None:
         return "associative list with keys may not have a null element"
     if type(item) is not dict:
         return "associative list with keys may not have non-map elements"
     if not _keys(element, field, item):
         names = " ".join(f'"{name}"' for name in field.list_map_keys)
-        why = "(and doesn't have default values for any key fields)"
-        return f"associative list with keys has an element that omits all key fields [{names}] {why}"
+        reason = "(and doesn't have default values for any key fields)"
+        return f"associative list with keys has an element that omits all key fields [{names}] {reason}"
     return ""
 
 
-def _key(element: schema.TypeRef, field: schema.Field, item: dict[str, Any]) -> str:
+def _key_element(element: schema.TypeRef, field: schema.Field, item: dict[str, Any]) -> str:
     pairs = _keys(element, field, item).items()
     return f"[{','.join(f'{name}={msgspec.json.encode(value).decode()}' for name, value in pairs)}]"
 
 
 def scalar_error(kind: str, value: Any) -> str:
-    """What is wrong with a value of a kind of scalar ("string", "int64", "bool", ...); "" if nothing is."""
-    given = type(value)
-    if kind in _TEXTS:
+    """Return the error of a value of a scalar kind ("string", "int64", "bool", ...), or ""."""
+    type_ = type(value)
+    if kind in _STRING_KINDS:
         return (
-            "" if given is str else f"expected string, got &value.valueUnstructured{{Value:{format_go_syntax(value)}}}"
+            "" if type_ is str else f"expected string, got &value.valueUnstructured{{Value:{format_go_syntax(value)}}}"
         )
-    if kind in _NUMBERS:
-        right = given in (int, float)
-        return "" if right else f"expected numeric (int or float), got {_GO_TYPES.get(given, given.__name__)}"
+    if kind in _NUMBER_KINDS:
+        is_number = type_ in (int, float)
+        return "" if is_number else f"expected numeric (int or float), got {_GO_TYPES.get(type_, type_.__name__)}"
     if kind == "bool":
-        return "" if given is bool else f"expected boolean, got &{{{format_go_value(value)}}}"
-    if kind in _ANY_SCALAR and given in (dict, list):
+        return "" if type_ is bool else f"expected boolean, got &{{{format_go_value(value)}}}"
+    if kind in _UNTYPED_SCALAR_KINDS and type_ in (dict, list):
         return f"expected any scalar, got &{{{format_go_value(value)}}}"
     return ""
 
@@ -156,51 +156,51 @@ def scalar_error(kind: str, value: Any) -> str:
 # --- conversion -------------------------------------------------------------------------------------------------------
 
 _GO_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64", list: "slice", dict: "map"}
-_SCALAR_KINDS = _TEXTS | _NUMBERS | {"bool"}
+_SCALAR_KINDS = _STRING_KINDS | _NUMBER_KINDS | {"bool"}
 
 
 def conversion_error(ref: schema.TypeRef, value: Any) -> str:
-    """What runtime.DefaultUnstructuredConverter says of the first value that is no `ref`; "" where it says nothing.
+    """Return the error of runtime.DefaultUnstructuredConverter for the first invalid value, or "".
 
-    The result of a strategic merge patch is read by it, and not by the JSON decoder.
+    Kubernetes decodes the result of a strategic merge patch with it and not with the JSON decoder.
     """
     if value is None:
         return ""
-    kind, given = ref.kind, _GO_KINDS[type(value)]
+    kind, kind_name = ref.kind, _GO_KINDS[type(value)]
     if kind == "struct":
-        if given != "map":
-            return f"cannot restore struct from: {given}"
+        if kind_name != "map":
+            return f"cannot restore struct from: {kind_name}"
         assert ref.struct is not None
         parts = ((field.type, value[name]) for name, field in ref.struct.json.items() if name in value)
     elif kind == "map":
-        if given != "map":
-            return f"cannot restore map from {given}"
+        if kind_name != "map":
+            return f"cannot restore map from {kind_name}"
         assert ref.element is not None
-        parts = ((ref.element, each) for each in value.values())
+        parts = ((ref.element, member) for member in value.values())
     elif kind == "list":
-        if given != "slice":
-            return f"cannot restore slice from {given}"
+        if kind_name != "slice":
+            return f"cannot restore slice from {kind_name}"
         assert ref.element is not None
-        parts = ((ref.element, each) for each in value)
+        parts = ((ref.element, item) for item in value)
     elif kind == "bytes":
-        return _bytes_error(given, value)
+        return _bytes_error(kind_name, value)
     else:
-        return _scalar_error(ref, given, value) if kind in _SCALAR_KINDS else ""
-    return next((wrong for part, each in parts if (wrong := conversion_error(part, each))), "")
+        return _scalar_error(ref, kind_name, value) if kind in _SCALAR_KINDS else ""
+    return next((error for part, part_value in parts if (error := conversion_error(part, part_value))), "")
 
 
 _BITS = {"int32": 32, "int64": 64}
 
 
-def with_go_numbers(ref: schema.TypeRef, value: Any) -> Any:
-    """`value`, which has no conversion_error(), with its numbers as that converter leaves them: cut to their bits."""
+def truncate_numbers(ref: schema.TypeRef, value: Any) -> Any:
+    """Return a valid value with its numbers truncated to their bits, as DefaultUnstructuredConverter does."""
     if type(value) is dict:
         fields = ref.struct.json if ref.struct is not None else None
         if fields is not None:
-            return {k: with_go_numbers(fields[k].type, v) if k in fields else v for k, v in value.items()}
-        return {k: with_go_numbers(ref.element, v) for k, v in value.items()} if ref.element is not None else value
+            return {k: truncate_numbers(fields[k].type, v) if k in fields else v for k, v in value.items()}
+        return {k: truncate_numbers(ref.element, v) for k, v in value.items()} if ref.element is not None else value
     if type(value) is list:
-        return [with_go_numbers(ref.element, each) for each in value] if ref.element is not None else value
+        return [truncate_numbers(ref.element, item) for item in value] if ref.element is not None else value
     bits = _BITS.get(ref.kind)
     if bits is None or type(value) not in (int, float):
         return value
@@ -208,9 +208,9 @@ def with_go_numbers(ref: schema.TypeRef, value: Any) -> Any:
     return (int(value) + half) % (2 * half) - half
 
 
-def _bytes_error(given: str, value: Any) -> str:
-    if given != "string":
-        return f"cannot restore slice from {given}"
+def _bytes_error(kind_name: str, value: Any) -> str:
+    if kind_name != "string":
+        return f"cannot restore slice from {kind_name}"
     try:
         decode_base64(value)
     except DecodeError as error:
@@ -218,12 +218,12 @@ def _bytes_error(given: str, value: Any) -> str:
     return ""
 
 
-def _scalar_error(ref: schema.TypeRef, given: str, value: Any) -> str:
+def _scalar_error(ref: schema.TypeRef, kind_name: str, value: Any) -> str:
     kind = ref.kind
-    if kind in _NUMBERS and given in ("int64", "float64"):
-        fits = kind == "float64" or given == "int64" or value == int(value)
-    elif kind == "string" and given == "int64":
+    if kind in _NUMBER_KINDS and kind_name in ("int64", "float64"):
+        fits = kind == "float64" or kind_name == "int64" or value == int(value)
+    elif kind == "string" and kind_name == "int64":
         fits = False
     else:
-        return "" if given == kind else f"unrecognized type: {kind}"
-    return "" if fits else f"cannot convert {given} to {go_type_name(ref.named or ref.go_type)}"
+        return "" if kind_name == kind else f"unrecognized type: {kind}"
+    return "" if fits else f"cannot convert {kind_name} to {go_type_name(ref.named or ref.go_type)}"

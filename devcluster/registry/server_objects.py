@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kubeloop.devcluster.api.served_resources import served
-from kubeloop.devcluster.managedfields.field_sets import all_fields, fields_set, new_entry
+from kubeloop.devcluster.managedfields.field_sets import configuration_fields, initial_fields, new_entry
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -43,13 +43,13 @@ def template(resource: Resource[Any], made: Made) -> JSON:
         conditions = [{**each, "lastTransitionTime": "-"} for each in made.status["conditions"]]
         struct = schema.type_for(resource.group, resource.version, resource.kind)
         assert struct is not None, resource.kind
-        owned = all_fields(struct, {"status": {"conditions": conditions}})
+        owned = configuration_fields(struct, {"status": {"conditions": conditions}})
         entries.append(new_entry(target, made.applied, "Apply", "status", owned, ""))
         conditions = [{"reason": "", **each} for each in made.status["conditions"]]
         said_status: JSON = {"status": {"conditions": conditions}}
     else:
         said_status = {"status": made.status} if made.status else {}
-    if fields := fields_set(target, {**said, **made.content}, subresource=""):
+    if fields := initial_fields(target, {**said, **made.content}, subresource=""):
         entries.append(new_entry(target, made.manager, "Update", "", fields, ""))
     whole = {"namespace": made.namespace} if made.namespace else {}
     generation = {"generation": 1} if target.generation else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api.served_resources import Served
 from kubeloop.devcluster.languages.policy_cel.mutation_objects import Made, as_json
-from kubeloop.devcluster.managedfields.apply import atomic_paths, overlaid
+from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
 from kubeloop.devcluster.managedfields.typed_validation import type_error
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
@@ -31,7 +31,7 @@ def applied(served: Served, obj: JSON, wishes: Made) -> JSON:
     if atomic := atomic_paths(served, config):
         told = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
         raise WrongPatch(f"error applying patch: invalid ApplyConfiguration: {told}")
-    result, _ = _decoded(served, overlaid(served, obj, config))
+    result, _ = _decoded(served, merge_configuration(served, obj, config))
     return result
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, served
-from kubeloop.devcluster.managedfields.field_sets import all_fields, new_entry, sorted_entries
+from kubeloop.devcluster.managedfields.field_sets import configuration_fields, new_entry, sorted_entries
 from kubeloop.devcluster.server.bootstrap.contents import CONSUMER, dangling
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube import schema
@@ -71,7 +71,7 @@ class FlowSchemas:
         others = [other for other in conditions if other["type"] != "Dangling"]
         struct = schema.type_for(FLOW_SCHEMAS.group, FLOW_SCHEMAS.version, FLOW_SCHEMAS.kind)
         assert struct is not None
-        owned = all_fields(struct, {"status": {"conditions": [condition]}})
+        owned = configuration_fields(struct, {"status": {"conditions": [condition]}})
         entries = [entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] != CONSUMER]
         entries.append(new_entry(served(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
         metadata = {**obj["metadata"], "managedFields": sorted_entries(entries)}
