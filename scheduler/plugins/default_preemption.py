@@ -329,31 +329,31 @@ def _is_being_preempted(pod: Pod) -> bool:
 
 
 class _Budget:
-    """A PodDisruptionBudget as a dry run spends it."""
+    """A PodDisruptionBudget in a dry run."""
 
-    __slots__ = ("allowed", "disrupted", "namespace", "selector")
+    __slots__ = ("disrupted_pods", "disruptions_allowed", "namespace", "selector")
 
     def __init__(self, budget: PodDisruptionBudget) -> None:
         self.namespace = budget.metadata.namespace
-        self.allowed = budget.status.disruptions_allowed
-        self.disrupted = budget.status.disrupted_pods
+        self.disruptions_allowed = budget.status.disruptions_allowed
+        self.disrupted_pods = budget.status.disrupted_pods
         self.selector: Selector | None
         try:
             self.selector = selector_from(budget.spec.selector)
-        except ValueError:  # a malformed one protects nobody
+        except ValueError:  # a malformed selector covers no pod
             self.selector = None
 
     def covers(self, pod: Pod) -> bool:
         metadata = pod.metadata
         if self.selector is None or self.selector.empty or metadata.namespace != self.namespace:
             return False
-        # Whom the API server already lets go is not counted twice.
-        return self.selector.matches(metadata.labels) and metadata.name not in self.disrupted
+        # Pods in disruptedPods are already counted in the budget's status.
+        return self.selector.matches(metadata.labels) and metadata.name not in self.disrupted_pods
 
 
 def _split_by_violation(pods: Iterable[PodInfo], budgets: Sequence[_Budget]) -> tuple[list[PodInfo], list[PodInfo]]:
-    """(pods whose eviction would violate a budget, the others), each in the given order."""
-    remaining = [budget.allowed for budget in budgets]
+    """Return (pods whose eviction would violate a budget, the others), each in the order of `pods`."""
+    remaining = [budget.disruptions_allowed for budget in budgets]
     violating: list[PodInfo] = []
     non_violating: list[PodInfo] = []
     for pod in pods:
@@ -368,8 +368,11 @@ def _split_by_violation(pods: Iterable[PodInfo], budgets: Sequence[_Budget]) -> 
 
 
 def best_candidates(candidates: Sequence[Candidate], now: datetime) -> list[Candidate]:
-    """Those that none is better than: fewest violations, lowest highest priority, lowest sum of priorities, fewest
-    victims, latest start of the first of the most important victims."""
+    """Return the best candidates, in order of the criteria of kube-scheduler's pickOneNodeForPreemption.
+
+    Fewest PDB violations, lowest of the highest victim priorities, lowest sum of priorities, fewest victims, latest
+    start among the victims with the highest priority.
+    """
     lowest = min(candidate.rank for candidate in candidates)
     best = [candidate for candidate in candidates if candidate.rank == lowest]
     if len(best) == 1:

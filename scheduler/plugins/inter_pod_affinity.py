@@ -149,9 +149,11 @@ class InterPodAffinity:
         if not affinity and not anti_affinity and required.existing_anti_affinity_sums.all_zero:
             return None, skip(self.name)
         for key in {term.topology_key for term in affinity}:
-            required.affinity_sums.add_nodes(column(key), incoming_per_node(snapshot, "all", affinity, key))
+            required.affinity_sums.add_nodes(column(key), incoming_per_node(snapshot, "all_terms", affinity, key))
         for key in {term.topology_key for term in anti_affinity}:
-            required.anti_affinity_sums.add_nodes(column(key), incoming_per_node(snapshot, "each", anti_affinity, key))
+            required.anti_affinity_sums.add_nodes(
+                column(key), incoming_per_node(snapshot, "per_term", anti_affinity, key)
+            )
         state.write(_REQUIRED, required)
         return None, None
 
@@ -261,7 +263,7 @@ class InterPodAffinity:
         ]
         for sign, terms in own:
             for key in {term.topology_key for term in terms}:
-                scores.add_nodes(column(key), sign * incoming_per_node(snapshot, "each", terms, key))
+                scores.add_nodes(column(key), sign * incoming_per_node(snapshot, "per_term", terms, key))
         if scores.all_zero and not self._any_term_matches(pod, snapshot, own, namespace_labels):
             return skip(self.name)
         state.write(_PREFERRED, scores)
@@ -281,7 +283,7 @@ class InterPodAffinity:
             term_counts.add_nodes(column(key), per_node)
         for _, terms in own:
             for key in {term.topology_key for term in terms}:
-                term_counts.add_nodes(column(key), incoming_per_node(snapshot, "each", terms, key))
+                term_counts.add_nodes(column(key), incoming_per_node(snapshot, "per_term", terms, key))
         return not term_counts.all_zero
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:

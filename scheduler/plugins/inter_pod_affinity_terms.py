@@ -132,19 +132,19 @@ Weigh = Callable[[AffinityClass], Iterable[tuple[AffinityTerm, int]]]
 def incoming_per_node(snapshot: Snapshot, kind: str, terms: tuple[IncomingTerm, ...], key: str) -> Int64:
     """Return the sum of term weights over the pods that the terms with topology key `key` select, per node [N].
 
-    A weight of 0 counts as 1. `kind`: "each" adds up the terms one by one; "all" counts, with weight 1, the pods that
-    all terms select.
+    A weight of 0 counts as 1. `kind`: "per_term" adds up the terms one by one; "all_terms" counts, with weight 1, the
+    pods that all terms select.
     """
-    if kind == "all":
+    if kind == "all_terms":
         return snapshot.columns.pods.weighted(
-            ("all", terms), lambda pod_class: 1 if all_select(terms, pod_class.namespace, pod_class.labels) else 0
+            ("all_terms", terms), lambda pod_class: 1 if all_select(terms, pod_class.namespace, pod_class.labels) else 0
         )
     counted = tuple(term for term in terms if term.topology_key == key)
 
     def weight(pod_class: LabelClass) -> int:
         return sum(term.weight or 1 for term in counted if term.selects(pod_class.namespace, pod_class.labels))
 
-    return snapshot.columns.pods.weighted(("each", counted), weight)
+    return snapshot.columns.pods.weighted(("per_term", counted), weight)
 
 
 class ExistingTerms:

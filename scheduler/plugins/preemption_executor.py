@@ -25,8 +25,8 @@ _LANE = "status"  # client lane of lower precedence than bindings
 class PreemptionExecutor:
     """Evicts the victims of preemptors in background tasks.
 
-    `is_preempting` is true for a preemptor until its last victim is about to be deleted: the deletion event must find
-    the pod back in the unschedulable pods, because it is what moves the pod to the active queue.
+    `is_preempting` is true for a preemptor until its last victim is about to be deleted: the event of that deletion
+    moves the preemptor to the active queue, so PreEnqueue must not reject it any more.
     """
 
     def __init__(self, handle: Handle, plugin: str) -> None:
@@ -46,13 +46,13 @@ class PreemptionExecutor:
         self._handle.spawn(self._evict_all(pod, node_name, victims), f"preemption for {pod.key}")
 
     async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
-        """Cancellation: some victims may be evicted already; the pod is tried again and finds out."""
+        """Evict the victims. Cancellation: some may be evicted already; the pod's next attempt sees that."""
         started_ns = self._handle.clock.time_ns()
         result: EvictionResult = "success"
         try:
             await self._clear_lower_nominations(pod, node_name)
             *others, last = victims
-            async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure ends what is under way
+            async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure cancels the others
                 for victim in others:
                     evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
             self._preempting.discard(pod.uid)
@@ -62,7 +62,7 @@ class PreemptionExecutor:
             error = str(failures.exceptions[0])
             log.warning("preemption failed", extra={"pod": pod.key, "node": node_name, "error": error})
             self._preempting.discard(pod.uid)
-            self._handle.activate([pod.pod])  # no deletion may come that would wake it
+            self._handle.activate([pod.pod])  # no deletion event may follow that would queue it
         finally:
             self._preempting.discard(pod.uid)
         if self._handle.metrics is not None:
@@ -78,16 +78,16 @@ class PreemptionExecutor:
         """Mark the victim as disrupted, then delete it. Raises ApiError, ServerUnreachable."""
         message = f"Preempted by pod {pod.uid} on node {node_name}"
         waiting = self._handle.waiting_pod(victim.uid)
-        if waiting is not None:  # assumed, but not yet bound: it never gets there
+        if waiting is not None:  # assumed, not yet bound: its binding is cancelled
             waiting.reject(self._plugin, "preempted")
             message += " (in kube-scheduler memory)."
             log.info("rejected a waiting pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
         elif victim.pod.metadata.deletion_timestamp is not None:
-            return  # on its way out already: there is nothing to ask for, and it was not us
+            return  # already being deleted, and not by this preemption
         else:
             patched = await self._patch_status(victim, {"conditions": [self._disruption_target(pod, victim)]})
             if not patched or not await self._delete(victim):
-                return  # gone before us
+                return  # already deleted
             log.info("preempted a pod", extra={"pod": victim.key, "preemptor": pod.key, "node": node_name})
         self._handle.recorder.event(victim.pod, "Normal", "Preempted", message)
 
@@ -102,7 +102,7 @@ class PreemptionExecutor:
         }
 
     async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> bool:
-        """False: it is gone, and maybe another one has its name: what we want."""
+        """Return False if the pod no longer exists, or another pod has its name."""
         metadata = pod.pod.metadata
         with contextlib.suppress(NotFound, Conflict):
             await self._handle.client.patch(
@@ -118,7 +118,7 @@ class PreemptionExecutor:
         return False
 
     async def _delete(self, pod: PodInfo) -> bool:
-        """False: it was gone."""
+        """Return False if the pod no longer existed."""
         metadata = pod.pod.metadata
         with contextlib.suppress(NotFound, Conflict):
             await self._handle.client.delete(
