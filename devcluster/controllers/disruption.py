@@ -145,11 +145,11 @@ class DisruptionBudgets:
             self._tell(budget, "Warning", "UnmanagedPods", text)
         else:
             self._told.pop(budget["metadata"]["uid"], None)
-        disrupted = disrupted_pods(budget, pods, now)
-        healthy = healthy_pods(pods, disrupted)
-        self._write(budget, budget_status(budget, healthy, desired, expected, disrupted, rfc3339(now)))
-        if disrupted:
-            self._recheck(namespace, name, min(map(_time, disrupted.values())) + DELETION_TIMEOUT - now)
+        with_disruption_target = disrupted_pods(budget, pods, now)
+        healthy = healthy_pods(pods, with_disruption_target)
+        self._write(budget, budget_status(budget, healthy, desired, expected, with_disruption_target, rfc3339(now)))
+        if with_disruption_target:
+            self._recheck(namespace, name, min(map(_time, with_disruption_target.values())) + DELETION_TIMEOUT - now)
 
     def _recheck(self, namespace: str, name: str, delay: timedelta) -> None:
         """Count again once the first of the pods that were to go has had its time."""
@@ -199,10 +199,10 @@ def scaled(amount: int | str, total: int) -> int:
     return -(-int(amount[:-1]) * total // 100)
 
 
-def healthy_pods(pods: list[JSON], disrupted: Mapping[str, str]) -> int:
+def healthy_pods(pods: list[JSON], with_disruption_target: Mapping[str, str]) -> int:
     return sum(
         "deletionTimestamp" not in pod["metadata"]
-        and pod["metadata"]["name"] not in disrupted
+        and pod["metadata"]["name"] not in with_disruption_target
         and is_true(pod, "Ready")
         for pod in pods
     )
@@ -224,14 +224,14 @@ def disrupted_pods(budget: JSON, pods: list[JSON], now: datetime) -> dict[str, s
 
 
 def budget_status(
-    budget: JSON, healthy: int, desired: int, expected: int, disrupted: Mapping[str, str], now: str
+    budget: JSON, healthy: int, desired: int, expected: int, with_disruption_target: Mapping[str, str], now: str
 ) -> JSON:
     """Without expected pods none may go: those that appear first are safe until they are counted."""
     allowed = max(0, healthy - desired) if expected > 0 else 0
     generation = budget["metadata"].get("generation", 0)
     status: JSON = {"observedGeneration": generation} if generation else {}
-    if disrupted:
-        status["disruptedPods"] = dict(disrupted)
+    if with_disruption_target:
+        status["disruptedPods"] = dict(with_disruption_target)
     status |= {
         "disruptionsAllowed": allowed,
         "currentHealthy": healthy,

@@ -1,13 +1,14 @@
-"""Nodes whose kubelet has gone silent, and what follows: conditions, taints, pods marked, evictions at a limited rate.
+"""Node lifecycle controller: nodes without heartbeats get conditions and taints, and their pods are evicted.
 
     Lease renewed, or status reported ----> healthy
     nothing for the grace period ---------> Ready=Unknown, its pods Ready=False, taint unreachable:NoSchedule
-    still so at the next look ------------> in its zone's queue --rate--> taint unreachable:NoExecute
-    Ready=False (the kubelet says so) ----> likewise with the taint not-ready
-    Ready=True ---------------------------> both taints go, out of the queue
+    still so at the next check -----------> in its zone's queue --rate--> taint unreachable:NoExecute
+    Ready=False (reported by kubelet) ----> likewise with the taint not-ready
+    Ready=True ---------------------------> both taints removed, out of the queue
 
-A zone's rate depends on how many of its nodes are unhealthy; if no node of any zone is healthy, the fault is assumed
-to be ours, and nobody is evicted. Source: kube-controller-manager, node lifecycle controller, and its v1.36 defaults.
+A zone's rate depends on its share of unhealthy nodes; if no node of any zone is healthy, the control plane is assumed
+to be at fault and no pod is evicted. Source: kube-controller-manager, node lifecycle controller, and its v1.36
+defaults.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from typing import Literal
 
 from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.simulation import node_objects
-from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE
+from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 
 ZoneState = Literal["initial", "normal", "partial disruption", "full disruption"]
 
-MONITOR_SECONDS = 5.0  # between two looks at a node: kube-controller-manager's --node-monitor-period
+MONITOR_SECONDS = 5.0  # between two checks of a node: kube-controller-manager's --node-monitor-period
 _EVICTIONS_PER_SECOND, _REDUCED_EVICTIONS_PER_SECOND = 0.1, 0.01  # nodes, per zone
 _LARGE_ZONE = 50  # nodes; smaller ones get no evictions at all under partial disruption
 _UNHEALTHY_SHARE = 0.55
@@ -33,7 +34,7 @@ _EXCLUDED = "node.kubernetes.io/exclude-disruption"
 
 
 def zone_state(ready: int, not_ready: int) -> ZoneState:
-    """Source: ComputeZoneState."""
+    """Return the state of a zone by its number of nodes. Source: ComputeZoneState."""
     if ready == 0 and not_ready > 0:
         return "full disruption"
     if not_ready > 2 and not_ready / (ready + not_ready) >= _UNHEALTHY_SHARE:
@@ -42,14 +43,14 @@ def zone_state(ready: int, not_ready: int) -> ZoneState:
 
 
 def evictions_per_second(state: ZoneState, zone_size: int) -> float:
-    """How many nodes of a zone may get their NoExecute taint per second. Source: setLimiterInZone."""
+    """Return how many nodes of a zone may get their NoExecute taint per second. Source: setLimiterInZone."""
     if state == "partial disruption":
         return _REDUCED_EVICTIONS_PER_SECOND if zone_size > _LARGE_ZONE else 0.0
     return _EVICTIONS_PER_SECOND
 
 
 class _Health:
-    """What is known of one node's heartbeats. probed_at: when the last one was noticed, in seconds of the loop."""
+    """Heartbeats of one node. probed_at: loop time at which the last one was observed."""
 
     __slots__ = ("counted", "heartbeat", "probed_at", "ready", "renewed", "zone")
 
@@ -63,30 +64,30 @@ class _Health:
 
 
 class _Zone:
-    """The nodes of one zone, and those of them that wait for their NoExecute taint."""
+    """Nodes of one zone, and the queue of those that wait for their NoExecute taint."""
 
     def __init__(self) -> None:
         self.ready = self.not_ready = 0
         self.state: ZoneState = "initial"
         self.rate = _EVICTIONS_PER_SECOND
         self.waiting: dict[str, None] = {}
-        self.free_at = 0.0  # the next node may be tainted from here on
-        self.alarmed = False
+        self.next_taint_at = 0.0  # loop time from which the next node may be tainted
+        self.has_timer = False
 
 
 class NodeLifecycle:
-    """Looks after all simulated nodes. `pods_on`: the pods bound to a node, as the store has them."""
+    """Watches all simulated nodes. `pods_on`: returns the stored pods that are bound to a node."""
 
     def __init__(self, simulation: Simulation, pods_on: Callable[[str], Iterable[JSON]]) -> None:
         self._simulation = simulation
         self._pods_on = pods_on
         self._health: dict[str, _Health] = {}
         self._zones: dict[str, _Zone] = {}
-        self._changed = False  # the health of a zone, since it was last judged
-        self._looked_at = 0.0  # when a node was last checked
+        self._changed = False  # a zone's health, since zones were last evaluated
+        self._last_check = 0.0  # loop time of the last check of any node
 
     def observe(self, node: JSON) -> JSON:
-        """A node is new or has changed: taint it by its conditions. Returns the node as it is now."""
+        """Taint a new or changed node by its conditions; return its current version."""
         name = node["metadata"]["name"]
         changed = node_objects.tainted(node, self._simulation.wall())
         if changed is not None:
@@ -105,11 +106,11 @@ class NodeLifecycle:
             self._count(health, +1)
             self._changed = True
         if ready == "True":
-            node = self._reachable(node)
+            node = self._cancel_eviction(node)
         return node
 
     def forget(self, name: str) -> None:
-        """The node is gone."""
+        """Remove the state of a deleted node."""
         health = self._health.pop(name, None)
         if health is not None:
             self._count(health, -1)
@@ -117,7 +118,7 @@ class NodeLifecycle:
             self._changed = True
 
     def check(self, name: str) -> None:
-        """Look whether the node has shown a sign of life since the last look; called every monitor period."""
+        """Check a node's heartbeats; called every monitor period."""
         node = self._simulation.store.get(NODES, "", name)
         health = self._health.get(name)
         if node is None or health is None:
@@ -132,24 +133,24 @@ class NodeLifecycle:
             health.heartbeat, health.renewed, health.probed_at = heartbeat, max(renewed, health.renewed), now
         grace = _STARTUP_GRACE_SECONDS if condition is None else self._simulation.settings.monitor_grace_seconds
         if now > health.probed_at + grace:
-            self._lost(node)
+            self._mark_lost(node)
         if self._changed:
-            self._judge_zones()
+            self._evaluate_zones()
         if condition is not None:
             self._evict(name, condition.get("status"))
 
     def _excuse_standstill(self, now: float) -> None:
-        """Time in which this whole process did not run (stopped, suspended) is no silence of the kubelets in it."""
-        gap, self._looked_at = now - self._looked_at, now
-        if gap > self._simulation.settings.monitor_grace_seconds / 4:  # nodes are looked at ten times per grace period
+        """Do not count time in which this process did not run (stopped, suspended) against its kubelets."""
+        gap, self._last_check = now - self._last_check, now
+        if gap > self._simulation.settings.monitor_grace_seconds / 4:  # checks run ten times per grace period
             for health in self._health.values():
                 health.probed_at = min(now, health.probed_at + gap)
 
-    def _lost(self, node: JSON) -> None:
-        """The kubelet has not been heard of for too long."""
+    def _mark_lost(self, node: JSON) -> None:
+        """Mark a node whose grace period is over."""
         name, wall = node["metadata"]["name"], self._simulation.wall()
         was_ready = is_true(node, "Ready")
-        unknown = node_objects.unheard_of(node, wall)
+        unknown = node_objects.with_unknown_conditions(node, wall)
         if unknown is None:
             return
         changed = self._simulation.update(NODES, unknown)
@@ -162,11 +163,11 @@ class NodeLifecycle:
     def _mark_not_ready(self, pod: JSON, wall: str) -> None:
         status = pod.get("status") or {}
         conditions = status.get("conditions") or ()
-        if not any(each.get("type") == "Ready" and each.get("status") != "False" for each in conditions):
+        if not any(condition.get("type") == "Ready" and condition.get("status") != "False" for condition in conditions):
             return
+        not_ready = {"status": "False", "lastTransitionTime": wall}
         changed = [
-            {**each, "status": "False", "lastTransitionTime": wall} if each.get("type") == "Ready" else each
-            for each in conditions
+            {**condition, **not_ready} if condition.get("type") == "Ready" else condition for condition in conditions
         ]
         pod = self._simulation.update(PODS, {**pod, "status": {**status, "conditions": changed}})
         self._simulation.event(pod, "Warning", "NodeNotReady", "Node is not ready", component="node-controller")
@@ -184,73 +185,73 @@ class NodeLifecycle:
             else:
                 zone.not_ready += change
 
-    def _judge_zones(self) -> None:
-        """Set each zone's rate by its health. Source: handleDisruption."""
+    def _evaluate_zones(self) -> None:
+        """Set each zone's rate by its state. Source: handleDisruption."""
         self._changed = False
         zones = {key: zone for key, zone in self._zones.items() if zone.ready or zone.not_ready}
         states = {key: zone_state(zone.ready, zone.not_ready) for key, zone in zones.items()}
         all_lost = all(state == "full disruption" for state in states.values())
-        all_were_lost = all(zone.state == "full disruption" for zone in zones.values())
-        if all_lost and all_were_lost:
+        were_all_lost = all(zone.state == "full disruption" for zone in zones.values())
+        if all_lost and were_all_lost:
             return
-        if all_lost:  # more likely that nobody can be heard than that all have failed
+        if all_lost:  # a failure of the control plane is more likely than one of all nodes
             for name in self._health:
                 node = self._simulation.store.get(NODES, "", name)
                 if node is not None:
-                    self._reachable(node)
-        elif all_were_lost:  # who can be heard again tells of the others only after a full grace period
+                    self._cancel_eviction(node)
+        elif were_all_lost:  # other nodes get a full grace period after the first heartbeat
             for health in self._health.values():
                 health.probed_at = self._simulation.now()
         for key, zone in zones.items():
-            if zone.state != states[key] or all_lost or all_were_lost:
+            if zone.state != states[key] or all_lost or were_all_lost:
                 zone.state = states[key]
                 zone.rate = 0.0 if all_lost else evictions_per_second(zone.state, zone.ready + zone.not_ready)
                 self._taint_waiting(zone)
 
     def _evict(self, name: str, ready: str | None) -> None:
-        """Bring the NoExecute taint of a node in line with its condition; a first one has to wait for its turn."""
+        """Reconcile the NoExecute taint of a node with its condition; a new one waits in the zone's queue."""
         node = self._simulation.store.get(NODES, "", name)
         if node is None or ready not in ("False", "Unknown"):
             return
-        wanted = node_objects.NOT_READY if ready == "False" else node_objects.UNREACHABLE
+        key = node_objects.NOT_READY if ready == "False" else node_objects.UNREACHABLE
         present = {
             taint.get("key")
             for taint in (node.get("spec") or {}).get("taints") or ()
             if taint.get("effect") == "NoExecute"
         } & {node_objects.NOT_READY, node_objects.UNREACHABLE}
-        if wanted in present:
+        if key in present:
             return
         if present:
-            self._taint(node, wanted)
+            self._taint(node, key)
             return
         zone = self._zone(self._health[name])
         zone.waiting.setdefault(name)
         self._taint_waiting(zone)
 
     def _taint_waiting(self, zone: _Zone) -> None:
-        """Taint those whose turn it is, and come back for the others."""
+        """Taint queued nodes at the zone's rate, and set a timer for the others."""
         now = self._simulation.now()
-        while zone.waiting and zone.rate and now >= zone.free_at:
+        while zone.waiting and zone.rate and now >= zone.next_taint_at:
             name = next(iter(zone.waiting))
             del zone.waiting[name]
             node = self._simulation.store.get(NODES, "", name)
             ready = ((node and condition_of(node, "Ready")) or {}).get("status")
             if node is not None and ready in ("False", "Unknown"):
                 self._taint(node, node_objects.NOT_READY if ready == "False" else node_objects.UNREACHABLE)
-                zone.free_at = now + 1 / zone.rate
-        if zone.waiting and zone.rate and not zone.alarmed:
-            zone.alarmed = True
-            self._simulation.agenda.at(zone.free_at, self._turn, zone)
+                zone.next_taint_at = now + 1 / zone.rate
+        if zone.waiting and zone.rate and not zone.has_timer:
+            zone.has_timer = True
+            self._simulation.timers.at(zone.next_taint_at, self._on_timer, zone)
 
-    def _turn(self, zone: _Zone) -> None:
-        zone.alarmed = False
+    def _on_timer(self, zone: _Zone) -> None:
+        zone.has_timer = False
         self._taint_waiting(zone)
 
     def _taint(self, node: JSON, key: str) -> None:
         self._simulation.update(NODES, node_objects.with_eviction_taint(node, key, self._simulation.wall()))
 
-    def _reachable(self, node: JSON) -> JSON:
-        """Neither waits for an eviction taint any longer nor has one."""
+    def _cancel_eviction(self, node: JSON) -> JSON:
+        """Remove the node from the queue, and its eviction taints."""
         name = node["metadata"]["name"]
         self._zone(self._health[name]).waiting.pop(name, None)
         freed = node_objects.without_eviction_taints(node)

@@ -1,4 +1,4 @@
-"""Which pods a NoExecute taint drives off a node, and when: the rules as pure functions, and the controller.
+"""Taint eviction controller: deletes pods that do not tolerate the NoExecute taints of their node.
 
 Source: kube-controller-manager, taint eviction controller.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 
-from kubeloop.devcluster.controllers.pod_gc import disrupted
-from kubeloop.devcluster.simulation.agenda import Appointment, Simulation
+from kubeloop.devcluster.controllers.pod_gc import with_disruption_target
+from kubeloop.devcluster.simulation.simulation import Simulation
+from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
@@ -20,27 +21,30 @@ def no_execute_taints(node: JSON) -> list[JSON]:
 
 
 def tolerates(toleration: JSON, taint: JSON) -> bool:
-    """Source: v1.Toleration.ToleratesTaint. The numeric operators (Lt, Gt) compare the taint's value as an integer."""
+    """Return True if a toleration matches a taint. Source: v1.Toleration.ToleratesTaint.
+
+    The operators Lt and Gt compare the taint's value as an integer.
+    """
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("key") and toleration["key"] != taint.get("key"):
         return False
     operator = toleration.get("operator") or "Equal"
-    wanted, actual = toleration.get("value", ""), taint.get("value", "")
+    declared, actual = toleration.get("value", ""), taint.get("value", "")
     if operator == "Equal":
-        return bool(wanted == actual)
+        return bool(declared == actual)
     if operator in ("Lt", "Gt"):
         try:
-            return int(actual) < int(wanted) if operator == "Lt" else int(actual) > int(wanted)
+            return int(actual) < int(declared) if operator == "Lt" else int(actual) > int(declared)
         except ValueError:
             return False
     return bool(operator == "Exists")
 
 
 def stay_seconds(taints: Sequence[JSON], tolerations: Iterable[JSON]) -> float | None:
-    """How long a pod with these tolerations may stay on a node with these NoExecute taints.
+    """Return the seconds that a pod with these tolerations may stay on a node with these NoExecute taints.
 
-    0: it must go at once; None: it may stay. The shortest tolerationSeconds among the tolerations used counts.
+    0: evict now; None: no limit. The shortest tolerationSeconds among the matching tolerations counts.
     """
     used: list[JSON] = []
     tolerations = list(tolerations)
@@ -48,20 +52,20 @@ def stay_seconds(taints: Sequence[JSON], tolerations: Iterable[JSON]) -> float |
         matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
         if not matching:
             return 0.0
-        used += matching[:1]  # the first that matches is the one that counts
+        used += matching[:1]  # the first match counts
     limits = [toleration["tolerationSeconds"] for toleration in used if toleration.get("tolerationSeconds") is not None]
     return max(0.0, float(min(limits))) if limits else None
 
 
 class TaintEviction:
-    """Deletes the pods that do not tolerate the NoExecute taints of their node, each when its time is up."""
+    """Deletes pods that do not tolerate the NoExecute taints of their node, after their tolerationSeconds."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
-        self._planned: dict[str, tuple[float, float, Appointment]] = {}  # by uid: tainted at, evicted at
+        self._planned: dict[str, tuple[float, float, Timer]] = {}  # by uid: (tainted at, evicted at, timer)
 
     def consider(self, pod: JSON, taints: Sequence[JSON]) -> None:
-        """Plan, move or cancel the eviction of `pod`; `taints`: the NoExecute taints of its node."""
+        """Schedule, reschedule or cancel the eviction of `pod`; `taints`: the NoExecute taints of its node."""
         uid = pod["metadata"]["uid"]
         if not taints and uid not in self._planned:
             return
@@ -79,10 +83,10 @@ class TaintEviction:
                 return
             planned[2].cancel()
         when = tainted_at + stay
-        self._planned[uid] = (tainted_at, when, self._simulation.agenda.at(when, self._evict, pod))
+        self._planned[uid] = (tainted_at, when, self._simulation.timers.at(when, self._evict, pod))
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
+        """Cancel the eviction of a deleted pod."""
         planned = self._planned.pop(uid, None)
         if planned is not None:
             planned[2].cancel()
@@ -95,9 +99,9 @@ class TaintEviction:
             return
         self._event(current, "Marking for deletion Pod {}")
         text = "Taint manager: deleting due to NoExecute taint"
-        status = disrupted(current, "DeletionByTaintManager", text, simulation.wall())
+        status = with_disruption_target(current, "DeletionByTaintManager", text, simulation.wall())
         current = simulation.update(PODS, {**current, "status": status})
-        if status.get("phase") in ("Succeeded", "Failed"):  # the API server gives those no grace
+        if status.get("phase") in ("Succeeded", "Failed"):  # finished pods have no grace period
             simulation.remove_pod(current)
             return
         grace = current["spec"].get("terminationGracePeriodSeconds", 30)

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from kubeloop.devcluster.kubelet import pod_status
 from kubeloop.devcluster.kubelet.pod_admission import Rejection, rejection
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
-from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
+from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
 
@@ -189,7 +189,7 @@ class Kubelets:
     def _advance(self, pod: SimulatedPod) -> None:
         """Do everything that is due for the pod, report it if something changed, and plan what comes next."""
         now = self._now()
-        pod.appointment = None
+        pod.timer = None
         if pod.node.silent:
             return
         if pod.stop_at is not None:
@@ -315,8 +315,8 @@ class Kubelets:
         """The pod is gone, or its node is."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
-            if pod.appointment is not None:
-                pod.appointment.cancel()
+            if pod.timer is not None:
+                pod.timer.cancel()
             pod.node.remove(pod)
         return pod
 
@@ -336,15 +336,15 @@ class Kubelets:
 
     def _plan(self, pod: SimulatedPod) -> None:
         """Make an appointment for the next moment at which something is due, in place of the one before."""
-        if pod.appointment is not None:
-            pod.appointment.cancel()
-            pod.appointment = None
+        if pod.timer is not None:
+            pod.timer.cancel()
+            pod.timer = None
         due = pod.next_due()
         if due is not None and pod.uid in self._pods:
-            pod.appointment = self._simulation.agenda.at(due, self._advance, pod)
+            pod.timer = self._simulation.timers.at(due, self._advance, pod)
 
     def _event(self, pod: SimulatedPod, type_: str, reason: str, message: str, container: str = "") -> None:
-        if self._simulation.tells_events:
+        if self._simulation.records_events:
             init = any(run.name == container and run.role != "main" for run in pod.runs)
             field = f"spec.{'initContainers' if init else 'containers'}{{{container}}}" if container else ""
             self._simulation.event(pod.object, type_, reason, message, host=pod.node_name, field_path=field)
@@ -353,7 +353,7 @@ class Kubelets:
         self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
 
     def _started_events(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
-        if self._simulation.tells_events:
+        if self._simulation.records_events:
             self._event(pod, "Normal", "Pulled", pod.pulled_text(run.image), run.name)
             self._event(pod, "Normal", "Created", "Container created", run.name)
             self._event(pod, "Normal", "Started", "Container started", run.name)

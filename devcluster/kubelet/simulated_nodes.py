@@ -36,14 +36,14 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.controllers.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
-from kubeloop.devcluster.controllers.pod_gc import OUT_OF_SERVICE, OrphanedPods, force_deleted, out_of_service
+from kubeloop.devcluster.controllers.pod_gc import OUT_OF_SERVICE, PodGarbageCollector, force_delete, out_of_service
 from kubeloop.devcluster.controllers.taint_eviction import TaintEviction
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, mark
 from kubeloop.devcluster.simulation import node_objects
-from kubeloop.devcluster.simulation.agenda import Simulation
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
+from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change, Store, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
@@ -85,7 +85,7 @@ class SimulatedNodes:
             self._stages = StagePlayer(self._simulation, stages, requests)
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
         self._eviction = TaintEviction(self._simulation)
-        self._orphans = OrphanedPods(self._simulation)
+        self._orphans = PodGarbageCollector(self._simulation)
         self._nodes: dict[str, SimulatedNode] = {}
         self._lifecycle = NodeLifecycle(self._simulation, lambda name: self._kubelets.on(self._nodes[name]))
         self._next_index = self._settings.count
@@ -149,7 +149,7 @@ class SimulatedNodes:
             self._beat((0, min(MONITOR_SECONDS, grace / 10), self._monitor))
             while True:
                 await self._work_through()
-                alarm, due = None, self._simulation.agenda.next_due()
+                alarm, due = None, self._simulation.timers.next_due()
                 if due is not None:
                     alarm = asyncio.get_running_loop().call_at(due, self._wake.set)
                 try:
@@ -169,11 +169,11 @@ class SimulatedNodes:
             if self._inbox:
                 self._guarded(self._apply, self._inbox.popleft())
             else:
-                appointment = self._simulation.agenda.pop(self._simulation.now())
-                if appointment is None:
+                timer = self._simulation.timers.pop(self._simulation.now())
+                if timer is None:
                     return
-                if appointment.act is not None:
-                    self._guarded(appointment.act, appointment.argument)
+                if timer.act is not None:
+                    self._guarded(timer.act, timer.argument)
             done += 1
             if done % _BATCH == 0:
                 await asyncio.sleep(0)
@@ -249,7 +249,7 @@ class SimulatedNodes:
             self._simulation.event(node, "Normal", "RegisteredNode", text, component="node-controller")
         self._node_changed(known, node)
         self._renew_lease(known)
-        for pod in self._orphans.taken_back(name):
+        for pod in self._orphans.release(name):
             self._pod_bound(pod, known)
 
     def _index_of(self, name: str) -> int:
@@ -327,7 +327,7 @@ class SimulatedNodes:
         for name in list(self._nodes)[number % slices :: slices]:
             self._guarded(act, self._nodes[name])
         when = self._simulation.now() + period / slices
-        self._simulation.agenda.at(when, self._beat, ((number + 1) % slices, period, act))
+        self._simulation.timers.at(when, self._beat, ((number + 1) % slices, period, act))
 
     def _renew_lease(self, known: SimulatedNode) -> None:
         if known.silent:
@@ -387,7 +387,7 @@ class SimulatedNodes:
         """A pod being deleted whose kubelet will never confirm it, because somebody has declared the node dead."""
         if pod["metadata"].get("deletionTimestamp") and out_of_service(self._simulation, pod["spec"]["nodeName"]):
             name = pod["spec"]["nodeName"]
-            force_deleted(self._simulation, pod, f"PodGC: node {name} is out of service")
+            force_delete(self._simulation, pod, f"PodGC: node {name} is out of service")
 
 
 def _opted_out(pod: JSON) -> bool:

@@ -14,9 +14,9 @@ from typing import Any
 from kubeloop.devcluster.controllers import taint_eviction
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, pod_requests
 from kubeloop.devcluster.kubelet.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
-from kubeloop.devcluster.simulation.agenda import Appointment
-from kubeloop.devcluster.simulation.node_addresses import USUAL_PODS, host_ip, pod_cidr
+from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mode
+from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.json_object import JSON
 
 _PREFIX = "kubeloop.dev/"
@@ -144,7 +144,7 @@ class SimulatedPod:
     """One pod bound to a node.
 
     What is due is kept as times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main
-    containers; deadline_at; stop_at (being deleted: everything will have stopped). `appointment` is the one for the
+    containers; deadline_at; stop_at (being deleted: everything will have stopped). `timer` is the one for the
     next of them. seen: the kubelet knows the pod. staged: stages of a file decide on it, not the kubelet.
     """
 
@@ -152,7 +152,6 @@ class SimulatedPod:
         "_rng",
         "_settings",
         "address",
-        "appointment",
         "deadline_at",
         "ended",
         "exit_at",
@@ -175,6 +174,7 @@ class SimulatedPod:
         "stop_at",
         "stopped",
         "streak",
+        "timer",
         "uid",
     )
 
@@ -196,7 +196,7 @@ class SimulatedPod:
         self.ended = False  # Succeeded, Failed or rejected
         self.stopped = False  # nothing will be started again, whatever the restart policy says
         self.pulls_fail = False
-        self.appointment: Appointment | None = None
+        self.timer: Timer | None = None
         self.pull_seconds: float | None = None  # what pulling the images has taken
         self.running_since = 0.0  # the main containers, in seconds of the loop
         self.streak = 0  # restarts that count for the back-off
@@ -454,7 +454,7 @@ def _network(cidr: str, index: int) -> ipaddress.IPv4Network:
     except ValueError:
         network = None
     if network is None or network.num_addresses < 8:
-        network = ipaddress.IPv4Network(pod_cidr(index, USUAL_PODS))
+        network = ipaddress.IPv4Network(pod_cidr(index, DEFAULT_MAX_PODS))
     return network
 
 

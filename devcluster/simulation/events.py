@@ -1,4 +1,4 @@
-"""Events of the simulated parts of the cluster, written straight into the store."""
+"""Events of simulated nodes and controllers, written directly to the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeloop.kube.objects.resources import EVENTS
 
 
 class KubeletEvents:
-    """Writes one Event object per occurrence; kubelets repeat so little here that there is nothing to aggregate."""
+    """Writes one Event per occurrence, without aggregation: simulated kubelets rarely repeat one."""
 
     def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class KubeletEvents:
     def record(
         self, pod: JSON, type_: str, reason: str, message: str, *, field_path: str, component: str, host: str
     ) -> None:
-        """An event about `pod`, or about the container that `field_path` names; `pod` may be of another kind."""
+        """Record an event about `pod` (of any kind), or its container that `field_path` names."""
         metadata = pod["metadata"]
         namespace = metadata.get("namespace", "default")
         now = rfc3339(self._clock.now())

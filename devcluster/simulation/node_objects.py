@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kubeloop.devcluster.api.conditions import condition_of
-from kubeloop.devcluster.simulation.node_addresses import USUAL_PODS, NodeAddresses
+from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, NodeAddresses
 from kubeloop.kube.json_object import JSON
 
 KUBELET_VERSION = "v1.36.0"
@@ -144,7 +144,7 @@ def completed_node(
         return None
     if not spec.get("podCIDR"):
         pods = str(added.get("capacity", status.get("capacity") or {}).get("pods", ""))
-        cidr = addresses.pod_cidr(index, int(pods) if pods.isdecimal() else USUAL_PODS)
+        cidr = addresses.pod_cidr(index, int(pods) if pods.isdecimal() else DEFAULT_MAX_PODS)
         spec = {**spec, "podCIDR": cidr, "podCIDRs": [cidr]}
     return {**node, "metadata": metadata, "spec": spec, "status": {**status, **added}}
 
@@ -254,7 +254,7 @@ def reported(node: JSON, now: str) -> JSON:
     return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
 
 
-def unheard_of(node: JSON, now: str) -> JSON | None:
+def with_unknown_conditions(node: JSON, now: str) -> JSON | None:
     """`node` with the kubelet's conditions unknown, because nothing is heard of it; None if they are already.
 
     Source: tryUpdateNodeHealth.

@@ -22,8 +22,8 @@ from kubeloop.devcluster.kubelet.stages.requests import Place, Refused, StageReq
 from kubeloop.devcluster.kubelet.stages.schedule import StageFailed, Turn, Turns, rendered, under_root
 from kubeloop.devcluster.languages.gotemplate.functions import FunctionError
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
-from kubeloop.devcluster.simulation.agenda import Agenda
 from kubeloop.devcluster.simulation.events import KubeletEvents
+from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339_micro
 from kubeloop.kube.json_object import JSON
@@ -47,7 +47,7 @@ class ObjectStages:
         self._kinds: dict[tuple[str, str], list[Stage]] = defaultdict(list)
         for stage in stages:
             self._kinds[stage.api_version, stage.kind].append(stage)
-        self._agenda = Agenda()
+        self._agenda = TimerQueue()
         self._due = asyncio.Event()
         self._turns: Turns[Place] = Turns(self._agenda, self._play, clock=clock, rng=rng)
         self._started = rfc3339_micro(clock.now())
@@ -112,9 +112,9 @@ class ObjectStages:
     async def _play_due(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            while (appointment := self._agenda.pop(loop.time())) is not None:
-                if appointment.act is not None:
-                    appointment.act(appointment.argument)
+            while (timer := self._agenda.pop(loop.time())) is not None:
+                if timer.act is not None:
+                    timer.act(timer.argument)
                 await asyncio.sleep(0)
             self._due.clear()
             alarm, due = None, self._agenda.next_due()

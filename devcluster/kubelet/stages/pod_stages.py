@@ -22,7 +22,7 @@ from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.simulation.agenda import Simulation
+from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube import schema
 from kubeloop.kube.clock import rfc3339_micro
 from kubeloop.kube.json_object import JSON
@@ -48,7 +48,7 @@ class StagePlayer:
         self._requests = requests
         ours = [stage for stage in stages if stage.of_kubelets]
         self._stages = {kind: [stage for stage in ours if stage.kind == kind] for kind in ("Pod", "Node")}
-        self._turns = Turns(simulation.agenda, self._play, clock=simulation.clock, rng=simulation.rng)
+        self._turns = Turns(simulation.timers, self._play, clock=simulation.clock, rng=simulation.rng)
         self._started = rfc3339_micro(simulation.clock.now())
 
     def replaces(self, kind: Literal["Pod", "Node"]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import chosen, delay_seconds
 from kubeloop.devcluster.languages.gotemplate.template import Template
-from kubeloop.devcluster.simulation.agenda import Agenda, Appointment
+from kubeloop.devcluster.simulation.timers import Timer, TimerQueue
 from kubeloop.kube import yaml
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
@@ -32,13 +32,13 @@ class StageFailed(Exception):
 class Turn(Generic[Subject]):
     """A stage that waits for its time on one object. obj: as it was when the stage was chosen."""
 
-    __slots__ = ("appointment", "obj", "stage", "subject")
+    __slots__ = ("obj", "stage", "subject", "timer")
 
     def __init__(self, stage: Stage, obj: JSON, subject: Subject) -> None:
         self.stage = stage
         self.obj = obj
         self.subject = subject
-        self.appointment: Appointment | None = None
+        self.timer: Timer | None = None
 
     @property
     def uid(self) -> str:
@@ -49,9 +49,9 @@ class Turns(Generic[Subject]):
     """The turns of all objects. `play` is called when one has come; it asks take() for it."""
 
     def __init__(
-        self, agenda: Agenda, play: Callable[[Turn[Subject]], None], *, clock: Clock, rng: random.Random
+        self, timers: TimerQueue, play: Callable[[Turn[Subject]], None], *, clock: Clock, rng: random.Random
     ) -> None:
-        self._agenda = agenda
+        self._agenda = timers
         self._play = play
         self._clock = clock
         self._rng = rng
@@ -75,7 +75,7 @@ class Turns(Generic[Subject]):
         if last is not None and last[0] == stage.name:
             when = max(when, last[1] + _AGAIN_SECONDS)
         turn = self._waiting[uid] = Turn(stage, obj, subject)
-        turn.appointment = self._agenda.at(when, self._play, turn)
+        turn.timer = self._agenda.at(when, self._play, turn)
         return True
 
     def take(self, turn: Turn[Subject]) -> None:
@@ -100,8 +100,8 @@ class Turns(Generic[Subject]):
 
     def _cancel(self, uid: str) -> None:
         turn = self._waiting.pop(uid, None)
-        if turn is not None and turn.appointment is not None:
-            turn.appointment.cancel()
+        if turn is not None and turn.timer is not None:
+            turn.timer.cancel()
 
 
 def rendered(template: Template, obj: JSON, context: dict[str, Callable[..., Any]]) -> Any:

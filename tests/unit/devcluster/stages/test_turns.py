@@ -12,7 +12,7 @@ import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
 from kubeloop.devcluster.kubelet.stages.schedule import Turn, Turns
-from kubeloop.devcluster.simulation.agenda import Agenda
+from kubeloop.devcluster.simulation.timers import (TimerQueue)
 from support.set_clock import SetClock
 
 STAGE = """
@@ -37,10 +37,10 @@ class Player:
     def __init__(self, path: Path) -> None:
         path.write_text(STAGE)
         self.stages: list[Stage] = read_stages([path])
-        self.agenda = Agenda()
+        self.timers = TimerQueue()
         self.played: list[str] = []
         clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.turns: Turns[str] = Turns(self.agenda, self._play, clock=clock, rng=random.Random(1))
+        self.turns: Turns[str] = Turns(self.timers, self._play, clock=clock, rng=random.Random(1))
 
     def _play(self, turn: Turn[str]) -> None:
         self.turns.take(turn)
@@ -51,7 +51,7 @@ class Player:
         return self.turns.consider(self.stages, obj, "maps")
 
     def pass_time(self, until: float) -> None:
-        while (appointment := self.agenda.pop(until)) is not None:
+        while (appointment := self.timers.pop(until)) is not None:
             if appointment.act is not None:
                 appointment.act(appointment.argument)
 

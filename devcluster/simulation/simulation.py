@@ -1,84 +1,40 @@
-"""What all parts of the simulated nodes share: the store, the time, chance, events, and the agenda of what is due.
-
-Agenda       one heap of appointments, for all nodes and pods together; there is no task per pod or node
-Simulation   the store with its clock; writes of a part reach the other parts unless they are `quiet`
-"""
+"""State that simulated nodes and the controllers beside them share: store, clock, random numbers, events, timers."""
 
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.simulation.events import KubeletEvents
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, Resource
 
 
-class Appointment:
-    """Something to be done at a time. cancel() as often as you like, also when it is past."""
-
-    __slots__ = ("act", "argument")
-
-    def __init__(self, act: Callable[[Any], None], argument: Any) -> None:
-        self.act: Callable[[Any], None] | None = act
-        self.argument = argument
-
-    def cancel(self) -> None:
-        self.act = None
-
-
-class Agenda:
-    """What is due when, in seconds of the event loop's clock. Appointments of one moment are kept in their order."""
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Appointment]] = []
-        self._serial = 0
-
-    def at(self, when: float, act: Callable[[Any], None], argument: Any = None) -> Appointment:
-        """Call `act(argument)` at `when`."""
-        self._serial += 1
-        appointment = Appointment(act, argument)
-        heapq.heappush(self._heap, (when, self._serial, appointment))
-        return appointment
-
-    def next_due(self) -> float | None:
-        """When the next appointment is that nobody has cancelled."""
-        while self._heap and self._heap[0][2].act is None:
-            heapq.heappop(self._heap)
-        return self._heap[0][0] if self._heap else None
-
-    def pop(self, now: float) -> Appointment | None:
-        """The next appointment that is due, taken off; None if there is none."""
-        due = self.next_due()
-        return heapq.heappop(self._heap)[2] if due is not None and due <= now else None
-
-
 class Simulation:
-    """The world of the simulated nodes."""
+    """Shared state of the simulated nodes. Writes reach all of their parts unless they are `quiet`."""
 
     def __init__(self, store: Store, settings: NodeSettings, *, clock: Clock, rng: random.Random) -> None:
         self.store = store
         self.settings = settings
         self.clock = clock
         self.rng = rng
-        self.agenda = Agenda()
-        self.quiet = False  # the write under way concerns nobody else here
+        self.timers = TimerQueue()
+        self.quiet = False  # True during a write that the parts here ignore
         self._events = KubeletEvents(store, clock=clock, rng=rng) if settings.events else None
         self._second, self._text = -1, ""
 
     def now(self) -> float:
-        """Seconds of the event loop's clock."""
+        """Return the event loop's time in seconds."""
         return asyncio.get_running_loop().time()
 
     def wall(self) -> str:
-        """The time as metav1.Time; put into words once a second."""
+        """Return the wall time as metav1.Time, formatted once per second."""
         second = self.clock.time_ns() // 1_000_000_000
         if second != self._second:
             self._second, self._text = second, rfc3339(self.clock.now())
@@ -88,7 +44,7 @@ class Simulation:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def update(self, resource: Resource[Any], obj: JSON, *, quiet: bool = False) -> JSON:
-        """Store the next version of `obj`. quiet: the parts here do not get to hear of it."""
+        """Store the next version of `obj`. quiet: the parts here ignore the write."""
         before, self.quiet = self.quiet, quiet
         try:
             return self.store.update(resource, obj)
@@ -96,13 +52,13 @@ class Simulation:
             self.quiet = before
 
     def current_pod(self, obj: JSON) -> JSON | None:
-        """The pod as the store has it now; None if it is gone, or another one has its name."""
+        """Return the stored pod; None if it is deleted or has been replaced by one with another uid."""
         metadata = obj["metadata"]
         current = self.store.get(PODS, metadata["namespace"], metadata["name"])
         return current if current is not None and current["metadata"]["uid"] == metadata["uid"] else None
 
     def remove_pod(self, current: JSON) -> bool:
-        """Delete a pod without grace, as kubelets do at the end; False: finalizers keep the object until they go."""
+        """Delete a pod without grace, as kubelets do at the end; return False if finalizers remain."""
         metadata = current["metadata"]
         if metadata.get("finalizers"):
             stamp = metadata.get("deletionTimestamp") or self.wall()
@@ -124,10 +80,10 @@ class Simulation:
         host: str = "",
         field_path: str = "",
     ) -> None:
-        """Record an event about a pod or a node, unless the settings do without."""
+        """Record an event about a pod or a node, unless events are disabled."""
         if self._events is not None:
             self._events.record(obj, type_, reason, message, field_path=field_path, component=component, host=host)
 
     @property
-    def tells_events(self) -> bool:
+    def records_events(self) -> bool:
         return self._events is not None
