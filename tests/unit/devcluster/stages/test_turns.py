@@ -12,7 +12,7 @@ import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
 from kubeloop.devcluster.kubelet.stages.schedule import Turn, Turns
-from kubeloop.devcluster.simulation.timers import (TimerQueue)
+from kubeloop.devcluster.simulation.timers import TimerQueue
 from support.set_clock import SetClock
 
 STAGE = """
