@@ -36,7 +36,7 @@ class Lag:
 
 
 async def measure(name: str, feed: PodFeed, cursor: str) -> str:
-    await asyncio.sleep(feeds.LOOK_SECONDS)
+    await asyncio.sleep(feeds.COMPARE_SECONDS)
     lag, answers, size, lines = Lag(), 0, 0, 0
     began = time.thread_time()
     busy = 0.0

@@ -13,7 +13,7 @@ from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve
 from kubeloop.tracing.views.feed_response import FeedResponse
-from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp
+from kubeloop.tracing.views.otlp_json import OtlpJsonError, from_otlp
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
 _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
@@ -115,7 +115,7 @@ class FileTraces:
             raise UserError(f"cannot read {path}: {error.strerror}", hint="--from takes a file of OTLP JSON") from None
         try:
             self._documents = from_otlp(content)
-        except NotOtlp as error:
+        except OtlpJsonError as error:
             raise UserError(
                 f"{path} is not OTLP JSON: {error}", hint="write one with kubeloop trace --otlp FILE, or a collector"
             ) from None

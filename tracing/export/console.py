@@ -1,7 +1,6 @@
-"""Traces on stdout as they end, for OTEL_TRACES_EXPORTER=console: to look at what would be exported.
+"""Exporter of finished traces to stdout, for OTEL_TRACES_EXPORTER=console.
 
-Each span is one JSON document, as the OpenTelemetry SDK's ConsoleSpanExporter prints it. May import
-`opentelemetry` and this room.
+Prints each span as one JSON document, in the format of the OpenTelemetry SDK's ConsoleSpanExporter.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _KINDS = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "consumer": 
 
 
 class ConsoleExporter:
-    """A SpanSink that prints. It writes on the event loop: for debugging, not for a cluster with load."""
+    """A TraceExporter that prints. It writes on the event loop: for debugging, not for a cluster under load."""
 
     def __init__(self, resource: Attributes) -> None:
         self._exporter = ConsoleSpanExporter(out=sys.stdout)

@@ -1,9 +1,9 @@
-"""Traces as OTLP protobuf (opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest), field by field.
+"""Encoder of traces as OTLP protobuf (opentelemetry.proto.collector.trace.v1.ExportTraceServiceRequest).
 
-The SDK's encoder takes some 20 us a span, most of a millisecond for a pod; written out like this it is a fifth of that,
-on the loop that also schedules. A message is the concatenation of its fields, so that each trace is encoded once, when
-it ends, and a request is put together from such pieces. Tests compare it with opentelemetry-proto.
-May import `kubeloop.tracing.spans.trace` and `kubeloop.tracing.spans.traceparent` only.
+The SDK's encoder takes some 20 us per span, most of a millisecond per pod; this one takes a fifth of that, on the event
+loop that also schedules. A message is the concatenation of its fields, so each trace is encoded once, when it finishes,
+and a request is the concatenation of encoded traces. Tests compare the result with opentelemetry-proto.
+Imports `kubeloop.tracing.spans.trace` and `kubeloop.tracing.spans.traceparent` only.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 from kubeloop.tracing.spans.trace import AttributeValue, Link, Span, SpanEvent, Trace
 from kubeloop.tracing.spans.traceparent import parse_traceparent
 
-_MAX_CACHED = 20_000  # attributes; names of nodes, owners and reasons repeat, those of pods do not
-_OF_ONE_POD = frozenset({"k8s.pod.name", "k8s.pod.uid"})  # not worth keeping
+_MAX_CACHED = 20_000  # attributes; names of nodes, owners and reasons repeat, names of pods do not
+_UNCACHED = frozenset({"k8s.pod.name", "k8s.pod.uid"})  # values that are used once
 _MAX_LINKS = 1_000
-_SMALL = 4_096  # sizes whose encoding is looked up
+_CACHED_SIZES = 4_096  # sizes below have a precomputed encoding
 _KINDS = {"internal": b"\x30\x01", "client": b"\x30\x03", "consumer": b"\x30\x05"}
 _SAMPLED, _REMOTE_KNOWN, _REMOTE = 0x001, 0x100, 0x200  # SpanFlags
 _times = struct.Struct("<cQcQ").pack
@@ -30,46 +30,47 @@ _FLAGS_OF_REMOTE = b"\x85\x01" + _fixed32(_SAMPLED | _REMOTE_KNOWN | _REMOTE)
 
 
 class TraceEncoder:
-    """Encodes traces into the `spans` fields of a ScopeSpans, and wraps such pieces into a request."""
+    """Encodes traces into the `spans` fields of a ScopeSpans, and wraps encoded traces into a request."""
 
     def __init__(self, resource: Mapping[str, AttributeValue], scope_name: str, scope_version: str) -> None:
         attributes = b"".join(_field(0x0A, _key_value(key, value)) for key, value in resource.items())
         self._resource = _field(0x0A, attributes)
         self._scope = _field(0x0A, _text(0x0A, scope_name) + _text(0x12, scope_version))
-        self._cached: dict[bytes, dict[tuple[str, AttributeValue], bytes]] = {}  # by tag
-        self._elements: dict[str | int, bytes] = {}  # of lists, which hold no True and False
-        self._links: dict[Link, bytes] = {}  # the pods that a reconcile creates all have the same
-        self._heads: dict[tuple[str, str], bytes] = {}
+        self._cached_attributes: dict[bytes, dict[tuple[str, AttributeValue], bytes]] = {}  # by tag
+        self._cached_elements: dict[str | int, bytes] = {}  # of lists, which never hold True or False
+        self._cached_links: dict[Link, bytes] = {}  # all pods that a reconcile creates have the same link
+        self._cached_heads: dict[tuple[str, str], bytes] = {}
 
     def request(self, pieces: Iterable[bytes]) -> bytes:
-        """pieces: as encode() returns them."""
+        """Wrap encoded traces, as returned by encode(), into a request."""
         scope_spans = self._scope + b"".join(pieces)
         return _field(0x0A, self._resource + _field(0x12, scope_spans))
 
     def encode(self, trace: Trace) -> bytes:
         trace_id = b"\x0a\x10" + bytes.fromhex(trace.trace_id) + b"\x12\x08"
         parent_ids = {"": b""}
-        heads = self._heads
+        cached_heads = self._cached_heads
         parts: list[bytes] = []
         for span in trace.spans:
             span_id = bytes.fromhex(span.span_id)
             parent_id = parent_ids.get(span.parent_span_id)
             if parent_id is None:
                 parent_id = parent_ids[span.parent_span_id] = b"\x22\x08" + bytes.fromhex(span.parent_span_id)
-            head = heads.get((span.name, span.kind))
+            head = cached_heads.get((span.name, span.kind))
             if head is None:
                 head = _text(0x2A, span.name) + _KINDS[span.kind]
-                if len(heads) < _MAX_CACHED:
-                    heads[span.name, span.kind] = head
+                if len(cached_heads) < _MAX_CACHED:
+                    cached_heads[span.name, span.kind] = head
             times = _times(b"\x39", span.start_ns, b"\x41", span.end_ns)
-            rest = self._rest(span) if span.events or span.links or span.error is not None else b""
+            has_optional = span.events or span.links or span.error is not None
+            optional_fields = self._optional_fields(span) if has_optional else b""
             attributes = self._attributes(b"\x4a", span.attributes) if span.attributes else b""
-            flags = _FLAGS if parts or not parent_id else _FLAGS_OF_REMOTE  # the root's parent is somebody else's
-            content = b"".join((trace_id, span_id, parent_id, head, times, attributes, rest, flags))
+            flags = _FLAGS if parts or not parent_id else _FLAGS_OF_REMOTE  # a root's parent is in another service
+            content = b"".join((trace_id, span_id, parent_id, head, times, attributes, optional_fields, flags))
             parts += (b"\x12", _size(len(content)), content)
         return b"".join(parts)
 
-    def _rest(self, span: Span) -> bytes:
+    def _optional_fields(self, span: Span) -> bytes:
         parts = [_field(0x5A, self._event(event)) for event in span.events]
         parts += map(self._link, span.links)
         if span.error is not None:
@@ -78,11 +79,11 @@ class TraceEncoder:
 
     def _attributes(self, tag: bytes, attributes: Mapping[str, AttributeValue]) -> bytes:
         parts: list[bytes] = []
-        cached = self._cached.setdefault(tag, {})
+        cached = self._cached_attributes.setdefault(tag, {})
         for item in attributes.items():
             key, value = item
             kind = type(value)
-            if (kind is str or kind is int) and key not in _OF_ONE_POD:  # True and 1 would be the same key
+            if (kind is str or kind is int) and key not in _UNCACHED:  # True and 1 would be the same key
                 encoded = cached.get(item)
                 if encoded is None:
                     encoded = _field(tag[0], _key_value(key, value))
@@ -97,16 +98,16 @@ class TraceEncoder:
         return b"".join(parts)
 
     def _list(self, values: Any) -> bytes:
-        """Names of nodes and their scores, mostly: they repeat."""
-        elements = self._elements
+        """Encode a list. Most lists hold names of nodes or their scores, which repeat."""
+        cached_elements = self._cached_elements
         parts: list[bytes] = []
         for value in values:
-            encoded = elements.get(value)
+            encoded = cached_elements.get(value)
             if encoded is None:
                 encoded = _field(0x0A, _any_value(value))
-                if len(elements) >= _MAX_CACHED:
-                    elements.clear()
-                elements[value] = encoded
+                if len(cached_elements) >= _MAX_CACHED:
+                    cached_elements.clear()
+                cached_elements[value] = encoded
             parts.append(encoded)
         return _field(0x2A, b"".join(parts))
 
@@ -114,9 +115,9 @@ class TraceEncoder:
         return b"\x09" + _fixed64(event.time_ns) + _text(0x12, event.name) + self._attributes(b"\x1a", event.attributes)
 
     def _link(self, link: Link) -> bytes:
-        known = self._links.get(link)
-        if known is not None:
-            return known
+        encoded_link = self._cached_links.get(link)
+        if encoded_link is not None:
+            return encoded_link
         context = parse_traceparent(link.traceparent)
         if context is None:
             return b""
@@ -125,9 +126,9 @@ class TraceEncoder:
         flags = _REMOTE_KNOWN | _REMOTE | (_SAMPLED if context.sampled else 0)
         encoded = _field(0x6A, ids + relation + b"\x35" + _fixed32(flags))
         if link.relation == "reconcile":
-            if len(self._links) >= _MAX_LINKS:
-                self._links.clear()
-            self._links[link] = encoded
+            if len(self._cached_links) >= _MAX_LINKS:
+                self._cached_links.clear()
+            self._cached_links[link] = encoded
         return encoded
 
 
@@ -144,7 +145,7 @@ def _any_value(value: AttributeValue) -> bytes:
         return b"\x18" + _varint(value & 0xFFFFFFFFFFFFFFFF)
     if isinstance(value, float):
         return b"\x21" + _double(value)
-    return _field(0x2A, b"".join(_field(0x0A, _any_value(each)) for each in value))
+    return _field(0x2A, b"".join(_field(0x0A, _any_value(element)) for element in value))
 
 
 def _text(tag: int, text: str) -> bytes:
@@ -164,8 +165,8 @@ def _varint(number: int) -> bytes:
     return bytes(parts)
 
 
-_SIZES = tuple(_varint(size) for size in range(_SMALL))
+_SIZES = tuple(_varint(size) for size in range(_CACHED_SIZES))
 
 
 def _size(size: int) -> bytes:
-    return _SIZES[size] if size < _SMALL else _varint(size)
+    return _SIZES[size] if size < _CACHED_SIZES else _varint(size)

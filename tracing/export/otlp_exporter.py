@@ -1,10 +1,10 @@
-"""Finished traces to an OTLP/HTTP endpoint, from a thread of its own that never makes the loop wait.
+"""Exporter of finished traces to an OTLP/HTTP endpoint, in a thread that never blocks the event loop.
 
-    export(trace): encoded on the loop -> queue, bounded -> thread: one POST for many whole traces -> delivered()
+    export(trace): encode on the loop -> bounded queue -> thread: one POST for many whole traces -> delivered()
 
-Whole traces travel together, so that a process that is killed has sent a trace or it has not. Obeys the standard
-variables OTEL_EXPORTER_OTLP_* and OTEL_BSP_*. The OpenTelemetry SDK is imported only for the resource and for plugins
-that want a tracer of their own (`provider`). May import `kubeloop.kube` and this room.
+A trace is never split between requests: a killed process has sent all of it or nothing. Follows the standard variables
+OTEL_EXPORTER_OTLP_* and OTEL_BSP_*. The OpenTelemetry SDK is imported only for the resource and for the tracers of
+plugins (`provider`).
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The SDK's default of 2,048 spans is what a rollout makes in a fraction of a second; OTEL_BSP_* replace these.
+# A rollout produces the SDK's default queue of 2,048 spans in a fraction of a second. OTEL_BSP_* override these values.
 QUEUE_SPANS: Final = 200_000  # some 40 MB
 BATCH_SPANS: Final = 2_000
 DELAY_SECONDS: Final = 5.0
 ATTEMPT_SECONDS: Final = 10.0
-BATCH_SECONDS: Final = 30.0  # for one batch, with all its retries
+BATCH_SECONDS: Final = 30.0  # per batch, including retries
 _FIRST_RETRY_SECONDS: Final = 1.0
-_RETRIED: Final = (429, 502, 503, 504)  # https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes
+_RETRIED_STATUSES: Final = (429, 502, 503, 504)  # https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes
 _VARIABLE: Final = "OTEL_EXPORTER_OTLP_"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSettings:
-    """Where and how. Times in seconds; queue and batch in spans."""
+    """Settings of the exporter. Times in seconds; queue and batch sizes in spans."""
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class ExportSettings:
 
 
 def export_settings(environ: Mapping[str, str]) -> ExportSettings:
-    """As the variables say. Raises UserError for an endpoint that is no URL; other nonsense is logged and ignored."""
+    """Read the OTEL_* variables. Raises UserError for an invalid endpoint; logs and ignores other invalid values."""
 
     def otlp(name: str) -> str:
         return (environ.get(f"{_VARIABLE}TRACES_{name}") or environ.get(f"{_VARIABLE}{name}", "")).strip()
@@ -98,17 +98,17 @@ def export_settings(environ: Mapping[str, str]) -> ExportSettings:
 
 
 class OtlpExporter:
-    """A SpanSink that exports by OTLP/HTTP. Makes its thread with the first trace; shut_down() ends it.
+    """A TraceExporter for OTLP/HTTP. Starts its thread with the first trace; shut_down() ends it.
 
-    _queue and _spans are shared with the thread, under _changed. What was sent, or given up, is kept in _delivered
-    until somebody asks.
+    _queue and _spans are shared with the thread, under _changed. _delivered holds the keys of traces that were sent or
+    dropped until delivered() is called.
     """
 
     def __init__(self, settings: ExportSettings, metrics: TraceMetrics | None = None) -> None:
         """Raises UserError if a certificate cannot be read."""
         self._settings = settings
         self._metrics = metrics or TraceMetrics()
-        self._encoder = TraceEncoder(resource_attributes(), "kubeloop", own_version())
+        self._encoder = TraceEncoder(resource_attributes(), "kubeloop", kubeloop_version())
         self._opener = _opener(settings)
         self._queue: deque[tuple[bytes, int, str]] = deque()
         self._spans = 0
@@ -116,12 +116,12 @@ class OtlpExporter:
         self._thread: threading.Thread | None = None
         self._stop_at: float | None = None
         self._delivered: deque[str] = deque()
-        self._is_losing = False
+        self._is_dropping = False
         self._provider: TracerProvider | None = None
 
     @property
     def provider(self) -> TracerProvider:
-        """The SDK's, exporting to the same place, for spans of others; made when first asked for."""
+        """The SDK's TracerProvider with the same destination, for spans of plugins; created on demand."""
         if self._provider is None:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
@@ -133,31 +133,31 @@ class OtlpExporter:
         return self._provider
 
     def export(self, trace: Trace, key: str = "") -> None:
-        """`key`: what delivered() shall say of it."""
+        """Queue a trace. `key`: returned by delivered() when the trace was sent or dropped."""
         piece = self._encoder.encode(trace)
         dropped = 0
         with self._changed:
             self._queue.append((piece, len(trace.spans), key))
             self._spans += len(trace.spans)
             while self._spans > self._settings.queue_spans and len(self._queue) > 1:
-                dropped += self._forget_oldest()
+                dropped += self._drop_oldest()
             if self._spans >= self._settings.batch_spans:
                 self._changed.notify()
         if dropped:
-            self._lost("queue full", dropped)
+            self._report_dropped("queue full", dropped)
         if self._thread is None:
             self._thread = threading.Thread(target=self._send_forever, name="otlp-export", daemon=True)
             self._thread.start()
 
     def delivered(self) -> list[str]:
-        """Keys of the traces that the collector has, or that were given up, since this was last asked."""
+        """Return the keys of traces that the collector received, or that were dropped, since the last call."""
         keys = []
         while self._delivered:
             keys.append(self._delivered.popleft())
         return keys
 
     def shut_down(self, within_seconds: float = 4.0) -> None:
-        """Send what is left, waiting for it; called in a thread."""
+        """Send the remaining traces and wait for them; called in a thread."""
         with self._changed:
             self._stop_at = time.monotonic() + within_seconds
             self._changed.notify()
@@ -175,10 +175,10 @@ class OtlpExporter:
                     self._changed.wait(self._settings.delay_seconds)
                 stopping = self._stop_at is not None
                 too_late = self._stop_at is not None and time.monotonic() >= self._stop_at
-                dropped = sum(self._forget_oldest() for _ in range(len(self._queue))) if too_late else 0
+                dropped = sum(self._drop_oldest() for _ in range(len(self._queue))) if too_late else 0
                 batch = self._take()
             if dropped:
-                self._lost("shutdown", dropped)
+                self._report_dropped("shutdown", dropped)
             if batch:
                 self._send(batch)
             elif stopping:
@@ -198,30 +198,30 @@ class OtlpExporter:
     def _send(self, batch: Sequence[tuple[bytes, int, str]]) -> None:
         body = self._encoder.request(piece for piece, _, _ in batch)
         spans = sum(count for _, count, _ in batch)
-        problem = self._post_until_known(gzip.compress(body, 1) if self._settings.is_gzip else body)
+        failure = self._post_with_retries(gzip.compress(body, 1) if self._settings.is_gzip else body)
         self._delivered.extend(key for _, _, key in batch if key)
-        if problem is None:
+        if failure is None:
             self._metrics.spans_exported(spans)
-            if self._is_losing:
-                self._is_losing = False
+            if self._is_dropping:
+                self._is_dropping = False
                 log.warning("traces are exported again", extra={"endpoint": self._settings.url})
         else:
-            reason, text = problem
-            self._lost(reason, spans, text)
+            reason, text = failure
+            self._report_dropped(reason, spans, text)
 
-    def _post_until_known(self, body: bytes) -> tuple[DropReason, str] | None:
-        """None: it arrived. Else why it did not, after trying for as long as there is time."""
+    def _post_with_retries(self, body: bytes) -> tuple[DropReason, str] | None:
+        """Send a batch, with retries until it expires. Returns None on success, else reason and text of the failure."""
         give_up_at = time.monotonic() + self._settings.batch_seconds
         delay_seconds = _FIRST_RETRY_SECONDS
         while True:
-            problem = self._post(body)
-            if problem is None or problem[0] == "refused":
-                return problem
+            failure = self._post(body)
+            if failure is None or failure[0] == "refused":
+                return failure
             with self._changed:
                 if self._stop_at is not None:
                     give_up_at = min(give_up_at, self._stop_at)
-                if time.monotonic() + delay_seconds >= give_up_at or self._is_losing:
-                    return problem  # while it is dead anyway, a batch gets one try: the queue must not stand still
+                if time.monotonic() + delay_seconds >= give_up_at or self._is_dropping:
+                    return failure  # while the endpoint is down, one attempt per batch: the queue must not stall
                 self._changed.wait(delay_seconds)
             delay_seconds *= 2
 
@@ -235,28 +235,28 @@ class OtlpExporter:
                 seconds = max(0.1, min(seconds, self._stop_at - time.monotonic()))
         request = urllib.request.Request(self._settings.url, data=body, headers=headers, method="POST")
         try:
-            with self._opener.open(request, timeout=seconds) as answer:
-                answer.read()
+            with self._opener.open(request, timeout=seconds) as response:
+                response.read()
         except urllib.error.HTTPError as error:
             error.close()
-            return ("unreachable" if error.code in _RETRIED else "refused"), f"it answers {error.code}"
+            return ("unreachable" if error.code in _RETRIED_STATUSES else "refused"), f"HTTP status {error.code}"
         except (OSError, ValueError) as error:
             return "unreachable", str(getattr(error, "reason", None) or error)
-        except Exception as error:  # http.client's own, such as half an answer: the thread must not end
+        except Exception as error:  # of http.client, such as an incomplete response: the thread must not end
             return "unreachable", f"{type(error).__name__}: {error}"
         return None
 
-    def _forget_oldest(self) -> int:
+    def _drop_oldest(self) -> int:
         _, spans, key = self._queue.popleft()
         self._spans -= spans
         if key:
             self._delivered.append(key)
         return spans
 
-    def _lost(self, reason: DropReason, spans: int, text: str = "") -> None:
+    def _report_dropped(self, reason: DropReason, spans: int, text: str = "") -> None:
         self._metrics.spans_dropped(reason, spans)
-        with self._changed:  # both threads lose spans, and one of them tells
-            was_losing, self._is_losing = self._is_losing, True
+        with self._changed:  # both threads drop spans, one of them logs it
+            was_losing, self._is_dropping = self._is_dropping, True
         if not was_losing:
             log.warning(
                 "cannot export traces to %s (%s); spans are dropped until it can be done again, and counted in "
@@ -266,10 +266,10 @@ class OtlpExporter:
             )
 
 
-def own_version() -> str:
+def kubeloop_version() -> str:
     try:
         return version("kubeloop")
-    except PackageNotFoundError:  # run from a source tree that nobody installed
+    except PackageNotFoundError:  # run from a source tree that is not installed
         return "0"
 
 
@@ -289,34 +289,34 @@ def _opener(settings: ExportSettings) -> urllib.request.OpenerDirector:
 
 
 def resource_attributes() -> Attributes:
-    """As OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPERIMENTAL_RESOURCE_DETECTORS say."""
+    """Return the resource of OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and OTEL_EXPERIMENTAL_RESOURCE_DETECTORS."""
     from opentelemetry.sdk.resources import Resource
 
-    attributes = dict(Resource.create({"service.version": own_version()}).attributes)
+    attributes = dict(Resource.create({"service.version": kubeloop_version()}).attributes)
     if str(attributes.get("service.name", "")).startswith("unknown_service"):
         attributes["service.name"] = "kubeloop"
     return {key: value if isinstance(value, str | int | float) else str(value) for key, value in attributes.items()}
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Of "key=value,key=value", percent-encoded."""
+    """Parse "key=value,key=value" with percent-encoding."""
     headers = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
+    for part in filter(None, (entry.strip() for entry in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals:
-            log.warning("OTEL_EXPORTER_OTLP_HEADERS: ignored what is no key=value")
+            log.warning("OTEL_EXPORTER_OTLP_HEADERS: ignored an entry without key=value")
             continue
         headers[urllib.parse.unquote(name.strip())] = urllib.parse.unquote(value.strip())
     return headers
 
 
 def _number(name: str, text: str, default: float) -> float:
-    """`text`: what the variable `name` says."""
+    """Parse the value `text` of the variable `name`; an invalid one is logged and replaced by `default`."""
     try:
         number = float(text) if text else default
     except ValueError:
         number = -1.0
     if not 0 < number < math.inf:
-        log.warning("%s is no positive number", name, extra={"value": text})
+        log.warning("%s is not a positive number", name, extra={"value": text})
         return default
     return number

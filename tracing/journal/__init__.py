@@ -1,1 +1,1 @@
-"""The journal of traces: unfinished pod records on disk, so that a restarted process continues them."""
+"""Journal of traces on disk, with which the next process continues and exports them after a crash."""

@@ -1,1 +1,1 @@
-"""Recording: timestamps and facts of pods, reconciles and requests, and the spans built from them."""
+"""Recorders of pods, reconciles and apply requests, recent traces in memory, and the current span of a task."""

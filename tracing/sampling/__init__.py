@@ -1,1 +1,1 @@
-"""Sampling: which traces are recorded (head) and which finished traces are exported (tail rules)."""
+"""Sampling: the head sampler decides when a trace starts, tail rules decide when it ends."""

@@ -1,13 +1,13 @@
-"""Views of traces: what a person sees of the documents that `Trace.document` makes.
+"""Views of traces, in layers; each module imports only modules of lines below its own:
 
-    lines     one pod as a line of phases over time; the model of every list and rollout
-    rollout   the pods of a Deployment together: percentiles per phase, the slowest
-    waterfall, rollout_view   the terminal
-    otlp      OTLP as JSON, written and read
-    perfetto  Chrome trace events
-    page      the browser page, served or as one file
-    feed, answers   what the page is told while the process runs
+    pod_feed                     changed pods, for the browser page and `kubeloop trace --watch`
+    browser_page                 page at /traces, served as files or as one self-contained file
+    waterfall, rollout_view      terminal views of one trace and of a rollout
+    perfetto, otlp_json          Chrome trace events; OTLP as JSON, written and read
+    rollout, feed_response       percentiles per phase of many pods; JSON response of the feed
+    pod_lines                    one pod as a line of phases over time
+    phases, span_titles, time_format
 
-All work on documents, so that a trace looks the same whether it comes from the running process or from a file. May
-import rich, msgspec, `kubeloop.kube`, `kubeloop.informers` and `kubeloop.tracing`.
+All but `pod_feed` work on trace documents (`Trace.document`), so that a trace from a file looks the same as one from the
+running process. May import rich, msgspec, `kubeloop.kube`, `kubeloop.informers` and other packages of `kubeloop.tracing`.
 """

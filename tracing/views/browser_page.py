@@ -1,8 +1,8 @@
-"""The page for browsers: as files that the endpoint serves, and as one file that needs nothing else.
+"""Browser page for traces: as files that the endpoint serves, and as one self-contained file.
 
-Both are the same markup, styles and scripts (`assets/`, plain files without a build). Nothing is loaded from anywhere
-else, and a strict Content-Security-Policy keeps it so: scripts and styles are ours, by origin or by hash; whatever a
-pod says is set as text. May import msgspec and this folder only.
+Both have the same markup, styles and scripts (`assets/`, plain files without a build step). Nothing is loaded from
+another origin; a strict Content-Security-Policy allows only our scripts and styles, by origin or by hash, and all text
+from pods is set as text, never as markup. Imports msgspec and this folder only.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SERVED_POLICY: Final = (
     f"{_COMMON_POLICY}; script-src 'self'; style-src 'self'; connect-src 'self'; frame-ancestors 'none'; "
     "require-trusted-types-for 'script'"
 )
-_CHUNK: Final = 200  # traces packed together: some 100 KB
+_CHUNK: Final = 200  # traces compressed together: some 100 KB
 
 
 class PageFile(msgspec.Struct, frozen=True):
-    """One file as it is served."""
+    """One file of the served page."""
 
     body: bytes
     content_type: str
@@ -45,13 +45,13 @@ class PageFile(msgspec.Struct, frozen=True):
 
 
 def served_paths(path: str) -> list[str]:
-    """Where served_files() has files, without reading them."""
+    """Return the paths of served_files() without reading the files."""
     return [path, *(f"{path}/{name}" for name in (*SCRIPTS, STYLES))]
 
 
 @functools.cache
 def served_files(path: str) -> dict[str, PageFile]:
-    """The page at `path` ("/traces") and its files below it, by path."""
+    """Return the page at `path` ("/traces") and the files below it, by path."""
     name = path.rpartition("/")[2]
     styles = f'<link rel="stylesheet" href="{name}/{STYLES}">'
     scripts = "\n".join(f'<script src="{name}/{script}" defer></script>' for script in SCRIPTS)
@@ -65,7 +65,7 @@ def served_files(path: str) -> dict[str, PageFile]:
 
 
 def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
-    """The page with these traces in it. kind and name: what is open at first, of a pod or a deployment; "": nothing."""
+    """Return the page with these traces embedded. kind, name: pod or deployment that is open at first; "": none."""
     import html
 
     lines = []
@@ -90,7 +90,7 @@ def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, na
     }
     data = [_packed("lines", content)]
     data += [_packed(f"traces-{number}", {key: packed[key] for key in chunk}) for number, chunk in enumerate(chunks)]
-    styles, script = _asset(STYLES), "\n".join(_asset(each) for each in SCRIPTS)
+    styles, script = _asset(STYLES), "\n".join(_asset(name) for name in SCRIPTS)
     policy = (
         f"{_COMMON_POLICY}; script-src {_hash(script)}; style-src {_hash(styles)}; require-trusted-types-for 'script'"
     )
@@ -110,7 +110,7 @@ def _page(*, policy: str, styles: str, data: str, scripts: str) -> str:
 
 
 def _packed(identity: str, value: Any) -> str:
-    """JSON, gzip, base64: no character of it means anything to a browser."""
+    """Encode as JSON, gzip and base64, which contains no HTML."""
     import gzip
 
     content = base64.b64encode(gzip.compress(msgspec.json.encode(value), compresslevel=6, mtime=0)).decode()

@@ -1,4 +1,4 @@
-"""What the feed answers, as JSON. May import msgspec and this folder only."""
+"""JSON response of the pod feed. Imports msgspec and this folder only."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kubeloop.tracing.views.pod_lines import PodLine
 
 
 class FeedResponse(msgspec.Struct, kw_only=True, rename="camel"):
-    """What changed since a cursor.
+    """Changes since a cursor.
 
-    cursor   to ask with the next time; opaque
-    reset    forget everything told before: the cursor is of another process, or too old
-    more     there is more to be had at once
-    lines    pods that are new or changed, oldest change first
-    removed  keys of pods that are forgotten
-    now_us   the clock's time, microseconds since the epoch; lines of pods on their way reach up to it
-    pods     in the cluster, as the informer sees it
+    cursor   opaque position for the next poll
+    reset    the client must drop its lines: its cursor is of another process, or too old
+    more     more changes can be polled at once
+    lines    new and changed pods, in order of change
+    removed  keys of removed pods
+    now_us   current time, microseconds since the epoch; lines of open traces end there
+    pods     number of pods in the cluster
     """
 
     cursor: str

@@ -1,9 +1,9 @@
-"""Traces as OTLP in JSON: written for other tools, and read from what they write.
+"""Traces as OTLP in JSON: writer for other tools, and reader of their files.
 
-Written: one ExportTraceServiceRequest, ids in hexadecimal, 64-bit numbers as text, enums as numbers
-(https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). Read: the same; a file with one such document on
-each line, as the collector's file exporter writes; and the answers of trace stores that wrap it (Tempo, Jaeger), which
-may write ids in base64 and enums by name. May import msgspec and this folder only.
+Written is one ExportTraceServiceRequest with IDs in hexadecimal, 64-bit numbers as strings and enums as numbers
+(https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). Read are this format, files with one such document
+per line (the collector's file exporter), and the responses of trace stores that wrap it (Tempo, Jaeger), which may have
+IDs in base64 and enums by name. Imports msgspec and this folder only.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ import msgspec
 _KINDS: Final = ("unspecified", "internal", "server", "client", "producer", "consumer")
 _STATUS: Final = ("UNSET", "OK", "ERROR")
 _GZIP: Final = b"\x1f\x8b"
-_MAX_DEPTH: Final = 32  # of attribute values in attribute values
+_MAX_DEPTH: Final = 32  # of nested attribute values
 _LAST_NS: Final = (1 << 64) - 1
 
 _hexadecimal = re.compile(r"[0-9a-fA-F]*").fullmatch
 
 
-class NotOtlp(ValueError):
-    """The text is no OTLP trace document; the message says where and what is wrong."""
+class OtlpJsonError(ValueError):
+    """The content is not an OTLP trace document; the message says where and why."""
 
 
 def to_otlp(documents: Iterable[Mapping[str, Any]], *, version: str) -> dict[str, Any]:
-    """Documents of traces as one TracesData. version: of the instrumentation scope "kubeloop".
+    """Convert trace documents to one TracesData. version: of the instrumentation scope "kubeloop".
 
     A span of another service, read from a file before, keeps its own resource.
     """
     by_service: dict[str, list[dict[str, Any]]] = {}
     for document in documents:
         for span in document["spans"]:
-            by_service.setdefault(span.get("service") or "kubeloop", []).append(_written(document["traceId"], span))
+            by_service.setdefault(span.get("service") or "kubeloop", []).append(_otlp_span(document["traceId"], span))
     return {
         "resourceSpans": [
             {
@@ -56,7 +56,7 @@ def to_otlp(documents: Iterable[Mapping[str, Any]], *, version: str) -> dict[str
 
 
 def from_otlp(content: bytes) -> list[dict[str, Any]]:
-    """The traces in a file, as documents: in each the root first, then spans by start. Gzip is unpacked.
+    """Parse the traces of a file into documents, each with the root first, then spans by start. Unpacks gzip.
 
     Spans of one trace come together wherever they stand; a span that is there twice counts once. Raises NotOtlp.
     """
@@ -64,7 +64,7 @@ def from_otlp(content: bytes) -> list[dict[str, Any]]:
         try:
             content = gzip.decompress(content)
         except (OSError, EOFError) as error:
-            raise NotOtlp(f"broken gzip: {error}") from None
+            raise OtlpJsonError(f"broken gzip: {error}") from None
     traces: dict[str, dict[str, dict[str, Any]]] = {}
     for where, value in _values(content):
         for resource_spans in _resource_spans(value, where):
@@ -75,10 +75,10 @@ def from_otlp(content: bytes) -> list[dict[str, Any]]:
 # --- writing ----------------------------------------------------------------------------------------------------
 
 
-def _written(trace_id: str, span: Mapping[str, Any]) -> dict[str, Any]:
+def _otlp_span(trace_id: str, span: Mapping[str, Any]) -> dict[str, Any]:
     status = span["status"]
     code = _STATUS.index(status.get("code", "UNSET"))
-    written: dict[str, Any] = {
+    otlp_span: dict[str, Any] = {
         "traceId": trace_id,
         "spanId": span["spanId"],
         "name": span["name"],
@@ -88,9 +88,9 @@ def _written(trace_id: str, span: Mapping[str, Any]) -> dict[str, Any]:
         "attributes": _attributes(span["attributes"]),
     }
     if span["parentSpanId"]:
-        written["parentSpanId"] = span["parentSpanId"]
+        otlp_span["parentSpanId"] = span["parentSpanId"]
     if span.get("events"):
-        written["events"] = [
+        otlp_span["events"] = [
             {
                 "timeUnixNano": str(event["time"]),
                 "name": event["name"],
@@ -99,7 +99,7 @@ def _written(trace_id: str, span: Mapping[str, Any]) -> dict[str, Any]:
             for event in span["events"]
         ]
     if span.get("links"):
-        written["links"] = [
+        otlp_span["links"] = [
             {
                 "traceId": link["traceId"],
                 "spanId": link["spanId"],
@@ -107,9 +107,9 @@ def _written(trace_id: str, span: Mapping[str, Any]) -> dict[str, Any]:
             }
             for link in span["links"]
         ]
-    # OK is for those who decide that an error is none (specification): ours says nothing
-    written["status"] = {"code": 2, "message": status.get("message", "")} if code == 2 else {}
-    return written
+    # Status OK is reserved for an application that overrides an error (specification): success is written as unset
+    otlp_span["status"] = {"code": 2, "message": status.get("message", "")} if code == 2 else {}
+    return otlp_span
 
 
 def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -124,7 +124,7 @@ def _any_value(value: Any) -> dict[str, Any]:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list | tuple):
-        return {"arrayValue": {"values": [_any_value(each) for each in value]}}
+        return {"arrayValue": {"values": [_any_value(element) for element in value]}}
     if isinstance(value, dict):
         return {"kvlistValue": {"values": _attributes(value)}}
     return {"stringValue": str(value)}
@@ -134,23 +134,23 @@ def _any_value(value: Any) -> dict[str, Any]:
 
 
 def _values(content: bytes) -> Iterator[tuple[str, Any]]:
-    """The JSON values of a file and where they stand: one, or one a line."""
+    """Yield the JSON values of a file, one or one per line, with their position."""
     try:
         yield "", msgspec.json.decode(content)
         return
     except msgspec.DecodeError as error:
         lines = [(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
         if len(lines) < 2:
-            raise NotOtlp(f"not JSON: {error}") from None
+            raise OtlpJsonError(f"not JSON: {error}") from None
     for number, line in lines:
         try:
             yield f"line {number}: ", msgspec.json.decode(line)
         except msgspec.DecodeError as error:
-            raise NotOtlp(f"line {number} is not JSON: {error}") from None
+            raise OtlpJsonError(f"line {number} is not JSON: {error}") from None
 
 
 def _resource_spans(value: Any, where: str) -> list[Any]:
-    """The list of resourceSpans, out of the wrapping of whoever wrote it."""
+    """Return the list of resourceSpans, unwrapped from the format of a trace store."""
     if isinstance(value, dict):
         for key in ("resourceSpans", "resource_spans", "batches"):  # the last: Tempo's older API
             if isinstance(value.get(key), list):
@@ -158,7 +158,7 @@ def _resource_spans(value: Any, where: str) -> list[Any]:
         for key in ("trace", "result", "data"):  # Tempo's API, Jaeger's API
             if isinstance(value.get(key), dict):
                 return _resource_spans(value[key], f"{where}{key}.")
-    raise NotOtlp(f"{where}no resourceSpans")
+    raise OtlpJsonError(f"{where}no resourceSpans")
 
 
 def _read_resource_spans(value: Any, where: str, traces: dict[str, dict[str, dict[str, Any]]]) -> None:
@@ -167,8 +167,8 @@ def _read_resource_spans(value: Any, where: str, traces: dict[str, dict[str, dic
     service = str(_read_attributes(resource.get("attributes"), where).get("service.name", ""))
     scopes = resource_spans.get("scopeSpans") or resource_spans.get("instrumentationLibrarySpans") or []
     for scope in _list(scopes, f"{where}scopeSpans"):
-        for each in _list(_mapping(scope, f"{where}scopeSpans[]").get("spans") or [], f"{where}spans"):
-            trace_id, span = _read_span(_mapping(each, f"{where}spans[]"), service, where)
+        for span_json in _list(_mapping(scope, f"{where}scopeSpans[]").get("spans") or [], f"{where}spans"):
+            trace_id, span = _read_span(_mapping(span_json, f"{where}spans[]"), service, where)
             traces.setdefault(trace_id, {})[span["spanId"]] = span
 
 
@@ -185,10 +185,10 @@ def _read_span(value: Mapping[str, Any], service: str, where: str) -> tuple[str,
         "end": max(start, _ns(value.get("endTimeUnixNano") or start, f"{where}endTimeUnixNano")),
         "kind": _enum(value.get("kind", 0), _KINDS, "SPAN_KIND_"),
         "attributes": _read_attributes(value.get("attributes"), where),
-        "links": [_read_link(each, where) for each in _list(value.get("links") or [], f"{where}links")],
+        "links": [_read_link(link, where) for link in _list(value.get("links") or [], f"{where}links")],
         "status": {"code": "ERROR", "message": str(status.get("message", ""))} if code == "ERROR" else {"code": "OK"},
     }
-    events = [_read_event(each, where) for each in _list(value.get("events") or [], f"{where}events")]
+    events = [_read_event(event, where) for event in _list(value.get("events") or [], f"{where}events")]
     if events:
         span["events"] = events
     if service and service != "kubeloop":
@@ -198,12 +198,12 @@ def _read_span(value: Mapping[str, Any], service: str, where: str) -> tuple[str,
 
 def _read_link(value: Any, where: str) -> dict[str, Any]:
     link = _mapping(value, f"{where}links[]")
-    read: dict[str, Any] = {
+    link_document: dict[str, Any] = {
         "traceId": _id(link.get("traceId"), 16, f"{where}links[].traceId"),
         "spanId": _id(link.get("spanId"), 8, f"{where}links[].spanId"),
     }
     attributes = _read_attributes(link.get("attributes"), where)
-    return read | {"attributes": attributes} if attributes else read
+    return link_document | {"attributes": attributes} if attributes else link_document
 
 
 def _read_event(value: Any, where: str) -> dict[str, Any]:
@@ -216,29 +216,29 @@ def _read_event(value: Any, where: str) -> dict[str, Any]:
 
 
 def _read_attributes(value: Any, where: str, depth: int = 0) -> dict[str, Any]:
-    pairs = [_mapping(each, f"{where}attributes[]") for each in _list(value or [], f"{where}attributes")]
+    pairs = [_mapping(pair, f"{where}attributes[]") for pair in _list(value or [], f"{where}attributes")]
     return {str(pair.get("key", "")): _read_any(pair.get("value") or {}, where, depth) for pair in pairs}
 
 
 def _read_any(value: Any, where: str, depth: int) -> Any:
     if depth > _MAX_DEPTH:
-        raise NotOtlp(f"{where}attributes are nested deeper than {_MAX_DEPTH}")
+        raise OtlpJsonError(f"{where}attributes are nested deeper than {_MAX_DEPTH}")
     value = _mapping(value, f"{where}attribute value")
     if "arrayValue" in value:
         elements = _list(_mapping(value["arrayValue"], f"{where}arrayValue").get("values") or [], f"{where}arrayValue")
-        return [_read_any(each, where, depth + 1) for each in elements]
+        return [_read_any(element, where, depth + 1) for element in elements]
     if "kvlistValue" in value:
         return _read_attributes(_mapping(value["kvlistValue"], f"{where}kvlistValue").get("values"), where, depth + 1)
     if "intValue" in value:
         try:
             return int(value["intValue"])
         except (TypeError, ValueError):
-            raise NotOtlp(f"{where}intValue {value['intValue']!r} is no number") from None
+            raise OtlpJsonError(f"{where}intValue {value['intValue']!r} is no number") from None
     return next((value[key] for key in ("stringValue", "boolValue", "doubleValue", "bytesValue") if key in value), "")
 
 
 def _id(value: Any, length: int, where: str) -> str:
-    """An id of `length` bytes in lower-case hexadecimal."""
+    """Parse an ID of `length` bytes; returns it in lower-case hexadecimal."""
     if isinstance(value, str):
         if len(value) == 2 * length and _hexadecimal(value):
             return value.lower()
@@ -248,21 +248,21 @@ def _id(value: Any, length: int, where: str) -> str:
             decoded = b""
         if len(decoded) == length:
             return decoded.hex()
-    raise NotOtlp(f"{where} {value!r} is no id of {length} bytes")
+    raise OtlpJsonError(f"{where} {value!r} is no id of {length} bytes")
 
 
 def _ns(value: Any, where: str) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise NotOtlp(f"{where} {value!r} is no time in nanoseconds") from None
+        raise OtlpJsonError(f"{where} {value!r} is no time in nanoseconds") from None
     if not 0 <= number <= _LAST_NS:
-        raise NotOtlp(f"{where} {value!r} is no time in nanoseconds")
+        raise OtlpJsonError(f"{where} {value!r} is no time in nanoseconds")
     return number
 
 
 def _enum(value: Any, names: tuple[str, ...], prefix: str) -> str:
-    """By number or by name; what we do not know counts as the first."""
+    """Return an enum value, from its number or name; an unknown one counts as the first."""
     if isinstance(value, str):
         value = value.removeprefix(prefix)
         return next((name for name in names if name.lower() == value.lower()), names[0])
@@ -271,20 +271,20 @@ def _enum(value: Any, names: tuple[str, ...], prefix: str) -> str:
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise NotOtlp(f"{where} is no object")
+        raise OtlpJsonError(f"{where} is no object")
     return value
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise NotOtlp(f"{where} is no list")
+        raise OtlpJsonError(f"{where} is no list")
     return value
 
 
 def _in_order(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A root first, each span after its parent, siblings by start.
+    """Sort spans: a root first, each span after its parent, siblings by start.
 
-    Spans whose parent is missing stand at the top; so does one of those that are each other's parents.
+    A span without its parent becomes a root; so does one span of a cycle.
     """
     spans.sort(key=lambda span: (span["start"], -span["end"]))
     ids = {span["spanId"] for span in spans}
@@ -297,13 +297,13 @@ def _in_order(spans: list[dict[str, Any]]) -> list[dict[str, Any]]:
     seen: set[str] = set()
 
     def walk(tops: list[dict[str, Any]]) -> None:
-        waiting = tops[::-1]
-        while waiting:
-            span = waiting.pop()
+        pending = tops[::-1]
+        while pending:
+            span = pending.pop()
             if span["spanId"] not in seen:
                 seen.add(span["spanId"])
                 ordered.append(span)
-                waiting += children.get(span["spanId"], [])[::-1]
+                pending += children.get(span["spanId"], [])[::-1]
 
     walk(children.get("", []))
     for span in spans:

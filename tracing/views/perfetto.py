@@ -1,8 +1,8 @@
-"""Traces as Chrome trace events, which ui.perfetto.dev, chrome://tracing and Speedscope open.
+"""Traces as Chrome trace events, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-A process for each owner of pods, a thread for each pod: one track per pod, on which its spans nest. Reconciles are a
-process of their own, a thread per controller. Format: "Trace Event Format" of the Chromium project, JSON object form.
-May import this folder only.
+A process per owner of pods and a thread per pod give one track per pod, on which its spans nest. Reconciles are in
+other processes, a thread per controller. Format: "Trace Event Format" of the Chromium project, JSON object form.
+Imports this folder only.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kubeloop.tracing.views.span_titles import title
 
 
 def to_perfetto(documents: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The JSON object. Times are microseconds since the first span, with nanoseconds behind the point.
+    """Convert trace documents to the JSON object. Times are microseconds since the first span, with three decimals.
 
-    Counted from there, since a time since the epoch in microseconds with three places exceeds a double's precision;
-    otherData.startTimeUnixNano tells when that was.
+    Microseconds since the epoch with three decimals would exceed a double's precision; otherData.startTimeUnixNano has
+    the time of the first span.
     """
     traces = [document for document in documents if document["spans"]]
     origin_ns = min((span["start"] for document in traces for span in document["spans"]), default=0)
@@ -68,7 +68,7 @@ def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Ite
         pid, tid = tracks.track(f"{namespace} {owner}", document["traceId"], name or "never created")
     else:
         controller = str(spans[0]["attributes"].get("kubeloop.controller", "")) or spans[0].get("service", "other")
-        # reconciles of one controller overlap, and events of one track may only nest
+        # reconciles of one controller overlap, but events on one track must nest
         pid, tid = tracks.track(
             f"reconcile {controller}", document["traceId"], str(spans[0]["attributes"].get("kubeloop.key", controller))
         )
@@ -98,10 +98,10 @@ def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Ite
 
 
 def _nested(spans: list[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int, int]]:
-    """Spans with the times they are drawn with: parents first, and siblings cut so that they do not overlap.
+    """Return spans with the times to draw: parents first, siblings cut so that they do not overlap.
 
-    Slices of one track must nest; where a span begins before its elder sibling ended (the watch was faster than the
-    answer to the create request), the elder one ends there.
+    Slices on one track must nest. If a span starts before its previous sibling ended (the watch event came before the
+    response to the create request), the sibling ends there.
     """
     ids = {span["spanId"] for span in spans}
     children: dict[str, list[Mapping[str, Any]]] = {}
@@ -109,17 +109,17 @@ def _nested(spans: list[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int
         children.setdefault(span["parentSpanId"] if span["parentSpanId"] in ids else "", []).append(span)
     drawn: list[tuple[Mapping[str, Any], int, int]] = []
 
-    waiting = [("", 0, max((span["end"] for span in spans), default=0))]
-    while waiting:
-        parent_id, lowest, highest = waiting.pop()
+    pending = [("", 0, max((span["end"] for span in spans), default=0))]
+    while pending:
+        parent_id, lowest, highest = pending.pop()
         siblings = sorted(children.get(parent_id, []), key=lambda span: (span["start"], span["end"]))
         for index, span in enumerate(siblings):
             after = siblings[index + 1] if index + 1 < len(siblings) else None
             start = min(max(span["start"], lowest), highest)
             end = max(start, min(span["end"], highest if after is None else max(after["start"], start), highest))
             drawn.append((span, start, end))
-            waiting.append((span["spanId"], start, end))
-    return sorted(drawn, key=lambda each: each[1])  # stable: a parent that begins with its child stays before it
+            pending.append((span["spanId"], start, end))
+    return sorted(drawn, key=lambda span_times: span_times[1])  # stable: a parent stays before a child of equal start
 
 
 def _arguments(document: Mapping[str, Any], span: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""What the browser page and `kubeloop trace --watch` are told while the process runs: the lines of pods that changed.
+"""Feed of the browser page and of `kubeloop trace --watch`: lines of the pods that changed since the last poll.
 
-Nobody pays for it while nobody looks: the feed keeps no handlers, it compares when it is asked. An answer is bounded
-(`MAX_LINES` lines), a comparison is shared by all who ask within `LOOK_SECONDS`, and both are done in slices, so that
-the loop that also schedules gets its turns. May import `kubeloop.kube`, `kubeloop.informers` and `kubeloop.tracing`.
+Without polls there is no cost: the feed registers no handlers and compares when it is polled. A response is bounded
+(`MAX_LINES` lines), a comparison serves all polls within `COMPARE_SECONDS`, and both run in slices, so that other tasks
+of the event loop, such as scheduling, are not delayed.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
-MAX_PODS: Final = 30_000  # followed at a time: all that the memory keeps, and as many again without a trace
-MAX_LINES: Final = 500  # lines in one answer, some 150 KB and 25 ms
-LOOK_SECONDS: Final = 0.5
-_COMPARED_AT_ONCE: Final = 1_000  # pods compared before other tasks get a turn: about 1 ms
-_MADE_AT_ONCE: Final = 40  # lines made before other tasks get a turn: about 2 ms
-_REMEMBERED_REMOVALS: Final = 10_000
+MAX_PODS: Final = 30_000  # pods compared: all recent traces, and as many pods again without a trace
+MAX_LINES: Final = 500  # lines in one response, some 150 KB and 25 ms
+COMPARE_SECONDS: Final = 0.5
+_COMPARED_PER_SLICE: Final = 1_000  # pods compared before other tasks run: about 1 ms
+_LINES_PER_SLICE: Final = 40  # lines built before other tasks run: about 2 ms
+_MAX_REMOVED: Final = 10_000
 
 
 class _Entry:
-    """A pod as it was when last compared. `version`: of its last change."""
+    """State of a pod at its last comparison. `version`: of its last change."""
 
     __slots__ = ("facts", "pod", "record", "version")
 
@@ -41,55 +41,55 @@ class _Entry:
 
 
 class PodFeed:
-    """The pods of one process and a version for each of them. `poll()` from any number of tasks.
+    """The pods of one process, each with the version of its last change. Any number of tasks may call `poll()`.
 
-    Versions only grow. _entries is in the order of versions: a pod that changed moves to its end.
+    Versions only grow. _entries is in order of version: a changed pod moves to the end.
     """
 
     def __init__(
         self,
-        memory: RecentTraces,
+        recent: RecentTraces,
         pods: Store[Pod],
         *,
         now_ns: Callable[[], int],
         instance: str,
         max_pods: int = MAX_PODS,
     ) -> None:
-        """`instance` tells this process from one before it on the same port."""
-        self._memory = memory
+        """`instance` distinguishes this process from an earlier one on the same port."""
+        self._recent = recent
         self._pods = pods
         self._now_ns = now_ns
         self._instance = instance
         self._max_pods = max_pods
         self._entries: dict[str, _Entry] = {}
-        self._removed: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED_REMOVALS)
+        self._removed: deque[tuple[int, str]] = deque(maxlen=_MAX_REMOVED)
         self._version = 0
-        self._forgotten_version = 0  # removals up to here are no longer remembered
-        self._looked_at = float("-inf")
-        self._looking = asyncio.Lock()
+        self._dropped_version = 0  # removals up to this version were dropped
+        self._compared_at = float("-inf")
+        self._comparing = asyncio.Lock()
 
     async def poll(
         self, cursor: str = "", *, limit: int = MAX_LINES, selects: LineSelector = lambda line: True
     ) -> FeedResponse:
-        """What changed since `cursor` ("": everything), at most `limit` lines, of those `selects`."""
-        await self._look()
-        since, reset = self._since(cursor)
+        """Return changes since `cursor` ("": everything): at most `limit` lines, of pods that `selects` accepts."""
+        await self._compare_all()
+        since, reset = self._parse_cursor(cursor)
         limit = max(1, min(limit, MAX_LINES))
         changed = self._changed_since(since)
         lines: list[PodLine] = []
-        reached = self._version
+        last_version = self._version
         more = len(changed) > limit
         for number, (version, key, entry) in enumerate(changed[:limit]):
             line = self._line(key, entry)
             if line is not None and selects(line):
                 lines.append(line)
             if more:
-                reached = version
-            if number % _MADE_AT_ONCE == _MADE_AT_ONCE - 1:
-                await asyncio.sleep(0)  # what changes meanwhile gets a higher version, and is told the next time
-        removed = [] if reset else [key for version, key in self._removed if since < version <= reached]
+                last_version = version
+            if number % _LINES_PER_SLICE == _LINES_PER_SLICE - 1:
+                await asyncio.sleep(0)  # later changes get a higher version and are returned by the next poll
+        removed = [] if reset else [key for version, key in self._removed if since < version <= last_version]
         return FeedResponse(
-            cursor=f"{self._instance}-{reached}",
+            cursor=f"{self._instance}-{last_version}",
             reset=reset,
             more=more,
             lines=lines,
@@ -99,9 +99,9 @@ class PodFeed:
         )
 
     def document(self, key: str) -> dict[str, Any] | None:
-        """The whole trace of the pod of a line with this key; None if there is none any more, or never was."""
+        """Return the whole trace of the pod with this key; None if there is none."""
         entry = self._entries.get(key)
-        return self._memory.document(entry.record) if entry is not None and entry.record is not None else None
+        return self._recent.document(entry.record) if entry is not None and entry.record is not None else None
 
     def pod(self, key: str) -> Pod | None:
         entry = self._entries.get(key)
@@ -112,18 +112,18 @@ class PodFeed:
         assert versions == sorted(set(versions))
         assert all(version <= self._version for version in versions)
 
-    def _since(self, cursor: str) -> tuple[int, bool]:
-        """The version that a cursor stands for, and whether whoever has it must begin anew."""
+    def _parse_cursor(self, cursor: str) -> tuple[int, bool]:
+        """Return the version of a cursor, and True if the client must start over."""
         instance, _, version = cursor.rpartition("-")
         if instance != self._instance or not version.isascii() or not version.isdigit():
             return 0, True
         since = int(version)
-        if since < self._forgotten_version or since > self._version:
+        if since < self._dropped_version or since > self._version:
             return 0, True
         return since, False
 
     def _changed_since(self, since: int) -> list[tuple[int, str, _Entry]]:
-        """In the order of change, with the versions of this moment."""
+        """Return entries changed since a version, in order of change, with their current versions."""
         newest_first = []
         for key, entry in reversed(self._entries.items()):
             if entry.version <= since:
@@ -131,38 +131,38 @@ class PodFeed:
             newest_first.append((entry.version, key, entry))
         return newest_first[::-1]
 
-    async def _look(self) -> None:
-        """Compare all pods with how they were, unless that was done just now."""
+    async def _compare_all(self) -> None:
+        """Compare all pods with their last state, unless that was done within COMPARE_SECONDS."""
         loop = asyncio.get_running_loop()
-        async with self._looking:
-            if loop.time() - self._looked_at < LOOK_SECONDS:
+        async with self._comparing:
+            if loop.time() - self._compared_at < COMPARE_SECONDS:
                 return
             present: set[str] = set()
-            for number, (key, record, pod) in enumerate(self._everything()):
+            for number, (key, record, pod) in enumerate(self._all_pods()):
                 self._compare(key, record, pod)
                 present.add(key)
-                if number % _COMPARED_AT_ONCE == _COMPARED_AT_ONCE - 1:
-                    await asyncio.sleep(0)  # what changes meanwhile is seen now or the next time
+                if number % _COMPARED_PER_SLICE == _COMPARED_PER_SLICE - 1:
+                    await asyncio.sleep(0)  # later changes are found now or by the next comparison
             for key in [key for key in self._entries if key not in present]:
                 del self._entries[key]
                 self._version += 1
-                if len(self._removed) == _REMEMBERED_REMOVALS:
-                    self._forgotten_version = self._removed[0][0]
+                if len(self._removed) == _MAX_REMOVED:
+                    self._dropped_version = self._removed[0][0]
                 self._removed.append((self._version, key))
-            self._looked_at = loop.time()
+            self._compared_at = loop.time()
 
-    def _everything(self) -> Iterator[tuple[str, PodRecord | None, Pod | None]]:
-        """Every trace with the pod it is of, then the pods without one; the newest traces, if there are too many.
+    def _all_pods(self) -> Iterator[tuple[str, PodRecord | None, Pod | None]]:
+        """Yield every trace with its pod, then the pods without a trace; the newest traces if there are too many.
 
-        Goes over copies: the caller awaits in between.
+        Iterates over copies, because the caller awaits in between.
         """
-        records = [*self._memory.records()][-self._max_pods :]
+        records = [*self._recent.records()][-self._max_pods :]
         pods = self._pods
         traced: set[str] = set()
         for record in records:
             pod = pods.get(f"{record.namespace}/{record.name}")
             if pod is not None and pod.metadata.uid != record.uid:
-                pod = None  # another one of the same name
+                pod = None  # another pod of the same name
             if record.uid:
                 traced.add(record.uid)
             yield record.context.span_id, record, pod
@@ -189,7 +189,7 @@ class PodFeed:
     def _line(self, key: str, entry: _Entry) -> PodLine | None:
         if entry.record is None:
             return None if entry.pod is None else untraced_line(key, entry.pod)
-        line = pod_line(self._memory.document(entry.record))
+        line = pod_line(self._recent.document(entry.record))
         if line is not None and line.stage in ("bound", "starting", "ready", "completed"):
             line.stage = "gone" if entry.pod is None else stage_on_node(entry.pod)
         return line
@@ -199,7 +199,7 @@ LineSelector = Callable[[PodLine], bool]
 
 
 def stage_on_node(pod: Pod) -> str:
-    """How far a pod is that has a node: starting, running, ready, completed, failed, terminating."""
+    """Return the stage of a pod that has a node: starting, running, ready, completed, failed, terminating."""
     if pod.metadata.deletion_timestamp is not None:
         return "terminating"
     match pod.status.phase:
@@ -208,21 +208,21 @@ def stage_on_node(pod: Pod) -> str:
         case "Failed":
             return "failed"
         case "Running":
-            ready = any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+            ready = any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
             return "ready" if ready else "running"
     return "starting"
 
 
 def untraced_line(key: str, pod: Pod) -> PodLine:
-    """What the object itself tells, in whole seconds: of a pod that was not sampled, or bound before this process."""
+    """Return a line from the object alone, in whole seconds: for a pod not sampled, or bound before this process."""
     metadata = pod.metadata
-    scheduled = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    scheduled = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
     created = metadata.creation_timestamp
-    took = 0
+    created_to_scheduled_us = 0
     if created is not None and scheduled is not None and scheduled.last_transition_time is not None:
-        took = round((scheduled.last_transition_time - created).total_seconds() * 1e6)
-    refused = scheduled is not None and scheduled.status == "False"
-    owner = next((each for each in metadata.owner_references if each.controller), None)
+        created_to_scheduled_us = round((scheduled.last_transition_time - created).total_seconds() * 1e6)
+    rejected = scheduled is not None and scheduled.status == "False"
+    owner = next((reference for reference in metadata.owner_references if reference.controller), None)
     name = owner.name if owner is not None else ""
     kind = owner.kind.lower() if owner is not None else ""
     suffix = f"-{metadata.labels.get('pod-template-hash', '')}"
@@ -234,10 +234,10 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
         namespace=metadata.namespace,
         name=metadata.name,
         start_us=int(created.timestamp()) * 1_000_000 if created is not None else 0,
-        duration_us=max(0, took) if pod.spec.node_name else 0,
-        stage=stage_on_node(pod) if pod.spec.node_name else "unschedulable" if refused else "queued",
+        duration_us=max(0, created_to_scheduled_us) if pod.spec.node_name else 0,
+        stage=stage_on_node(pod) if pod.spec.node_name else "unschedulable" if rejected else "queued",
         owner=f"{kind}/{name}" if name else "",
         node=pod.spec.node_name,
-        reason=(scheduled.message or scheduled.reason) if scheduled is not None and refused else "",
+        reason=(scheduled.message or scheduled.reason) if scheduled is not None and rejected else "",
         is_open=not pod.spec.node_name,
     )

@@ -1,9 +1,9 @@
-"""A pod as a line: where its time went, phase after phase, small enough to hold ten thousand of them.
+"""Timeline of a pod as one line: consecutive phases, compact enough for ten thousand pods in memory.
 
     create |watch|queue  |attempt|  unschedulable     |queue|attempt|bind|confirmation
     ------------------------------------------------------------------------------------> time
 
-Made from a trace's document. May import msgspec and this folder only.
+Built from a trace document. Imports msgspec and this folder only.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kubeloop.tracing.views.phases import OTHER, START, phase_index
 Document = Mapping[str, Any]
 """{"traceId", "spans": [{"name", "spanId", "parentSpanId", "start", "end", "attributes", "links", "status"}]}."""
 
-MAX_SEGMENTS: Final = 60  # of a line; a pod that waits for weeks shows its first and its last ones
-_GAP_US: Final = 1  # shorter ones are rounding
-_GAP_SHARE: Final = 0.002  # of the whole; the recorder leaves shorter ones unexplained, the next segment takes them
+MAX_SEGMENTS: Final = 60  # per line; of a longer history the first and last segments are shown
+_GAP_US: Final = 1  # shorter gaps are rounding
+_GAP_SHARE: Final = 0.002  # of the duration; shorter gaps have no span and are added to the next segment
 _MAX_REASON: Final = 400  # characters
 
 _NAMED_STAGES: Final = {
@@ -46,15 +46,15 @@ _OUTCOME_STAGES: Final = {
 
 
 class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defaults=True):
-    """One pod. Times in microseconds: `start_us` since the epoch, the others since then.
+    """Timeline of one pod. Times in microseconds: `start_us` since the epoch, the others since `start_us`.
 
-    key       the id of the pod's span, or its uid where it has none: several pods may be in one trace
-    owner     "deployment/web", "replicaset/web-5f", "" for a pod that nobody owns
-    stage     how far it is: creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound,
-              starting, running, ready, completed, failed, terminating, deleted, "given up", "other scheduler"
+    key       ID of the pod's span, or its UID if it has no span: one trace may have several pods
+    owner     "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
+    stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
+              ready, completed, failed, terminating, deleted, "given up", "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
-    is_open   it goes on
-    reason    why it waits or why it failed, in the scheduler's or the server's words
+    is_open   the trace has not ended
+    reason    why the pod waits or failed: message of the scheduler or the API server
     """
 
     key: str
@@ -73,14 +73,14 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     is_continued: bool = False
 
     def triples(self) -> Iterator[tuple[int, int, int]]:
-        """Phase, offset and duration of each segment."""
+        """Iterate over phase, offset and duration of each segment."""
         segments = self.segments
         for at in range(0, len(segments), 3):
             yield segments[at], segments[at + 1], segments[at + 2]
 
     @property
     def bound_after_us(self) -> int:
-        """From creation to binding, of a pod that is bound: its trace may go on until it is ready."""
+        """Time from creation to binding of a bound pod, whose trace may continue until it is ready."""
         return next((offset for phase, offset, _ in self.triples() if phase == START), self.duration_us)
 
     @property
@@ -89,12 +89,12 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
 
 
 def pod_span(document: Document) -> Mapping[str, Any] | None:
-    """The span of the pod: the root, unless somebody else's trace begins above it. None: not the trace of a pod."""
+    """Return the span of the pod, the root within kubeloop; None if the trace is not of a pod."""
     return next((span for span in document["spans"] if "kubeloop.outcome" in span["attributes"]), None)
 
 
 def pod_line(document: Document) -> PodLine | None:
-    """The line of a pod's trace; None for a trace of anything else, such as a reconcile."""
+    """Return the line of a pod's trace; None for another trace, such as of a reconcile."""
     root = pod_span(document)
     if root is None:
         return None
@@ -125,7 +125,7 @@ def pod_line(document: Document) -> PodLine | None:
 
 
 def owner_of(attributes: Mapping[str, Any]) -> str:
-    """Whose pod this is, the topmost that is known: "deployment/web"."""
+    """Return the topmost known owner of a pod: "deployment/web"."""
     for kind in ("deployment", "replicaset", "replicationcontroller", "statefulset", "daemonset", "job"):
         name = attributes.get(f"k8s.{kind}.name")
         if name:
@@ -134,40 +134,39 @@ def owner_of(attributes: Mapping[str, Any]) -> str:
 
 
 def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_us: int) -> list[int]:
-    """Flat triples of phase, offset and duration (microseconds) that cover the whole duration.
+    """Return flat triples of phase, offset and duration (microseconds) that cover the whole duration.
 
-    children: the spans directly under the root, by start. What overlaps is cut: the line shows what the pod was last
-    known to be doing.
+    children: the spans directly below the root, by start. Of overlapping spans the later one is cut.
     """
-    found: list[list[int]] = []
-    until = 0
+    segments: list[list[int]] = []
+    covered_us = 0
     gap_us = max(_GAP_US, duration_us * _GAP_SHARE)
     for span in children:
         phase = phase_index(span["name"])
-        first = min(max(until, (span["start"] - start_ns) // 1000), duration_us)
+        first = min(max(covered_us, (span["start"] - start_ns) // 1000), duration_us)
         last = min((span["end"] - start_ns) // 1000, duration_us)
         if last <= first:
             continue
-        if first - until > gap_us:
-            found.append([OTHER, until, first - until])
+        if first - covered_us > gap_us:
+            segments.append([OTHER, covered_us, first - covered_us])
         else:
-            first = until
-        if found and found[-1][0] == phase:
-            found[-1][2] += last - first
+            first = covered_us
+        if segments and segments[-1][0] == phase:
+            segments[-1][2] += last - first
         else:
-            found.append([phase, first, last - first])
-        until = last
-    if duration_us - until > gap_us:
-        found.append([OTHER, until, duration_us - until])
-    if len(found) > MAX_SEGMENTS:
-        head, tail = found[: MAX_SEGMENTS // 2], found[-(MAX_SEGMENTS // 2 - 1) :]
-        middle = found[len(head)]
-        found = [*head, [middle[0], middle[1], tail[0][1] - middle[1]], *tail]
-    return [number for segment in found for number in segment]
+            segments.append([phase, first, last - first])
+        covered_us = last
+    if duration_us - covered_us > gap_us:
+        segments.append([OTHER, covered_us, duration_us - covered_us])
+    if len(segments) > MAX_SEGMENTS:
+        head, tail = segments[: MAX_SEGMENTS // 2], segments[-(MAX_SEGMENTS // 2 - 1) :]
+        middle = segments[len(head)]
+        segments = [*head, [middle[0], middle[1], tail[0][1] - middle[1]], *tail]
+    return [number for segment in segments for number in segment]
 
 
 def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
-    """How far a pod is that goes on, from the last thing that began."""
+    """Return the stage of a pod whose trace is open, from the span that started last."""
     last = next((span["name"] for span in reversed(children) if span["name"] not in _SAYS_NOTHING), "")
     if last in _NAMED_STAGES:
         return _NAMED_STAGES[last]
@@ -181,7 +180,7 @@ def _open_stage(children: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _reason(root: Mapping[str, Any], children: Sequence[Mapping[str, Any]], is_open: bool) -> str:
-    """Why it failed; of one that goes on, why its last attempt came to nothing."""
+    """Return why the pod failed; for an open trace, why its last attempt failed."""
     if root["status"].get("code") == "ERROR":
         return str(root["status"].get("message", "failed"))
     if not is_open:

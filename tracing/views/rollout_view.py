@@ -1,6 +1,6 @@
-"""A rollout drawn for the terminal: its pods as lines over time, percentiles per phase, the slowest.
+"""Terminal view of a rollout: pods as lines over time, percentiles per phase, slowest pods.
 
-May import rich, the standard library and this folder only.
+Imports rich, the standard library and this folder only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TITLES = {phase.key: phase.title for phase in PHASES} | {"total": "created to b
 
 
 class RolloutView:
-    """What `rollout_view` returns: prints itself as wide as the console is."""
+    """Result of `rollout_view`, a rich renderable as wide as the console."""
 
     def __init__(self, rollout: Rollout, max_lines: int, slowest: int) -> None:
         self._rollout = rollout
@@ -69,13 +69,13 @@ class RolloutView:
             table.add_row(
                 mark + Text(_TITLES[times.phase], style="bold" if total else "none"),
                 str(times.pods),
-                *(format_duration(each) for each in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
+                *(format_duration(time_us) for time_us in (times.p50_us, times.p90_us, times.p99_us, times.max_us)),
                 "" if total else f"{times.share:.0%}",
             )
         return table
 
     def _pods(self, width: int) -> RenderResult:
-        """Lines over time: all of them, or as many as there is room for, evenly spread over the rollout."""
+        """Yield the lines of pods over time: all, or as many as fit, evenly spread over the rollout."""
         rollout = self._rollout
         shown = _evenly(rollout.lines, self._max_lines)
         if len(shown) < len(rollout.lines):
@@ -100,30 +100,30 @@ class RolloutView:
         yield Text("slowest:", style="dim")
         table = Table.grid(padding=(0, 2))
         for line in self._rollout.slowest(self._slowest):
-            longest = max(line.triples(), key=lambda each: each[2], default=None)
+            longest = max(line.triples(), key=lambda segment: segment[2], default=None)
             where = f"{PHASES[longest[0]].title} {format_duration(longest[2])}" if longest else ""
             attempts = f"{line.attempts} attempts" if line.attempts > 1 else ""
-            said = ", ".join(filter(None, (where, attempts, line.reason)))
-            table.add_row(Text(f"  {_label(line)}"), format_duration(line.duration_us), Text(said, style="dim"))
+            details = ", ".join(filter(None, (where, attempts, line.reason)))
+            table.add_row(Text(f"  {_label(line)}"), format_duration(line.duration_us), Text(details, style="dim"))
         yield table
 
 
 def rollout_view(rollout: Rollout, *, max_lines: int = 30, slowest: int = 5) -> RolloutView:
-    """A rollout as something that rich prints. max_lines: pods drawn; slowest: listed, if not all are drawn."""
+    """Return a rollout as a rich renderable. max_lines: pods drawn; slowest: listed if not all are drawn."""
     return RolloutView(rollout, max_lines, slowest)
 
 
 def rollout_log_line(rollout: Rollout) -> str:
-    """For a log: "1000 pods: 990 bound, 10 queued; 312.5 pods bound/s; created to bound p50 12.3 ms, p99 80.1 ms"."""
+    """Return one log line: "9 pods: 8 bound, 1 queued; 31.5 pods bound/s; created to bound p50 12 ms, p99 80 ms"."""
     stages = ", ".join(f"{count} {stage}" for stage, count in rollout.stages.items())
-    said = [f"{_count(len(rollout.lines))}: {stages or 'none'}"]
+    parts = [f"{_count(len(rollout.lines))}: {stages or 'none'}"]
     if rollout.rate:
-        said.append(f"{rollout.rate:.1f} pods bound/s")
+        parts.append(f"{rollout.rate:.1f} pods bound/s")
     if rollout.total is not None:
-        said.append(
+        parts.append(
             f"created to bound p50 {format_duration(rollout.total.p50_us)}, p99 {format_duration(rollout.total.p99_us)}"
         )
-    return "; ".join(said)
+    return "; ".join(parts)
 
 
 def _label(line: PodLine) -> str:
@@ -135,7 +135,7 @@ def _count(pods: int) -> str:
 
 
 def _evenly(lines: Sequence[PodLine], most: int) -> list[PodLine]:
-    """At most `most` of them, the first and the last among them."""
+    """Return at most `most` lines, including the first and the last."""
     if len(lines) <= most:
         return [*lines]
     if most == 1:
@@ -144,7 +144,7 @@ def _evenly(lines: Sequence[PodLine], most: int) -> list[PodLine]:
 
 
 def _bar(line: PodLine, start_us: int, total_us: int, columns: int) -> Text:
-    """Each column in the colour of the phase that fills most of it; a pod is never without a mark."""
+    """Draw a line: each column has the colour of the phase that fills most of it; every pod has at least one mark."""
     offset = line.start_us - start_us
     by_column = [[0] * len(PHASES) for _ in range(columns)]  # thousandths of a column, by phase
     for phase, at, took in line.triples():

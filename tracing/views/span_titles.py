@@ -1,4 +1,4 @@
-"""What a span says in words: a title, and why it waited or failed. May import the standard library only."""
+"""Title of a span, and text of its attributes. Imports the standard library only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Span = Mapping[str, Any]
 
 
 def title(span: Span) -> str:
-    """A span's name with what it is about: names alone are of low cardinality."""
+    """Return the name of a span with its object: names alone have low cardinality."""
     attributes, name = span["attributes"], str(span["name"])
     if name == "pod":
         pod = attributes.get("k8s.pod.name") or "(never created)"
@@ -25,18 +25,18 @@ def title(span: Span) -> str:
 
 
 def span_details(span: Span) -> Iterator[str]:
-    """What a span says beyond its time: why it waited and what ended that, who rejected, who scored how."""
+    """Yield text of a span's attributes: why it waited, what ended the wait, rejections by plugin, scores, errors."""
     attributes, name = span["attributes"], span["name"]
-    about = title(span)
+    span_title = title(span)
     if name.startswith("queue") and attributes.get("kubeloop.reason"):
         woken_by = attributes.get("kubeloop.woken_by")
-        yield f"{about}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
+        yield f"{span_title}: {attributes['kubeloop.reason']}{f', woken by {woken_by}' if woken_by else ''}"
     if name in ("not followed", "not recorded") and attributes.get("kubeloop.reason"):
-        yield f"{about}: {attributes['kubeloop.reason']}"
+        yield f"{span_title}: {attributes['kubeloop.reason']}"
     if name == "other scheduler":
-        yield f"{about}: {attributes.get('kubeloop.scheduler', '')}"
+        yield f"{span_title}: {attributes.get('kubeloop.scheduler', '')}"
     if name.startswith("scheduling attempt") and attributes.get("kubeloop.message"):
-        yield f"{about}: {attributes['kubeloop.message']}"
+        yield f"{span_title}: {attributes['kubeloop.message']}"
     if name == "filter":
         rejected = {key.removeprefix(_REJECTED): n for key, n in attributes.items() if key.startswith(_REJECTED)}
         by_plugin = ", ".join(f"{plugin} rejected {count}" for plugin, count in rejected.items())
@@ -51,4 +51,4 @@ def span_details(span: Span) -> Iterator[str]:
         victims = attributes.get("kubeloop.victims", 0)
         yield f"post-filter: preempts {victims} on {attributes['kubeloop.nominated_node']}"
     if name in _BY_US and span["status"].get("code") == "ERROR":
-        yield f"{about}: {span['status'].get('message')}"
+        yield f"{span_title}: {span['status'].get('message')}"

@@ -1,4 +1,4 @@
-"""Times as people read them. May import the standard library only."""
+"""Human-readable durations and times. Imports the standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 
 def format_duration(microseconds: float) -> str:
-    """Three digits that matter: "850 µs", "12.3 ms", "3.42 s", "2 min 05 s", "3 h 20 min"."""
+    """Format a duration with three significant digits: "850 µs", "12.3 ms", "3.42 s", "2 min 05 s", "3 h 20 min"."""
     if microseconds < 1:
         return "0 µs" if microseconds <= 0 else "< 1 µs"
     if microseconds < 1000:
@@ -24,13 +24,13 @@ def format_duration(microseconds: float) -> str:
 
 
 def format_time(nanoseconds: int) -> str:
-    """ "2026-11-21 04:34:18.123 UTC"; the epoch's nanoseconds."""
+    """Format nanoseconds since the epoch: "2026-11-21 04:34:18.123 UTC"."""
     seconds, rest = divmod(nanoseconds, 1_000_000_000)
     try:
-        written = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        text = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
         return f"{seconds} s after 1970"
-    return f"{written}.{rest // 1_000_000:03} UTC"
+    return f"{text}.{rest // 1_000_000:03} UTC"
 
 
 def _three_digits(number: float) -> str:

@@ -1,6 +1,6 @@
-"""A trace drawn for the terminal: the tree of spans as bars over time, with what the scheduler thought of it.
+"""Terminal view of a trace: the tree of spans as bars over time, with the scheduler's details.
 
-May import rich, the standard library and this folder only.
+Imports rich, the standard library and this folder only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from kubeloop.tracing.views.time_format import format_duration, format_time
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MIN_BAR_COLUMNS = 16
 _MAX_BAR_COLUMNS = 80
-_FIRST_ROWS = 4  # kept when rows are left out: the root, and how it began
+_FIRST_ROWS = 4  # always shown when rows are left out: the root and the first spans
 
 Span = Mapping[str, Any]
 
 
 class Waterfall:
-    """What `waterfall` returns: prints itself as wide as the console is."""
+    """Result of `waterfall`, a rich renderable as wide as the console."""
 
     def __init__(self, document: Mapping[str, Any], max_rows: int | None) -> None:
         self._document = document
@@ -60,44 +60,44 @@ class Waterfall:
             if left_out and number == _FIRST_ROWS:
                 table.add_row(Text(f"  ... {left_out} more", style="dim"), "", "")
             style = "bold" if depth == 0 else ("red" if _is_error(span) else "")
-            table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_took(span)))
+            table.add_row(Text(label, style=style), _bar(span, start, end, bar_columns), Text(_duration(span)))
         yield table
-        remarks = [remark for span, _ in rows for remark in span_details(span)]
-        yield Group(*(Padding(Text(remark, style="dim"), (0, 0, 0, 2)) for remark in remarks))
+        details = [detail for span, _ in rows for detail in span_details(span)]
+        yield Group(*(Padding(Text(detail, style="dim"), (0, 0, 0, 2)) for detail in details))
 
     def _title(self) -> Text:
         root = pod_span(self._document) or self._spans[0]
         attributes = root["attributes"]
         line = pod_line(self._document)
-        heading = Text.assemble((title(root), "bold"), f"  {_took(root)}, from {format_time(root['start'])}")
+        heading = Text.assemble((title(root), "bold"), f"  {_duration(root)}, from {format_time(root['start'])}")
         if attributes.get("k8s.node.name"):
             heading.append(f", on {attributes['k8s.node.name']}")
         if line is not None and line.is_open:
-            heading.append(f"  {line.stage}, goes on", style="yellow")
+            heading.append(f"  {line.stage}, in progress", style="yellow")
         if _is_error(root):
             heading.append(f"  {root['status'].get('message', 'failed')}", style="red")
         if attributes.get("kubeloop.continued"):
             heading.append("  (continued after a restart)", style="dim")
         if attributes.get("kubeloop.reconstructed"):
-            heading.append("  (from what stands on the object: bound before this process began)", style="dim")
+            heading.append("  (from the object's timestamps: bound before this process started)", style="dim")
         heading.append(f"\ntrace {self._trace_id}", style="dim")
         return heading
 
     def _rows(self) -> Iterator[tuple[Span, int]]:
-        """Every span and its depth; one whose parent is not here stands at the top."""
+        """Yield every span with its depth; a span without its parent is at the top level."""
         ids = {span["spanId"] for span in self._spans}
         children: dict[str, list[Span]] = {}
         for span in self._spans:
             children.setdefault(span["parentSpanId"] if span["parentSpanId"] in ids else "", []).append(span)
-        waiting = [(span, 0) for span in _latest_first(children.get("", []))]
-        while waiting:
-            span, depth = waiting.pop()
+        pending = [(span, 0) for span in _latest_first(children.get("", []))]
+        while pending:
+            span, depth = pending.pop()
             yield span, depth
-            waiting += [(child, depth + 1) for child in _latest_first(children.get(span["spanId"], []))]
+            pending += [(child, depth + 1) for child in _latest_first(children.get(span["spanId"], []))]
 
 
 def waterfall(document: Mapping[str, Any], *, max_rows: int | None = None) -> Waterfall:
-    """The document of a trace (Trace.document) as something that rich prints.
+    """Return the document of a trace (Trace.document) as a rich renderable.
 
     max_rows: bars to show at most; the first few and the last ones, for a screen that is drawn again and again.
     """
@@ -105,12 +105,12 @@ def waterfall(document: Mapping[str, Any], *, max_rows: int | None = None) -> Wa
 
 
 def _latest_first(spans: list[Span]) -> list[Span]:
-    """To be popped from the end: by start, and those of one moment as they were."""
+    """Sort by start for popping from the end; spans with equal times keep their order."""
     return sorted(spans, key=lambda span: (span["start"], span["end"]))[::-1]
 
 
 def _bar(span: Span, start: int, end: int, columns: int) -> Text:
-    """A bar as long as the span, to an eighth of a column; what is too short to see is a thin line."""
+    """Draw a bar as long as the span, to an eighth of a column; a very short span is a thin line."""
     total = max(1, end - start)
     first = (span["start"] - start) / total * columns
     last = (span["end"] - start) / total * columns
@@ -121,7 +121,7 @@ def _bar(span: Span, start: int, end: int, columns: int) -> Text:
     return Text.assemble(" " * left, ((bar or _EIGHTHS[1])[: columns - left], color))
 
 
-def _took(span: Span) -> str:
+def _duration(span: Span) -> str:
     return format_duration((span["end"] - span["start"]) / 1000)
 
 

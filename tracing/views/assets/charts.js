@@ -90,7 +90,7 @@ Kubeloop.PhaseRows = class {
         const p50 = Kubeloop.element("span", { class: "p50" }), p99 = Kubeloop.element("span", { class: "p99" });
         row = {
           path, p50, p99,
-          node: Kubeloop.element("div", { class: "phase", "data-phase": phase.key, title: phase.means },
+          node: Kubeloop.element("div", { class: "phase", "data-phase": phase.key, title: phase.description },
             Kubeloop.element("span", { class: "name" }, phase.title),
             Kubeloop.svg("svg", { viewBox: `0 0 ${Kubeloop.BINS} 10`, preserveAspectRatio: "none", "aria-hidden": "true" }, path),
             p50, p99),

@@ -5,17 +5,17 @@ const Kubeloop = {};
 
 /* The phases of a pod's way, in the order of tracing/views/phases.py: segments refer to them by index. */
 Kubeloop.PHASES = [
-  { key: "create", title: "create", means: "POST of the pod, sent to answered" },
-  { key: "delivery", title: "delivery", means: "created, until the watch delivered it" },
-  { key: "queue", title: "queue", means: "ready to be scheduled, waiting for its turn" },
-  { key: "waiting", title: "waiting", means: "rejected, backing off or gated" },
-  { key: "scheduling", title: "scheduling", means: "filter, score, and choice of a node" },
-  { key: "permit", title: "permit", means: "reserve, permit and pre-bind" },
-  { key: "bind", title: "bind", means: "POST of the binding, sent to answered" },
-  { key: "confirmation", title: "confirm", means: "bound, until the watch showed it" },
-  { key: "start", title: "start", means: "on its node, until it is ready" },
-  { key: "loop", title: "event loop", means: "due, while this process was busy with other pods" },
-  { key: "other", title: "other", means: "not followed, another scheduler's, or terminating" },
+  { key: "create", title: "create", description: "create request, until its response" },
+  { key: "delivery", title: "delivery", description: "from creation until the watch event" },
+  { key: "queue", title: "queue", description: "waiting in the active queue" },
+  { key: "waiting", title: "waiting", description: "unschedulable, in backoff or gated" },
+  { key: "scheduling", title: "scheduling", description: "filtering, scoring, node selection" },
+  { key: "permit", title: "permit", description: "reserve, permit and pre-bind" },
+  { key: "bind", title: "bind", description: "bind request, until its response" },
+  { key: "confirmation", title: "confirm", description: "from binding until the watch event" },
+  { key: "start", title: "start", description: "on its node, until it is ready" },
+  { key: "loop", title: "event loop", description: "delayed while the event loop handled other pods" },
+  { key: "other", title: "other", description: "not followed, other scheduler, or terminating" },
 ];
 
 /* How far a pod is, in order; colour: of which phase. `way`: part of the way that every pod takes. */

@@ -71,7 +71,7 @@ class Reader:
 
     async def catch_up(self):
         self.told = 0
-        await asyncio.sleep(feed_module.LOOK_SECONDS)
+        await asyncio.sleep(feed_module.COMPARE_SECONDS)
         while True:
             answer = await self.feed.poll(self.cursor, limit=self.limit)
             assert len(answer.lines) <= self.limit
@@ -205,11 +205,11 @@ def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make
         }
         feed.check()
 
-    feed_seconds, feed_module.LOOK_SECONDS = feed_module.LOOK_SECONDS, 0.0
+    feed_seconds, feed_module.COMPARE_SECONDS = feed_module.LOOK_SECONDS, 0.0
     try:
         asyncio.run(run())
     finally:
-        feed_module.LOOK_SECONDS = feed_seconds
+        feed_module.COMPARE_SECONDS = feed_seconds
 
 
 def test_an_untraced_pod_that_fits_nowhere_says_why(pod):

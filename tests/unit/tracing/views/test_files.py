@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from kubeloop.tracing.views.otlp_json import NotOtlp, from_otlp, to_otlp
+from kubeloop.tracing.views.otlp_json import OtlpJsonError, from_otlp, to_otlp
 from kubeloop.tracing.views.perfetto import to_perfetto
 from kubeloop.tracing.views.pod_lines import pod_line
 
@@ -213,7 +213,7 @@ def one_span(**span):
     ],
 )  # fmt: skip
 def test_what_is_no_otlp_is_told(content, problem):
-    with pytest.raises(NotOtlp, match=problem.replace("[", r"\[")):
+    with pytest.raises(OtlpJsonError, match=problem.replace("[", r"\[")):
         from_otlp(content)
 
 
@@ -230,7 +230,7 @@ values = st.recursive(
 def test_whatever_stands_in_a_file_is_read_or_refused_and_nothing_else(value):
     try:
         documents = from_otlp(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [value]}]}]}).encode())
-    except NotOtlp:
+    except OtlpJsonError:
         return
     assert all(document["spans"] for document in documents)
 

@@ -141,7 +141,7 @@ def test_the_trace_of_a_reconcile_has_no_line():
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([p.starts[0] for p in PHASES if p.starts]), st.integers(0, 9000), st.integers(0, 9000)
+            st.sampled_from([p.prefixes[0] for p in PHASES if p.prefixes]), st.integers(0, 9000), st.integers(0, 9000)
         )
     )
 )
