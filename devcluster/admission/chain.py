@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster.admission import limit_ranger, pod_security, resource_quota
+from kubeloop.devcluster.admission.pod_resize import check_pod_resize
 from kubeloop.devcluster.admission.policies.active import Policies
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES, LIMIT_RANGES, served
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.registry.pod_resize import check_resize
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.clock import Clock, rfc3339
@@ -177,7 +177,7 @@ class Admission:
                     limit_ranger.check_pod(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
                 pod_security.check_pod(self._store, obj, warnings, old)
                 if is_resize:
-                    check_resize(self._store, obj, old)
+                    check_pod_resize(self._store, obj, old)
             case "persistentvolumeclaims" if not subresource:
                 if "deletionTimestamp" not in old["metadata"]:
                     limit_ranger.check_claim(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)

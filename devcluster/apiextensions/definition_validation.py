@@ -15,7 +15,7 @@ from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.languages.string_formats import is_known
-from kubeloop.devcluster.registry.custom_resource_definitions import APPROVED, approval, is_protected
+from kubeloop.devcluster.registry.custom_resource_definitions import APPROVAL_ANNOTATION, approval_condition, is_protected_group
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.kind_validators import KindValidators
 from kubeloop.kube.json_object import JSON
@@ -40,7 +40,7 @@ def definition_create(errors: ErrorList, obj: JSON) -> None:
     _spec(errors, spec)
     _status(errors, obj)
     _stored_versions(errors, obj)
-    if is_protected(spec.get("group", "")):
+    if is_protected_group(spec.get("group", "")):
         _approval(errors, obj)
     _unknown_fields(errors, spec)
 
@@ -62,7 +62,7 @@ def definition_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     )
     _status(errors, obj)
     _stored_versions(errors, obj)
-    if is_protected(spec.get("group", "")) and approval(obj)[1] != approval(old)[1]:
+    if is_protected_group(spec.get("group", "")) and approval_condition(obj)[1] != approval_condition(old)[1]:
         _approval(errors, obj)
     if not before.get("preserveUnknownFields"):
         _unknown_fields(errors, spec)
@@ -81,12 +81,12 @@ def _unknown_fields(errors: ErrorList, spec: JSON) -> None:
 
 
 def _approval(errors: ErrorList, obj: JSON) -> None:
-    _, reason, message = approval(obj)
-    path = f"metadata.annotations[{APPROVED}]"
+    _, reason, message = approval_condition(obj)
+    path = f"metadata.annotations[{APPROVAL_ANNOTATION}]"
     if reason == "MissingAnnotation":
         errors.required(path, message)
     elif reason == "InvalidAnnotation":
-        errors.invalid(path, obj["metadata"]["annotations"][APPROVED], message)
+        errors.invalid(path, obj["metadata"]["annotations"][APPROVAL_ANNOTATION], message)
 
 
 # --- status -----------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_V
 from kubeloop.devcluster.apiextensions.served_version import Version, version_rank
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP, approval, is_protected, with_condition
+from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP_FINALIZER, approval_condition, is_protected_group, with_condition
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS
 from kubeloop.kube.clock import Clock, rfc3339
@@ -101,7 +101,7 @@ class Definitions:
             definition = self._write(definition, conditions=[told])
         self._serve(name, definition)
         metadata = definition["metadata"]
-        if "deletionTimestamp" in metadata and CLEANUP in metadata.get("finalizers", ()):
+        if "deletionTimestamp" in metadata and CLEANUP_FINALIZER in metadata.get("finalizers", ()):
             self._clean_up(definition)
 
     def _write(self, definition: JSON, *, conditions: Iterable[tuple[str, str, str, str]] = (), **changes: Any) -> JSON:
@@ -167,9 +167,9 @@ class Definitions:
 
     def _approved(self, definition: JSON) -> JSON:
         """Groups of the Kubernetes community need an approval; whether there is one is a condition."""
-        if not is_protected(definition["spec"]["group"]):
+        if not is_protected_group(definition["spec"]["group"]):
             return definition
-        status, reason, message = approval(definition)
+        status, reason, message = approval_condition(definition)
         return self._write(definition, conditions=[("KubernetesAPIApprovalPolicyConformant", status, reason, message)])
 
     # --- serving ------------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Definitions:
             ended = ("Terminating", "False", "InstanceDeletionCompleted", "removed all instances")
         definition = self._write(definition, conditions=[ended])
         metadata = dict(definition["metadata"])
-        metadata["finalizers"] = [each for each in metadata.get("finalizers", ()) if each != CLEANUP]
+        metadata["finalizers"] = [each for each in metadata.get("finalizers", ()) if each != CLEANUP_FINALIZER]
         if metadata["finalizers"]:
             self._store.update(CUSTOM_RESOURCE_DEFINITIONS, {**definition, "metadata": metadata})
         else:

@@ -20,8 +20,8 @@ from kubeloop.devcluster.api.served_resources import Served, stored_form
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
-from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
-from kubeloop.devcluster.registry.stored_kinds import warnings_of
+from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
+from kubeloop.devcluster.registry.extension_strategies import unsupported_kind_warnings
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
@@ -42,7 +42,7 @@ class ObjectWriter:
     """Writes of one server."""
 
     def __init__(
-        self, store: Store, admission: Admission, addresses: ServiceAddresses, *, clock: Clock, rng: random.Random
+        self, store: Store, admission: Admission, addresses: ServiceAllocator, *, clock: Clock, rng: random.Random
     ) -> None:
         self._store = store
         self._admission = admission
@@ -87,7 +87,7 @@ class ObjectWriter:
             metadata.pop(name, None)
         if not writer.applied:
             track_create(served, obj, writer, self.now, subresource=subresource)
-        strategies.forget_empty_lists(served, obj)
+        strategies.drop_empty_lists(served, obj)
         metadata["uid"] = self.new_uid()
         metadata["creationTimestamp"] = self.now()
         self._admission.admit_create(resource, obj, namespace)
@@ -97,13 +97,13 @@ class ObjectWriter:
             metadata["name"] = self.new_uid()
         if resource.group_resource == "services" and not subresource:
             self._addresses.create(obj, dry_run=dry_run)
-        needs_rewrite = strategies.is_completed_when_read(served, obj)
+        needs_rewrite = strategies.is_defaulted_on_read(served, obj)
         warnings += submitted_object_warnings(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
         causes = _causes(requested, obj, None, sent, validate_create)
         if causes:
             raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
-        strategies.read_again(resource.group_resource, obj)
+        strategies.default_on_read(resource.group_resource, obj)
         warnings += _warnings(served, obj)
         self._admission.check_create(resource, obj, namespace, warnings)
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
@@ -149,12 +149,12 @@ class ObjectWriter:
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
             track_update(served, obj, old, writer, self.now, subresource=subresource)
-        strategies.forget_empty_lists(served, obj)
+        strategies.drop_empty_lists(served, obj)
         self._admission.admit_update(resource, obj, old, subresource)
         if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=self.now)
         elif subresource in ("ephemeralcontainers", "resize"):
-            obj = strategies.prepare_for_part_of_pod(obj, old, subresource)
+            obj = strategies.prepare_for_pod_subresource_update(obj, old, subresource)
         else:
             if resource.group_resource == "services":
                 self._addresses.update(obj, old, dry_run=dry_run)
@@ -162,7 +162,7 @@ class ObjectWriter:
         causes = _causes(requested, obj, old, sent, partial(validate_update, subresource=subresource))
         if causes:
             raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
-        strategies.read_again(resource.group_resource, obj)
+        strategies.default_on_read(resource.group_resource, obj)
         warnings += _warnings(served, obj, old, subresource)
         self._admission.check_update(resource, obj, old, warnings, subresource)
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
@@ -234,7 +234,7 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
         return served.custom.warnings(obj, old)
     warnings = [
         *write_warnings(served.resource, obj, old, subresource=subresource),
-        *warnings_of(served.resource, new=old is None),
+        *unsupported_kind_warnings(served.resource, new=old is None),
     ]
     warnings += kind_validator_warnings(served.resource, obj, old)
     return warnings

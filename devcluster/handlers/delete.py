@@ -13,7 +13,7 @@ from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served
-from kubeloop.devcluster.registry.custom_resource_definitions import marked_for_cleanup
+from kubeloop.devcluster.registry.custom_resource_definitions import mark_for_cleanup
 from kubeloop.devcluster.storage.store import Store, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -80,7 +80,7 @@ class ObjectDeleter:
     def _delete_definition(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Mark a definition; it remains until its objects are deleted (apiextensions.definitions)."""
         self._check_policies(before.object, options)
-        updated = marked_for_cleanup(before.object, rfc3339(self._clock.now()))
+        updated = mark_for_cleanup(before.object, rfc3339(self._clock.now()))
         if options.dry_run:
             return updated, False
         return self._store.table(CUSTOM_RESOURCE_DEFINITIONS).update(before, updated).object, False

@@ -55,7 +55,7 @@ from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.printers.table import check_include_object, table
-from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
+from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_applied_text
 from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, to_stored
@@ -113,7 +113,7 @@ class Rest:
         keys: TokenKey,
         bookmark_seconds: float,
         watch_buffer: int,
-        addresses: ServiceAddresses,
+        addresses: ServiceAllocator,
         deferred_work: DeferredWork,
     ) -> None:
         self._store = store

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from kubeloop.kube.json_object import JSON
 
-CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
-APPROVED = "api-approved.kubernetes.io"
+CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+APPROVAL_ANNOTATION = "api-approved.kubernetes.io"
 _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
 
 
@@ -20,21 +20,21 @@ def with_condition(
     """`conditions` with this one; its time is that of the last change of its status."""
     new = {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
     result = []
-    for each in conditions:
-        if each["type"] == type_:
-            if each["status"] == status:
-                new["lastTransitionTime"] = each["lastTransitionTime"]
+    for condition in conditions:
+        if condition["type"] == type_:
+            if condition["status"] == status:
+                new["lastTransitionTime"] = condition["lastTransitionTime"]
             result.append(new)
         else:
-            result.append(each)
+            result.append(condition)
     return result if new in result else [*result, new]
 
 
-def marked_for_cleanup(definition: JSON, now: str) -> JSON:
+def mark_for_cleanup(definition: JSON, now: str) -> JSON:
     """A definition that somebody deletes: it stays, with a finalizer, until its objects are gone."""
     metadata = {**definition["metadata"], "deletionTimestamp": now}
-    if CLEANUP not in metadata.get("finalizers", ()):
-        metadata["finalizers"] = [*metadata.get("finalizers", ()), CLEANUP]
+    if CLEANUP_FINALIZER not in metadata.get("finalizers", ()):
+        metadata["finalizers"] = [*metadata.get("finalizers", ()), CLEANUP_FINALIZER]
     status = dict(definition["status"])
     pending = ("Terminating", "True", "InstanceDeletionPending", _PENDING)
     status["conditions"] = with_condition(status.get("conditions") or [], *pending, now=now)
@@ -44,18 +44,18 @@ def marked_for_cleanup(definition: JSON, now: str) -> JSON:
 # --- groups of the Kubernetes community -------------------------------------------------------------------------------
 
 
-def is_protected(group: str) -> bool:
+def is_protected_group(group: str) -> bool:
     """Is it a group whose APIs the Kubernetes community reviews?"""
     return group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
 
 
-def approval(definition: JSON) -> tuple[str, str, str]:
+def approval_condition(definition: JSON) -> tuple[str, str, str]:
     """(status, reason, message) of the approval that a definition's annotation tells of."""
-    text = (definition["metadata"].get("annotations") or {}).get(APPROVED, "")
+    text = (definition["metadata"].get("annotations") or {}).get(APPROVAL_ANNOTATION, "")
     more = "see https://github.com/kubernetes/enhancements/pull/1111"
     if not text:
-        told = f'protected groups must have approval annotation "{APPROVED}", {more}'
-        return "False", "MissingAnnotation", told
+        detail = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", {more}'
+        return "False", "MissingAnnotation", detail
     if text.startswith("unapproved"):
         return "False", "UnapprovedAnnotation", f'not approved: "{text}"'
     try:
@@ -64,5 +64,5 @@ def approval(definition: JSON) -> tuple[str, str, str]:
         url = urlsplit("")
     if url.scheme and url.netloc:
         return "True", "ApprovedAnnotation", f"approved in {text}"
-    told = f'protected groups must have approval annotation "{APPROVED}" with either a URL or a reason starting with '
-    return "False", "InvalidAnnotation", f'{told}"unapproved", {more}'
+    detail = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}" with either a URL or a reason starting with '
+    return "False", "InvalidAnnotation", f'{detail}"unapproved", {more}'

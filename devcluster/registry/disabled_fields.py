@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kubeloop.kube.json_object import JSON
 
-_TEMPLATES: dict[str, tuple[str, ...]] = {
+_TEMPLATE_PATHS: dict[str, tuple[str, ...]] = {
     "pods": (),
     "podtemplates": ("template",),
     "replicationcontrollers": ("spec", "template"),
@@ -25,17 +25,17 @@ _PROJECTIONS = ("clusterTrustBundle", "podCertificate")
 
 def drop_disabled_fields(group_resource: str, obj: JSON) -> None:
     """Drop them from a pod or from the pod template of a workload; objects of other kinds stay as they are."""
-    path = _TEMPLATES.get(group_resource)
+    path = _TEMPLATE_PATHS.get(group_resource)
     if path is None:
         return
     for name in path:
         obj = obj.get(name) or {}
     spec = obj.get("spec")
     if spec:
-        _drop(spec)
+        _drop_from_pod_spec(spec)
 
 
-def _drop(spec: JSON) -> None:
+def _drop_from_pod_spec(spec: JSON) -> None:
     spec.pop("schedulingGroup", None)
     for volume in spec.get("volumes") or ():
         for source in volume.get("projected", {}).get("sources") or ():
@@ -49,7 +49,7 @@ def _drop(spec: JSON) -> None:
                     del container["lifecycle"]
 
 
-def drop_disabled_status(status: JSON) -> None:
+def drop_disabled_status_fields(status: JSON) -> None:
     """Drop them from a pod's status."""
     status.pop("nodeAllocatableResourceClaimStatuses", None)
     for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):

@@ -12,21 +12,21 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def merge_label_keys(pod: JSON) -> None:
+def merge_match_label_keys(pod: JSON) -> None:
     """Extend, in place, the selectors of pod (anti-)affinity terms and of topology spread constraints."""
     spec, labels = pod["spec"], pod["metadata"].get("labels", {})
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
         for term in pods.get(_REQUIRED, ()):
-            _extend(term, labels)
+            _merge_into_selector(term, labels)
         for weighted in pods.get(_PREFERRED, ()):
-            _extend(weighted.get("podAffinityTerm", {}), labels)
+            _merge_into_selector(weighted.get("podAffinityTerm", {}), labels)
     for constraint in spec.get("topologySpreadConstraints", ()):
-        _extend(constraint, labels)
+        _merge_into_selector(constraint, labels)
 
 
-def _extend(term: JSON, labels: dict[str, str]) -> None:
+def _merge_into_selector(term: JSON, labels: dict[str, str]) -> None:
     selector = term.get("labelSelector")
     if selector is None:
         return

@@ -14,11 +14,11 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-OURSELVES = "kube-apiserver"
+API_SERVER_MANAGER = "kube-apiserver"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ServerObject:
     """content: the object's fields beside metadata, as they are sent. beside: what a strategy sets, which nobody owns;
     by top-level field, and within it by name. applied: who applies the status."""
 
@@ -30,22 +30,22 @@ class Made:
     beside: JSON = field(default_factory=dict)
     status: JSON = field(default_factory=dict)
     applied: str = ""
-    manager: str = OURSELVES
+    manager: str = API_SERVER_MANAGER
 
 
-def template(resource: Resource[Any], made: Made) -> JSON:
+def object_template(resource: Resource[Any], made: ServerObject) -> JSON:
     """The object without uid and times."""
     target = served(resource)
     metadata = {"labels": made.labels, "annotations": made.annotations}
     said: JSON = {"metadata": {name: value for name, value in metadata.items() if value}}
     entries = []
     if made.applied:
-        conditions = [{**each, "lastTransitionTime": "-"} for each in made.status["conditions"]]
+        conditions = [{**condition, "lastTransitionTime": "-"} for condition in made.status["conditions"]]
         struct = schema.type_for(resource.group, resource.version, resource.kind)
         assert struct is not None, resource.kind
         owned = configuration_fields(struct, {"status": {"conditions": conditions}})
         entries.append(new_entry(target, made.applied, "Apply", "status", owned, ""))
-        conditions = [{"reason": "", **each} for each in made.status["conditions"]]
+        conditions = [{"reason": "", **condition} for condition in made.status["conditions"]]
         said_status: JSON = {"status": {"conditions": conditions}}
     else:
         said_status = {"status": made.status} if made.status else {}
@@ -65,12 +65,12 @@ def template(resource: Resource[Any], made: Made) -> JSON:
     }
 
 
-def stamped(obj: JSON, uid: str, now: str) -> JSON:
+def stamp_object(obj: JSON, uid: str, now: str) -> JSON:
     """A template as an object of its own; shares with it what has no time in it."""
     metadata = obj["metadata"]
-    entries = [{**each, "time": now} for each in metadata["managedFields"]]
+    entries = [{**managed_field, "time": now} for managed_field in metadata["managedFields"]]
     result = {**obj, "metadata": {**metadata, "uid": uid, "creationTimestamp": now, "managedFields": entries}}
     if conditions := obj.get("status", {}).get("conditions"):
-        timed = [{**each, "lastTransitionTime": now} for each in conditions]
+        timed = [{**condition, "lastTransitionTime": now} for condition in conditions]
         result["status"] = {**obj["status"], "conditions": timed}
     return result

@@ -30,7 +30,7 @@ from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.handlers.rest import Rest
-from kubeloop.devcluster.registry.service_allocation import NODE_PORTS, SERVICE_RANGE
+from kubeloop.devcluster.registry.cluster_ip_allocation import NODE_PORT_RANGE, SERVICE_CIDR
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
 from kubeloop.devcluster.server.api_documents import document_response
@@ -81,7 +81,7 @@ class ApiServer:
         event_seconds: float = 3600.0,
         bookmark_seconds: float = BOOKMARK_SECONDS,
         watch_buffer: int = 16_384,
-        service_range: IPv4Network = SERVICE_RANGE,
+        service_range: IPv4Network = SERVICE_CIDR,
         identity: Identity | None = None,
     ) -> None:
         self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, data_directory=data_directory)
@@ -292,7 +292,7 @@ class ApiServer:
             "runtime-config": "",
             "service-account-issuer": f"[{ISSUER}]",
             "service-cluster-ip-range": str(self._service_range),
-            "service-node-port-range": f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}",
+            "service-node-port-range": f"{NODE_PORT_RANGE[0]}-{NODE_PORT_RANGE[-1]}",
             "storage-media-type": "application/json",
         }
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.registry.service_allocation import SERVICE_RANGE
+from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
@@ -41,7 +41,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions) -> int:
         faults=faults,
         data_directory=data_directory,
         compaction_seconds=options.compaction_interval,
-        service_range=cluster.service_cluster_ip_range or SERVICE_RANGE,
+        service_range=cluster.service_cluster_ip_range or SERVICE_CIDR,
         supervised=options.supervised,
     )
     try:

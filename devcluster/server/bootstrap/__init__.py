@@ -29,8 +29,8 @@ from kubeloop.devcluster.api.served_resources import (
 )
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.registry.server_objects import Made, stamped, template
-from kubeloop.devcluster.registry.service_allocation import ServiceAddresses
+from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
+from kubeloop.devcluster.registry.server_objects import ServerObject, stamp_object, object_template
 from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity
 from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
@@ -45,7 +45,7 @@ __all__ = ["Bootstrap", "Identity"]
 _RESTORE_SECONDS = 10.0
 """Interval at which a server restores its objects, as kube-apiserver's controllers for its Service and lease do."""
 
-_SHARED: dict[Resource[Any], Callable[[], Iterable[Made]]] = {
+_SHARED: dict[Resource[Any], Callable[[], Iterable[ServerObject]]] = {
     NAMESPACES: contents.namespaces,
     PRIORITY_CLASSES: contents.priority_classes,
     API_SERVICES: contents.api_services,
@@ -73,7 +73,7 @@ _MANDATORY = ("exempt", "catch-all")
 
 @cache
 def _templates(resource: Resource[Any]) -> list[JSON]:
-    return [template(resource, server_object) for server_object in _SHARED[resource]()]
+    return [object_template(resource, server_object) for server_object in _SHARED[resource]()]
 
 
 class Bootstrap:
@@ -109,7 +109,7 @@ class Bootstrap:
                 for resource in dict.fromkeys((*_SHARED, *_RESTORED))
             }
         )
-        self.addresses = ServiceAddresses(store, clock, rng, service_range)
+        self.addresses = ServiceAllocator(store, clock, rng, service_range)
 
     async def run(self) -> None:
         """Restore deleted and changed objects and renew the server's lease until cancelled.
@@ -134,12 +134,12 @@ class Bootstrap:
         """Yield the initial objects of a resource."""
         now = rfc3339(self._started)
         for obj in self._templates(resource):
-            yield stamped(obj, self._uid(), now)
+            yield stamp_object(obj, self._uid(), now)
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
-        return _templates(resource) if resource in _SHARED else [template(resource, self._own(resource))]
+        return _templates(resource) if resource in _SHARED else [object_template(resource, self._own(resource))]
 
-    def _own(self, resource: Resource[Any]) -> Made:
+    def _own(self, resource: Resource[Any]) -> ServerObject:
         """Return the template of the one object of a kind that depends on this server."""
         if resource is SERVICES:
             return contents.service(str(self._service_range[1]), self._identity.port)
@@ -163,7 +163,7 @@ class Bootstrap:
             key = object_key(metadata.get("namespace", ""), metadata["name"])
             stored = table.get(key)
             if stored is None:
-                table.create(key, stamped(desired, self._uid(), now))
+                table.create(key, stamp_object(desired, self._uid(), now))
             elif changes := _differences(resource, stored.object, desired):
                 self._rewrite(resource, stored.object, changes, metadata["managedFields"][-1]["manager"])
 

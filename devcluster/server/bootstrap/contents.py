@@ -17,7 +17,7 @@ from ipaddress import IPv4Network
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import group_versions
-from kubeloop.devcluster.registry.server_objects import Made
+from kubeloop.devcluster.registry.server_objects import ServerObject
 from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.json_object import JSON
 
@@ -44,11 +44,11 @@ class Identity:
 # --- the same in all servers ------------------------------------------------------------------------------------------
 
 
-def namespaces() -> Iterator[Made]:
+def namespaces() -> Iterator[ServerObject]:
     for name in SYSTEM_NAMESPACES:
         beside: JSON = {"spec": {"finalizers": ["kubernetes"]}}
         labels = {"kubernetes.io/metadata.name": name}
-        yield Made(name, labels=labels, beside=beside, status={"phase": "Active"})
+        yield ServerObject(name, labels=labels, beside=beside, status={"phase": "Active"})
 
 
 _CRITICAL = {
@@ -57,11 +57,11 @@ _CRITICAL = {
 }
 
 
-def priority_classes() -> Iterator[Made]:
+def priority_classes() -> Iterator[ServerObject]:
     for name, value in SYSTEM_PRIORITY_CLASSES.items():
         description = f"Used for system critical pods that {_CRITICAL[name]}"
         content = {"value": value, "description": description, "preemptionPolicy": "PreemptLowerPriority"}
-        yield Made(name, content=content)
+        yield ServerObject(name, content=content)
 
 
 _PRODUCER, CONSUMER = (f"api-priority-and-fairness-config-{role}-v1" for role in ("producer", "consumer"))
@@ -69,16 +69,16 @@ AUTOUPDATED = "apf.kubernetes.io/autoupdate-spec"
 _UPDATED = {AUTOUPDATED: "true"}
 
 
-def priority_levels() -> Iterator[Made]:
+def priority_levels() -> Iterator[ServerObject]:
     for name, spec in _read("flow_control.json")["prioritylevelconfigurations"].items():
         beside: JSON = {"status": {}}
-        yield Made(name, annotations=_UPDATED, content={"spec": spec}, beside=beside, manager=_PRODUCER)
+        yield ServerObject(name, annotations=_UPDATED, content={"spec": spec}, beside=beside, manager=_PRODUCER)
 
 
-def flow_schemas() -> Iterator[Made]:
+def flow_schemas() -> Iterator[ServerObject]:
     for name, spec in _read("flow_control.json")["flowschemas"].items():
         status = {"conditions": [dangling(spec["priorityLevelConfiguration"]["name"], exists=True)]}
-        yield Made(
+        yield ServerObject(
             name, annotations=_UPDATED, content={"spec": spec}, status=status, applied=CONSUMER, manager=_PRODUCER
         )
 
@@ -96,12 +96,12 @@ def dangling(level: str, *, exists: bool) -> JSON:
     }
 
 
-def role_objects(plural: str) -> Iterator[Made]:
+def role_objects(plural: str) -> Iterator[ServerObject]:
     """Return the objects of one kind of rbac.authorization.k8s.io."""
     for key, content in _read("rbac.json")[plural].items():
         namespace, _, name = key.rpartition("/")
         more = content.get("labels", {})
-        yield Made(
+        yield ServerObject(
             name,
             namespace,
             labels={"kubernetes.io/bootstrapping": "rbac-defaults", **more},
@@ -143,7 +143,7 @@ _VERSION_PRIORITIES = {
 _OF_CUSTOM_RESOURCES = 1000
 
 
-def api_services() -> Iterator[Made]:
+def api_services() -> Iterator[ServerObject]:
     for group, version in group_versions():
         if group != "apiregistration.k8s.io":  # served by the aggregator itself
             minimum = _PRIORITIES.get(group, _OF_CUSTOM_RESOURCES)
@@ -152,20 +152,20 @@ def api_services() -> Iterator[Made]:
 
 def api_service(
     group: str, version: str, minimum: int = _OF_CUSTOM_RESOURCES, priority: int = 100, managed: str = "true"
-) -> Made:
+) -> ServerObject:
     """Return the APIService of a group version that this server serves; defaults are those of custom resources."""
     named: JSON = {"group": group} if group else {}
     spec = {**named, "version": version, "groupPriorityMinimum": minimum, "versionPriority": priority}
     message = "Local APIServices are always available"
     condition = {"type": "Available", "status": "True", "reason": "Local", "message": message}
     labels = {AUTOMANAGED: managed}
-    return Made(f"{version}.{group}", labels=labels, content={"spec": spec}, status={"conditions": [condition]})
+    return ServerObject(f"{version}.{group}", labels=labels, content={"spec": spec}, status={"conditions": [condition]})
 
 
 # --- specific to a server ---------------------------------------------------------------------------------------------
 
 
-def service(address: str, port: int) -> Made:
+def service(address: str, port: int) -> ServerObject:
     """Return the API server's own Service. address: its cluster IP; port: where the server listens."""
     spec = {
         "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": port}],
@@ -177,27 +177,27 @@ def service(address: str, port: int) -> Made:
     }
     labels = {"component": "apiserver", "provider": "kubernetes"}
     beside = {"spec": {"clusterIPs": [address], "ipFamilies": ["IPv4"]}, "status": {"loadBalancer": {}}}
-    return Made("kubernetes", "default", labels=labels, content={"spec": spec}, beside=beside)
+    return ServerObject("kubernetes", "default", labels=labels, content={"spec": spec}, beside=beside)
 
 
-def endpoints(identity: Identity) -> Made:
+def endpoints(identity: Identity) -> ServerObject:
     ports = [{"name": "https", "port": identity.port, "protocol": "TCP"}]
     content = {"subsets": [{"addresses": [{"ip": identity.address}], "ports": ports}]}
-    return Made("kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"}, content=content)
+    return ServerObject("kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"}, content=content)
 
 
-def endpoint_slice(identity: Identity) -> Made:
+def endpoint_slice(identity: Identity) -> ServerObject:
     content = {
         "addressType": "IPv4",
         "endpoints": [{"addresses": [identity.address], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "protocol": "TCP", "port": identity.port}],
     }
-    return Made("kubernetes", "default", labels={"kubernetes.io/service-name": "kubernetes"}, content=content)
+    return ServerObject("kubernetes", "default", labels={"kubernetes.io/service-name": "kubernetes"}, content=content)
 
 
-def service_cidr(network: IPv4Network) -> Made:
+def service_cidr(network: IPv4Network) -> ServerObject:
     message = "Kubernetes default Service CIDR is ready"
-    return Made(
+    return ServerObject(
         "kubernetes",
         content={"spec": {"cidrs": [str(network)]}},
         status={"conditions": [{"type": "Ready", "status": "True", "message": message}]},
@@ -205,9 +205,9 @@ def service_cidr(network: IPv4Network) -> Made:
     )
 
 
-def identity_lease(identity: Identity, holder: str, renewed: str) -> Made:
+def identity_lease(identity: Identity, holder: str, renewed: str) -> ServerObject:
     """Return the server's lease. holder: of this process; renewed: a MicroTime."""
-    return Made(
+    return ServerObject(
         identity.name,
         "kube-system",
         labels={"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": identity.host},
@@ -216,10 +216,10 @@ def identity_lease(identity: Identity, holder: str, renewed: str) -> Made:
     )
 
 
-def token_tracking(day: str) -> Made:
+def token_tracking(day: str) -> ServerObject:
     """Return the ConfigMap with the day since which legacy Secret tokens are tracked."""
     name = "kube-apiserver-legacy-service-account-token-tracking"
-    return Made(name, "kube-system", content={"data": {"since": day}})
+    return ServerObject(name, "kube-system", content={"data": {"since": day}})
 
 
 @cache

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES
-from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
+from kubeloop.devcluster.registry.strategies import prepare_for_pod_subresource_update
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr
 from kubeloop.devcluster.validation.validate import validate_update
@@ -241,11 +241,11 @@ def test_ephemeral_containers_are_added_and_nothing_else_changes():
     old = defaulted(PODS, pod(nodeName="n"))
     debug = {"name": "debug", "image": "busybox", "terminationMessagePolicy": "File", "imagePullPolicy": "Always"}
     new = defaulted(PODS, pod(nodeName="m", ephemeralContainers=[debug]))
-    kept = prepare_for_part_of_pod(new, old, "ephemeralcontainers")
+    kept = prepare_for_pod_subresource_update(new, old, "ephemeralcontainers")
     assert kept["spec"]["nodeName"] == "n"
     assert kept["metadata"]["generation"] == 1
     assert validate_update(PODS, kept, old, subresource="ephemeralcontainers") == []
-    without = prepare_for_part_of_pod(defaulted(PODS, pod()), kept, "ephemeralcontainers")
+    without = prepare_for_pod_subresource_update(defaulted(PODS, pod()), kept, "ephemeralcontainers")
     gone = cause_texts(validate_update(PODS, without, kept, subresource="ephemeralcontainers"))
     assert gone == ['spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed\n']
 
@@ -255,9 +255,9 @@ def test_a_resize_changes_amounts_and_keeps_the_class():
         return defaulted(PODS, pod_with_container(resources=resources))
 
     old = sized(requests={"cpu": "1"})
-    more = prepare_for_part_of_pod(sized(requests={"cpu": "2"}), old, "resize")
+    more = prepare_for_pod_subresource_update(sized(requests={"cpu": "2"}), old, "resize")
     assert validate_update(PODS, more, old, subresource="resize") == []
-    none = prepare_for_part_of_pod(sized(), old, "resize")
+    none = prepare_for_pod_subresource_update(sized(), old, "resize")
     assert cause_texts(validate_update(PODS, none, old, subresource="resize")) == [
         'spec: Invalid value: "": Pod QOS Class may not change as a result of resizing',
         "spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.registry.strategies import prepare_for_part_of_pod
+from kubeloop.devcluster.registry.strategies import prepare_for_pod_subresource_update
 from kubeloop.devcluster.serializer.decoding import DecodeError, decode
 from kubeloop.devcluster.serializer.defaulting import image_pull_policy
 from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
@@ -234,7 +234,7 @@ def test_a_resize_may_neither_add_nor_rename_containers():
 def test_a_resize_keeps_no_pod_level_resources_that_the_request_leaves_out():
     old = {"metadata": {"name": "p", "uid": "1"}, "spec": {"resources": {"limits": {"cpu": "1"}}, "containers": []}}
     new = {"metadata": {"name": "p"}, "spec": {"containers": []}}
-    assert "resources" not in prepare_for_part_of_pod(new, old, "resize")["spec"]
+    assert "resources" not in prepare_for_pod_subresource_update(new, old, "resize")["spec"]
 
 
 async def test_fields_of_features_that_are_off_are_dropped():

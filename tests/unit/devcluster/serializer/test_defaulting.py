@@ -15,7 +15,7 @@ from kubeloop.devcluster.api.served_resources import (
     NETWORK_POLICIES,
     ROLE_BINDINGS,
 )
-from kubeloop.devcluster.registry.match_label_keys import merge_label_keys
+from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults, image_pull_policy
 from kubeloop.kube.objects import resources
@@ -223,7 +223,7 @@ def test_match_label_keys_become_requirements_of_the_pods_own_labels():
             },
         },
     }
-    merge_label_keys(pod)
+    merge_match_label_keys(pod)
     spread, without_selector = pod["spec"]["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchExpressions"] == [{"key": "hash", "operator": "In", "values": ["1"]}]
     assert "labelSelector" not in without_selector

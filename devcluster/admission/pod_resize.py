@@ -14,7 +14,7 @@ from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.kube.quantities import parse_quantity
 
 
-def check_resize(store: Store, pod: JSON, old: JSON) -> None:
+def check_pod_resize(store: Store, pod: JSON, old: JSON) -> None:
     """Raises StatusError 403 if a bound pod's node is gone, is no Linux, or is too small for the valid new `pod`."""
     name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     if not node_name or pod["metadata"].get("generation") == old["metadata"].get("generation"):

@@ -14,13 +14,13 @@ from functools import cache
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.served_resources import IP_ADDRESSES, SERVICE_CIDRS
-from kubeloop.devcluster.registry.server_objects import Made, stamped, template
+from kubeloop.devcluster.registry.server_objects import ServerObject, stamp_object, object_template
 from kubeloop.devcluster.registry.service_fields import (
-    begin_create,
-    begin_update,
+    prepare_addresses_for_create,
+    prepare_addresses_for_update,
     needs_cluster_ip,
     node_ports,
-    takes_node_ports,
+    needs_node_ports,
 )
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -29,16 +29,16 @@ from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
 
-SERVICE_RANGE = ipaddress.IPv4Network("10.0.0.0/24")
+SERVICE_CIDR = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""
-NODE_PORTS = range(30000, 32768)
-_TRIES = 64
+NODE_PORT_RANGE = range(30000, 32768)
+RANDOM_TRIES = 64
 _INT32 = 1 << 31
 _MANAGED_BY, _ALLOCATOR = "ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"
-_LEAKED_AFTER = timedelta(seconds=60)
+_LEAK_AGE = timedelta(seconds=60)
 
 
-class ServiceAddresses:
+class ServiceAllocator:
     """Hands out cluster IPs and node ports; what is taken is read from the store.
 
     An address has an IPAddress from the write that gives it to a Service to the one that takes it back. network: the
@@ -61,13 +61,13 @@ class ServiceAddresses:
         """Make IPAddresses that Services have not, and remove those that no Service has. Raises NotDurable."""
         table = self._store.table(IP_ADDRESSES)
         for service in self._store.list(SERVICES):
-            if address := _address_of(service):
+            if address := _cluster_ip(service):
                 self._hold(address, service)
         now = self._clock.now()
         for stored in table.list():
             obj = stored.object
             is_ours = obj["metadata"].get("labels", {}).get(_MANAGED_BY) == _ALLOCATOR
-            if is_ours and stored.key not in self._ips and _created(obj) < now - _LEAKED_AFTER:
+            if is_ours and stored.key not in self._ips and _creation_time(obj) < now - _LEAK_AGE:
                 table.delete(stored)
 
     def create(self, service: JSON, *, dry_run: bool) -> None:
@@ -76,25 +76,25 @@ class ServiceAddresses:
         What is not stored is not taken: a dry run gets an address and ports that nobody has, as in v1.36.
         """
         spec = service["spec"]
-        self._refuse(service, begin_create(spec))
+        self._refuse(service, prepare_addresses_for_create(spec))
         self._address(service, dry_run=dry_run)
-        ports = _Ports(self._ports, self._rng, dry_run=dry_run)
+        ports = NodePortOperation(self._ports, self._rng, dry_run=dry_run)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
             self._new_ports(service, ports)
         if needs_health_check(spec):
-            _health_check(spec, ports)
+            _allocate_health_check_port(spec, ports)
 
     def update(self, service: JSON, old: JSON, *, dry_run: bool) -> None:
         """As create(), for the next version of `old`."""
         spec, before = service["spec"], old["spec"]
-        self._refuse(service, begin_update(spec, before))
+        self._refuse(service, prepare_addresses_for_update(spec, before))
         if before.get("type") == "ExternalName" and needs_cluster_ip(spec):
             self._address(service, dry_run=dry_run)
-        ports = _Ports(self._ports, self._rng, dry_run=dry_run)
+        ports = NodePortOperation(self._ports, self._rng, dry_run=dry_run)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
             self._changed_ports(service, old, ports)
         if needs_health_check(spec) and not needs_health_check(before):
-            _health_check(spec, ports)
+            _allocate_health_check_port(spec, ports)
 
     def _refuse(self, service: JSON, causes: list[JSON]) -> None:
         if causes:
@@ -112,14 +112,14 @@ class ServiceAddresses:
             spec["clusterIP"] = str(self._network.network_address) if dry_run else self._free_ip(name)
             spec["clusterIPs"] = [spec["clusterIP"]]
 
-    def _new_ports(self, service: JSON, ports: _Ports) -> None:
+    def _new_ports(self, service: JSON, ports: NodePortOperation) -> None:
         """Ports of one number share a node port, unless they ask for two. Source: initNodePorts."""
         spec = service["spec"]
         chosen: dict[int, int] = {}
         several = spec.get("ports", ())
         for i, each in enumerate(several):
             number, asked = each.get("port", 0), each.get("nodePort", 0)
-            if not asked and not takes_node_ports(spec):
+            if not asked and not needs_node_ports(spec):
                 continue
             if number not in chosen:
                 wanted = next((p["nodePort"] for p in several if p.get("port", 0) == number and p.get("nodePort")), 0)
@@ -130,29 +130,29 @@ class ServiceAddresses:
             elif asked != chosen[number]:
                 self._take(service, i, asked, ports)
 
-    def _changed_ports(self, service: JSON, old: JSON, ports: _Ports) -> None:
+    def _changed_ports(self, service: JSON, old: JSON, ports: NodePortOperation) -> None:
         """Source: updateNodePorts."""
         spec, had = service["spec"], node_ports(old["spec"])
         taken: set[int] = set()
         seen: list[tuple[str, int]] = []
-        for i, each in enumerate(spec.get("ports", ())):
-            number = each.get("nodePort", 0)
-            if not number and not takes_node_ports(spec):
+        for i, port in enumerate(spec.get("ports", ())):
+            number = port.get("nodePort", 0)
+            if not number and not needs_node_ports(spec):
                 continue
             if not number:
-                each["nodePort"] = number = ports.free()
+                port["nodePort"] = number = ports.free()
             elif number not in had and number not in taken:
                 taken.add(self._take(service, i, number, ports))
-            one = (each.get("protocol", ""), number)
+            one = (port.get("protocol", ""), number)
             if one in seen:
                 raise errors.internal(f"duplicate nodePort: {{{one[0]} {number}}}")
             seen.append(one)
 
-    def _take(self, service: JSON, index: int, port: int, ports: _Ports) -> int:
+    def _take(self, service: JSON, index: int, port: int, ports: NodePortOperation) -> int:
         if why := ports.take(port):
-            wrong = ErrorList()
-            wrong.invalid(f"spec.ports[{index}].nodePort", port, why)
-            self._refuse(service, wrong)
+            problems = ErrorList()
+            problems.invalid(f"spec.ports[{index}].nodePort", port, why)
+            self._refuse(service, problems)
         return port
 
     def _follow(self, service: JSON, *, gone: bool) -> None:
@@ -161,7 +161,7 @@ class ServiceAddresses:
         self._ips.pop(before, None)
         for port in ports:
             self._ports.pop(port, None)
-        address = "" if gone else _address_of(service)
+        address = "" if gone else _cluster_ip(service)
         addresses = self._store.table(IP_ADDRESSES)
         if before and before != address and (held := addresses.get(before)) is not None:
             addresses.delete(held)
@@ -185,10 +185,10 @@ class ServiceAddresses:
             if before.object.get("spec", {}).get("parentRef") == reference:
                 return
             table.delete(before)
-        shape = _address_shape()
+        shape = _ip_address_template()
         named = {**shape, "metadata": {**shape["metadata"], "name": address}, "spec": {"parentRef": reference}}
         uid = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-        table.create(address, stamped(named, uid, rfc3339(self._clock.now())))
+        table.create(address, stamp_object(named, uid, rfc3339(self._clock.now())))
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
         """Where addresses come from, the server's own range first."""
@@ -216,9 +216,9 @@ class ServiceAddresses:
             within = network or self._network
             why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {within}"
         if why:
-            wrong = ErrorList()
-            wrong.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
-            self._refuse(service, wrong)
+            problems = ErrorList()
+            problems.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
+            self._refuse(service, problems)
 
     def _free_ip(self, name: str) -> str:
         """Any address for the Service of this name. Raises StatusError 500 where none is left."""
@@ -235,7 +235,7 @@ class ServiceAddresses:
         size = network.num_addresses
         lower = min(max(16, size // 16), 256)
         for offset in (
-            *(self._rng.randrange(lower, size - 1) for _ in range(_TRIES if lower < size - 1 else 0)),
+            *(self._rng.randrange(lower, size - 1) for _ in range(RANDOM_TRIES if lower < size - 1 else 0)),
             *range(lower, size - 1),
             *range(1, min(lower, size - 1)),
         ):
@@ -245,7 +245,7 @@ class ServiceAddresses:
         return ""
 
 
-def _address_of(service: JSON) -> str:
+def _cluster_ip(service: JSON) -> str:
     address: str = service.get("spec", {}).get("clusterIP", "")
     return "" if address == "None" else address
 
@@ -254,20 +254,20 @@ def _is_ready(service_cidr: JSON) -> bool:
     return "deletionTimestamp" not in service_cidr["metadata"] and is_true(service_cidr, "Ready")
 
 
-def _created(obj: JSON) -> datetime:
+def _creation_time(obj: JSON) -> datetime:
     """When it was created."""
     return datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
 
 
 @cache
-def _address_shape() -> JSON:
+def _ip_address_template() -> JSON:
     """An IPAddress of a Service without name, reference, uid and time."""
     labels = {"ipaddress.kubernetes.io/ip-family": "IPv4", _MANAGED_BY: _ALLOCATOR}
     reference = {"resource": "services", "namespace": "default", "name": "kubernetes"}
-    return template(IP_ADDRESSES, Made("", labels=labels, content={"spec": {"parentRef": reference}}))
+    return object_template(IP_ADDRESSES, ServerObject("", labels=labels, content={"spec": {"parentRef": reference}}))
 
 
-class _Ports:
+class NodePortOperation:
     """The node ports of one write; a dry run asks whether a port is taken and nothing else.
 
     Source: pkg/registry/core/service/portallocator/operation.go.
@@ -279,8 +279,8 @@ class _Ports:
 
     def take(self, port: int) -> str:
         """Take this port, or say why that cannot be."""
-        if port not in NODE_PORTS and not self._dry_run:
-            first, last = NODE_PORTS[0], NODE_PORTS[-1]
+        if port not in NODE_PORT_RANGE and not self._dry_run:
+            first, last = NODE_PORT_RANGE[0], NODE_PORT_RANGE[-1]
             return f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
         if port in self._owners or port in self._mine:
             return "provided port is already allocated"
@@ -289,22 +289,22 @@ class _Ports:
 
     def free(self, what: str = "a nodePort") -> int:
         """Take any. Raises StatusError where all are taken, and `what` is not to be had."""
-        port = max(self._mine, default=NODE_PORTS.stop) + 1 if self._dry_run else self._any(what)
+        port = max(self._mine, default=NODE_PORT_RANGE.stop) + 1 if self._dry_run else self._any(what)
         self._mine.append(port)
         return (port + _INT32) % (2 * _INT32) - _INT32  # a dry run may count beyond what a Service can hold
 
     def _any(self, what: str) -> int:
-        for _ in range(_TRIES):
-            port = self._rng.choice(NODE_PORTS)
+        for _ in range(RANDOM_TRIES):
+            port = self._rng.choice(NODE_PORT_RANGE)
             if port not in self._owners and port not in self._mine:
                 return port
-        left = [port for port in NODE_PORTS if port not in self._owners and port not in self._mine]
+        left = [port for port in NODE_PORT_RANGE if port not in self._owners and port not in self._mine]
         if not left:
             raise errors.internal_error(f"failed to allocate {what}: range is full")
         return self._rng.choice(left)
 
 
-def _health_check(spec: JSON, ports: _Ports) -> None:
+def _allocate_health_check_port(spec: JSON, ports: NodePortOperation) -> None:
     asked = spec.get("healthCheckNodePort", 0)
     if not asked:
         spec["healthCheckNodePort"] = ports.free("a HealthCheck NodePort 0")

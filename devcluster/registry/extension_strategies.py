@@ -22,13 +22,13 @@ def _create_signing_request(obj: JSON, _now: str) -> None:
     obj["status"] = {}
 
 
-def _note_requester(obj: JSON, user: JSON) -> None:
+def _set_requester(obj: JSON, user: JSON) -> None:
     """Whoever asks, and not whom he says that he is: a signer goes by it."""
     spec = {name: value for name, value in obj["spec"].items() if name not in _USER_FIELDS}
     obj["spec"] = {**spec, **{name: user[name] for name in _USER_FIELDS if user.get(name)}}
 
 
-def _keep_signing_request(obj: JSON, old: JSON) -> None:
+def _update_signing_request(obj: JSON, old: JSON) -> None:
     """What is asked for stays; only its subresources are written to."""
     obj["spec"] = old["spec"]
 
@@ -40,56 +40,56 @@ def _condition(type_: str, now: str, reason: str, message: str, *, status: str =
     return {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
 
 
-def _storage_version(definition: JSON) -> list[str]:
-    return [each.get("name", "") for each in definition["spec"].get("versions") or () if each.get("storage")][:1]
+def _storage_versions(definition: JSON) -> list[str]:
+    return [version.get("name", "") for version in definition["spec"].get("versions") or () if version.get("storage")][:1]
 
 
 def _create_definition(obj: JSON, _now: str) -> None:
     obj["status"] = {
         "conditions": None,
         "acceptedNames": {"plural": "", "kind": ""},
-        "storedVersions": _storage_version(obj) or None,
+        "storedVersions": _storage_versions(obj) or None,
     }
 
 
 def _update_definition(obj: JSON, _old: JSON) -> None:
     """A version in which objects are stored from now on is noted until somebody says that none is left in it."""
     stored = obj["status"].get("storedVersions") or []
-    new = [name for name in _storage_version(obj) if name not in stored]
+    new = [name for name in _storage_versions(obj) if name not in stored]
     if new:
         obj["status"] = {**obj["status"], "storedVersions": [*stored, *new]}
 
 
 def _create_api_service(obj: JSON, now: str) -> None:
     if obj["spec"].get("service"):
-        told = "this server stores APIServices and does not pass requests on to them"
-        condition = _condition("Available", now, "NotServed", told)
+        detail = "this server stores APIServices and does not pass requests on to them"
+        condition = _condition("Available", now, "NotServed", detail)
     else:
-        told = "Local APIServices are always available"
-        condition = _condition("Available", now, "Local", told, status="True")
+        detail = "Local APIServices are always available"
+        condition = _condition("Available", now, "Local", detail, status="True")
     obj["status"] = {"conditions": [condition]}
 
 
-CREATE: dict[str, Callable[[JSON, str], None]] = {
+PREPARE_CREATE: dict[str, Callable[[JSON, str], None]] = {
     "apiservices.apiregistration.k8s.io": _create_api_service,
     "certificatesigningrequests.certificates.k8s.io": _create_signing_request,
     "customresourcedefinitions.apiextensions.k8s.io": _create_definition,
 }
 """What a new object's status and server-owned fields are, by group resource. The second argument is the time."""
 
-REQUESTERS: dict[str, Callable[[JSON, JSON], None]] = {
-    "certificatesigningrequests.certificates.k8s.io": _note_requester,
+SET_REQUESTER: dict[str, Callable[[JSON, JSON], None]] = {
+    "certificatesigningrequests.certificates.k8s.io": _set_requester,
 }
 """What a new object records of its creator, by group resource. The second argument is the user, as UserInfo."""
 
-UPDATE: dict[str, Callable[[JSON, JSON], None]] = {
-    "certificatesigningrequests.certificates.k8s.io": _keep_signing_request,
+PREPARE_UPDATE: dict[str, Callable[[JSON, JSON], None]] = {
+    "certificatesigningrequests.certificates.k8s.io": _update_signing_request,
     "customresourcedefinitions.apiextensions.k8s.io": _update_definition,
 }
 """What an update makes of the parts that the server owns, by group resource. The second argument is the old object."""
 
 
-def approved(obj: JSON, old: JSON) -> JSON:
+def prepare_for_approval_update(obj: JSON, old: JSON) -> JSON:
     """What a write to the approval subresource of a certificate signing request stores: its conditions, no more."""
     metadata = dict(old["metadata"])
     if "managedFields" in obj["metadata"]:
@@ -99,18 +99,18 @@ def approved(obj: JSON, old: JSON) -> JSON:
     if conditions:
         # who leaves the time of the transition open means that of the update
         status["conditions"] = [
-            {**each, "lastTransitionTime": each.get("lastTransitionTime") or each.get("lastUpdateTime")}
-            for each in conditions
+            {**condition, "lastTransitionTime": condition.get("lastTransitionTime") or condition.get("lastUpdateTime")}
+            for condition in conditions
         ]
     else:
         status.pop("conditions", None)
     return {**old, "metadata": metadata, "status": status}
 
 
-def warnings_of(resource: Resource[Any], *, new: bool) -> list[str]:
+def unsupported_kind_warnings(resource: Resource[Any], *, new: bool) -> list[str]:
     """What a client hears that creates an object of which it may expect more than storage."""
-    told = _WARNINGS.get((resource.group, resource.kind))
-    return [told] if told and new else []
+    detail = _WARNINGS.get((resource.group, resource.kind))
+    return [detail] if detail and new else []
 
 
 _WARNINGS = {
