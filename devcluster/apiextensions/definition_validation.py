@@ -15,7 +15,11 @@ from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.languages.string_formats import is_known
-from kubeloop.devcluster.registry.custom_resource_definitions import APPROVAL_ANNOTATION, approval_condition, is_protected_group
+from kubeloop.devcluster.registry.custom_resource_definitions import (
+    APPROVAL_ANNOTATION,
+    approval_condition,
+    is_protected_group,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.kind_validators import KindValidators
 from kubeloop.kube.json_object import JSON

@@ -22,7 +22,12 @@ from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_V
 from kubeloop.devcluster.apiextensions.served_version import Version, version_rank
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.registry.custom_resource_definitions import CLEANUP_FINALIZER, approval_condition, is_protected_group, with_condition
+from kubeloop.devcluster.registry.custom_resource_definitions import (
+    CLEANUP_FINALIZER,
+    approval_condition,
+    is_protected_group,
+    with_condition,
+)
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS
 from kubeloop.kube.clock import Clock, rfc3339

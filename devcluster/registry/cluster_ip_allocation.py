@@ -1,6 +1,6 @@
-"""Addresses and node ports of Services, and the IPAddress objects of their addresses.
+"""Allocation of cluster IPs for Services, with their IPAddress objects; `node_port_allocation` allocates the ports.
 
-Source: pkg/registry/core/service and its ipallocator, with the controller that repairs.
+Source: pkg/registry/core/service/ipallocator, and the controller that repairs it.
 """
 
 from __future__ import annotations
@@ -14,13 +14,18 @@ from functools import cache
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.api.served_resources import IP_ADDRESSES, SERVICE_CIDRS
-from kubeloop.devcluster.registry.server_objects import ServerObject, stamp_object, object_template
+from kubeloop.devcluster.registry.node_port_allocation import (
+    RANDOM_TRIES,
+    NodePortOperation,
+    allocate_health_check_port,
+)
+from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.registry.service_fields import (
+    needs_cluster_ip,
+    needs_node_ports,
+    node_ports,
     prepare_addresses_for_create,
     prepare_addresses_for_update,
-    needs_cluster_ip,
-    node_ports,
-    needs_node_ports,
 )
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -31,18 +36,15 @@ from kubeloop.kube.objects.resources import SERVICES
 
 SERVICE_CIDR = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""
-NODE_PORT_RANGE = range(30000, 32768)
-RANDOM_TRIES = 64
-_INT32 = 1 << 31
 _MANAGED_BY, _ALLOCATOR = "ipaddress.kubernetes.io/managed-by", "ipallocator.k8s.io"
 _LEAK_AGE = timedelta(seconds=60)
 
 
 class ServiceAllocator:
-    """Hands out cluster IPs and node ports; what is taken is read from the store.
+    """Allocates cluster IPs and node ports; the store's Services determine which are allocated.
 
-    An address has an IPAddress from the write that gives it to a Service to the one that takes it back. network: the
-    server's own range; the ServiceCIDRs that somebody adds and declares ready are others.
+    An IPAddress exists from the write that gives the address to a Service to the write that releases it. network: the
+    server's own range; other ranges come from ServiceCIDRs that are ready.
     """
 
     def __init__(self, store: Store, clock: Clock, rng: random.Random, network: ipaddress.IPv4Network) -> None:
@@ -50,57 +52,57 @@ class ServiceAllocator:
         self._clock = clock
         self._rng = rng
         self._network = network
-        self._ips: dict[str, str] = {}  # to the uid of the Service
-        self._ports: dict[int, str] = {}
-        self._held: dict[str, tuple[str, list[int]]] = {}  # of a uid: its address and its ports
-        store.subscribe(SERVICES, lambda change: self._follow(change.now.object, gone=change.type == "DELETED"))
+        self._owner_by_ip: dict[str, str] = {}  # uid of the Service
+        self._owner_by_port: dict[int, str] = {}
+        self._allocated_by_uid: dict[str, tuple[str, list[int]]] = {}  # cluster IP and ports of a Service
+        store.subscribe(SERVICES, lambda change: self._track(change.now.object, deleted=change.type == "DELETED"))
         for service in store.list(SERVICES):
-            self._follow(service, gone=False)
+            self._track(service, deleted=False)
 
     def repair(self) -> None:
-        """Make IPAddresses that Services have not, and remove those that no Service has. Raises NotDurable."""
+        """Create missing IPAddresses of Services, and delete those without a Service. Raises NotDurable."""
         table = self._store.table(IP_ADDRESSES)
         for service in self._store.list(SERVICES):
             if address := _cluster_ip(service):
-                self._hold(address, service)
+                self._ensure_ip_address(address, service)
         now = self._clock.now()
         for stored in table.list():
             obj = stored.object
             is_ours = obj["metadata"].get("labels", {}).get(_MANAGED_BY) == _ALLOCATOR
-            if is_ours and stored.key not in self._ips and _creation_time(obj) < now - _LEAK_AGE:
+            if is_ours and stored.key not in self._owner_by_ip and _creation_time(obj) < now - _LEAK_AGE:
                 table.delete(stored)
 
     def create(self, service: JSON, *, dry_run: bool) -> None:
-        """Fill in, in place, what a new Service's type asks for. Raises StatusError where that cannot be had.
+        """Allocate, in place, what a new Service needs. Raises StatusError if an allocation fails.
 
-        What is not stored is not taken: a dry run gets an address and ports that nobody has, as in v1.36.
+        A dry run allocates nothing: its address and ports are placeholders, as in v1.36.
         """
         spec = service["spec"]
-        self._refuse(service, prepare_addresses_for_create(spec))
-        self._address(service, dry_run=dry_run)
-        ports = NodePortOperation(self._ports, self._rng, dry_run=dry_run)
+        self._raise_if_invalid(service, prepare_addresses_for_create(spec))
+        self._allocate_cluster_ip(service, dry_run=dry_run)
+        ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
-            self._new_ports(service, ports)
+            self._allocate_node_ports(service, ports)
         if needs_health_check(spec):
-            _allocate_health_check_port(spec, ports)
+            allocate_health_check_port(spec, ports)
 
     def update(self, service: JSON, old: JSON, *, dry_run: bool) -> None:
-        """As create(), for the next version of `old`."""
+        """Allocate, in place, what an updated Service needs in addition to `old`; otherwise as create()."""
         spec, before = service["spec"], old["spec"]
-        self._refuse(service, prepare_addresses_for_update(spec, before))
+        self._raise_if_invalid(service, prepare_addresses_for_update(spec, before))
         if before.get("type") == "ExternalName" and needs_cluster_ip(spec):
-            self._address(service, dry_run=dry_run)
-        ports = NodePortOperation(self._ports, self._rng, dry_run=dry_run)
+            self._allocate_cluster_ip(service, dry_run=dry_run)
+        ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
-            self._changed_ports(service, old, ports)
+            self._update_node_ports(service, old, ports)
         if needs_health_check(spec) and not needs_health_check(before):
-            _allocate_health_check_port(spec, ports)
+            allocate_health_check_port(spec, ports)
 
-    def _refuse(self, service: JSON, causes: list[JSON]) -> None:
+    def _raise_if_invalid(self, service: JSON, causes: list[JSON]) -> None:
         if causes:
             raise errors.invalid("", "Service", service["metadata"].get("name", ""), causes)
 
-    def _address(self, service: JSON, *, dry_run: bool) -> None:
+    def _allocate_cluster_ip(self, service: JSON, *, dry_run: bool) -> None:
         spec = service["spec"]
         addresses = spec.get("clusterIPs") or []
         if not needs_cluster_ip(spec) or addresses[:1] == ["None"]:
@@ -109,30 +111,36 @@ class ServiceAllocator:
             self._claim_ip(service, addresses[0], dry_run=dry_run)
         else:
             name = service["metadata"].get("name", "")
-            spec["clusterIP"] = str(self._network.network_address) if dry_run else self._free_ip(name)
+            spec["clusterIP"] = str(self._network.network_address) if dry_run else self._any_free_ip(name)
             spec["clusterIPs"] = [spec["clusterIP"]]
 
-    def _new_ports(self, service: JSON, ports: NodePortOperation) -> None:
-        """Ports of one number share a node port, unless they ask for two. Source: initNodePorts."""
+    def _allocate_node_ports(self, service: JSON, ports: NodePortOperation) -> None:
+        """Allocate node ports; equal ports share one, unless the request names two. Source: initNodePorts."""
         spec = service["spec"]
         chosen: dict[int, int] = {}
-        several = spec.get("ports", ())
-        for i, each in enumerate(several):
-            number, asked = each.get("port", 0), each.get("nodePort", 0)
-            if not asked and not needs_node_ports(spec):
+        service_ports = spec.get("ports", ())
+        for i, port in enumerate(service_ports):
+            number, requested = port.get("port", 0), port.get("nodePort", 0)
+            if not requested and not needs_node_ports(spec):
                 continue
             if number not in chosen:
-                wanted = next((p["nodePort"] for p in several if p.get("port", 0) == number and p.get("nodePort")), 0)
-                chosen[number] = self._take(service, i, wanted, ports) if wanted else ports.free()
-                each["nodePort"] = chosen[number]
-            elif not asked:
-                each["nodePort"] = chosen[number]
-            elif asked != chosen[number]:
-                self._take(service, i, asked, ports)
+                requested_by_any = next(
+                    (p["nodePort"] for p in service_ports if p.get("port", 0) == number and p.get("nodePort")), 0
+                )
+                chosen[number] = (
+                    self._allocate_port(service, i, requested_by_any, ports)
+                    if requested_by_any
+                    else ports.allocate_any()
+                )
+                port["nodePort"] = chosen[number]
+            elif not requested:
+                port["nodePort"] = chosen[number]
+            elif requested != chosen[number]:
+                self._allocate_port(service, i, requested, ports)
 
-    def _changed_ports(self, service: JSON, old: JSON, ports: NodePortOperation) -> None:
-        """Source: updateNodePorts."""
-        spec, had = service["spec"], node_ports(old["spec"])
+    def _update_node_ports(self, service: JSON, old: JSON, ports: NodePortOperation) -> None:
+        """Allocate the node ports that an update adds. Source: updateNodePorts."""
+        spec, old_ports = service["spec"], node_ports(old["spec"])
         taken: set[int] = set()
         seen: list[tuple[str, int]] = []
         for i, port in enumerate(spec.get("ports", ())):
@@ -140,44 +148,44 @@ class ServiceAllocator:
             if not number and not needs_node_ports(spec):
                 continue
             if not number:
-                port["nodePort"] = number = ports.free()
-            elif number not in had and number not in taken:
-                taken.add(self._take(service, i, number, ports))
-            one = (port.get("protocol", ""), number)
-            if one in seen:
-                raise errors.internal(f"duplicate nodePort: {{{one[0]} {number}}}")
-            seen.append(one)
+                port["nodePort"] = number = ports.allocate_any()
+            elif number not in old_ports and number not in taken:
+                taken.add(self._allocate_port(service, i, number, ports))
+            protocol_and_port = (port.get("protocol", ""), number)
+            if protocol_and_port in seen:
+                raise errors.internal(f"duplicate nodePort: {{{protocol_and_port[0]} {number}}}")
+            seen.append(protocol_and_port)
 
-    def _take(self, service: JSON, index: int, port: int, ports: NodePortOperation) -> int:
-        if why := ports.take(port):
+    def _allocate_port(self, service: JSON, index: int, port: int, ports: NodePortOperation) -> int:
+        if problem := ports.allocate(port):
             problems = ErrorList()
-            problems.invalid(f"spec.ports[{index}].nodePort", port, why)
-            self._refuse(service, problems)
+            problems.invalid(f"spec.ports[{index}].nodePort", port, problem)
+            self._raise_if_invalid(service, problems)
         return port
 
-    def _follow(self, service: JSON, *, gone: bool) -> None:
+    def _track(self, service: JSON, *, deleted: bool) -> None:
         uid, spec = service["metadata"]["uid"], service.get("spec", {})
-        before, ports = self._held.pop(uid, ("", []))
-        self._ips.pop(before, None)
+        before, ports = self._allocated_by_uid.pop(uid, ("", []))
+        self._owner_by_ip.pop(before, None)
         for port in ports:
-            self._ports.pop(port, None)
-        address = "" if gone else _cluster_ip(service)
+            self._owner_by_port.pop(port, None)
+        address = "" if deleted else _cluster_ip(service)
         addresses = self._store.table(IP_ADDRESSES)
-        if before and before != address and (held := addresses.get(before)) is not None:
-            addresses.delete(held)
-        if gone:
+        if before and before != address and (ip_address := addresses.get(before)) is not None:
+            addresses.delete(ip_address)
+        if deleted:
             return
         ports = [port["nodePort"] for port in spec.get("ports", ()) if port.get("nodePort")]
         if spec.get("healthCheckNodePort"):
             ports.append(spec["healthCheckNodePort"])
-        self._held[uid] = (address, ports)
+        self._allocated_by_uid[uid] = (address, ports)
         if address:
-            self._ips[address] = uid
-            self._hold(address, service)
-        self._ports |= dict.fromkeys(ports, uid)
+            self._owner_by_ip[address] = uid
+            self._ensure_ip_address(address, service)
+        self._owner_by_port |= dict.fromkeys(ports, uid)
 
-    def _hold(self, address: str, service: JSON) -> None:
-        """See to it that there is the IPAddress of a Service's address."""
+    def _ensure_ip_address(self, address: str, service: JSON) -> None:
+        """Create the IPAddress of a Service's address unless it exists."""
         metadata, table = service["metadata"], self._store.table(IP_ADDRESSES)
         reference = {"resource": "services", "namespace": metadata["namespace"], "name": metadata["name"]}
         before = table.get(address)
@@ -185,52 +193,54 @@ class ServiceAllocator:
             if before.object.get("spec", {}).get("parentRef") == reference:
                 return
             table.delete(before)
-        shape = _ip_address_template()
-        named = {**shape, "metadata": {**shape["metadata"], "name": address}, "spec": {"parentRef": reference}}
+        template = _ip_address_template()
+        obj = {**template, "metadata": {**template["metadata"], "name": address}, "spec": {"parentRef": reference}}
         uid = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-        table.create(address, stamp_object(named, uid, rfc3339(self._clock.now())))
+        table.create(address, stamp_object(obj, uid, rfc3339(self._clock.now())))
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
-        """Where addresses come from, the server's own range first."""
+        """Return the ranges for cluster IPs, the server's own range first."""
         added = [
             ipaddress.IPv4Network(cidr)
-            for each in self._store.list(SERVICE_CIDRS)
-            if _is_ready(each)
-            for cidr in each["spec"].get("cidrs") or ()
+            for service_cidr in self._store.list(SERVICE_CIDRS)
+            if _is_ready(service_cidr)
+            for cidr in service_cidr["spec"].get("cidrs") or ()
             if ":" not in cidr
         ]
-        return [self._network, *(each for each in added if each != self._network)]
+        return [self._network, *(network for network in added if network != self._network)]
 
     def _is_taken(self, address: str) -> bool:
-        return address in self._ips or self._store.table(IP_ADDRESSES).get(address) is not None
+        return address in self._owner_by_ip or self._store.table(IP_ADDRESSES).get(address) is not None
 
     def _claim_ip(self, service: JSON, text: str, *, dry_run: bool) -> None:
-        owner, why = self._ips.get(text), ""
+        owner, problem = self._owner_by_ip.get(text), ""
         address = ipaddress.ip_address(text)
-        network = next((each for each in self._networks() if address in each), None)
+        network = next((candidate for candidate in self._networks() if address in candidate), None)
         if owner != service["metadata"]["uid"] and self._is_taken(text):
-            why = "provided IP is already allocated"
+            problem = "provided IP is already allocated"
         elif owner is None and not dry_run and network is None:
-            why = "the provided network does not match the current range"
+            problem = "the provided network does not match the current range"
         elif owner is None and (network is None or address in (network.network_address, network.broadcast_address)):
-            within = network or self._network
-            why = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {within}"
-        if why:
+            valid_range = network or self._network
+            problem = f"the provided IP ({text}) is not in the valid range. The range of valid IPs is {valid_range}"
+        if problem:
             problems = ErrorList()
-            problems.invalid("spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {why}")
-            self._refuse(service, problems)
+            problems.invalid(
+                "spec.clusterIPs", service["spec"]["clusterIPs"], f"failed to allocate IP {text}: {problem}"
+            )
+            self._raise_if_invalid(service, problems)
 
-    def _free_ip(self, name: str) -> str:
-        """Any address for the Service of this name. Raises StatusError 500 where none is left."""
+    def _any_free_ip(self, name: str) -> str:
+        """Return a free address for the Service of this name. Raises StatusError 500 if none is free."""
         for network in self._networks():
-            if address := self._free_ip_of(network):
+            if address := self._free_ip_in(network):
                 return address
         raise errors.internal_error(f"failed to allocate a serviceIP for Service {errors.quoted(name)}: range is full")
 
-    def _free_ip_of(self, network: ipaddress.IPv4Network) -> str:
-        """Any of the upper part of the range; of the lower one, for those who name their address, when that is full.
+    def _free_ip_in(self, network: ipaddress.IPv4Network) -> str:
+        """Return a free address of the upper part of the range, else of the lower part; "" if none is free.
 
-        "" if there is none. Source: KEP-3070, calculateRangeOffset.
+        The lower part is for addresses that Services request. Source: KEP-3070, calculateRangeOffset.
         """
         size = network.num_addresses
         lower = min(max(16, size // 16), 256)
@@ -255,58 +265,13 @@ def _is_ready(service_cidr: JSON) -> bool:
 
 
 def _creation_time(obj: JSON) -> datetime:
-    """When it was created."""
+    """Return the creation time of an object."""
     return datetime.fromisoformat(obj["metadata"]["creationTimestamp"])
 
 
 @cache
 def _ip_address_template() -> JSON:
-    """An IPAddress of a Service without name, reference, uid and time."""
+    """Return the template of a Service's IPAddress: without name, reference, uid and time."""
     labels = {"ipaddress.kubernetes.io/ip-family": "IPv4", _MANAGED_BY: _ALLOCATOR}
     reference = {"resource": "services", "namespace": "default", "name": "kubernetes"}
     return object_template(IP_ADDRESSES, ServerObject("", labels=labels, content={"spec": {"parentRef": reference}}))
-
-
-class NodePortOperation:
-    """The node ports of one write; a dry run asks whether a port is taken and nothing else.
-
-    Source: pkg/registry/core/service/portallocator/operation.go.
-    """
-
-    def __init__(self, owners: dict[int, str], rng: random.Random, *, dry_run: bool) -> None:
-        self._owners, self._rng, self._dry_run = owners, rng, dry_run
-        self._mine: list[int] = []
-
-    def take(self, port: int) -> str:
-        """Take this port, or say why that cannot be."""
-        if port not in NODE_PORT_RANGE and not self._dry_run:
-            first, last = NODE_PORT_RANGE[0], NODE_PORT_RANGE[-1]
-            return f"provided port is not in the valid range. The range of valid ports is {first}-{last}"
-        if port in self._owners or port in self._mine:
-            return "provided port is already allocated"
-        self._mine.append(port)
-        return ""
-
-    def free(self, what: str = "a nodePort") -> int:
-        """Take any. Raises StatusError where all are taken, and `what` is not to be had."""
-        port = max(self._mine, default=NODE_PORT_RANGE.stop) + 1 if self._dry_run else self._any(what)
-        self._mine.append(port)
-        return (port + _INT32) % (2 * _INT32) - _INT32  # a dry run may count beyond what a Service can hold
-
-    def _any(self, what: str) -> int:
-        for _ in range(RANDOM_TRIES):
-            port = self._rng.choice(NODE_PORT_RANGE)
-            if port not in self._owners and port not in self._mine:
-                return port
-        left = [port for port in NODE_PORT_RANGE if port not in self._owners and port not in self._mine]
-        if not left:
-            raise errors.internal_error(f"failed to allocate {what}: range is full")
-        return self._rng.choice(left)
-
-
-def _allocate_health_check_port(spec: JSON, ports: NodePortOperation) -> None:
-    asked = spec.get("healthCheckNodePort", 0)
-    if not asked:
-        spec["healthCheckNodePort"] = ports.free("a HealthCheck NodePort 0")
-    elif why := ports.take(asked):
-        raise errors.internal_error(f"failed to allocate requested HealthCheck NodePort {asked}: {why}")

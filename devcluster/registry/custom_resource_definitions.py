@@ -1,4 +1,4 @@
-"""Conditions of CustomResourceDefinitions, the finalizer they wait for, and groups that need an approval.
+"""Conditions, cleanup finalizer and API approval of CustomResourceDefinitions.
 
 Pure functions on JSON. Sources: apiextensions-apiserver pkg/apihelpers, pkg/registry/customresourcedefinition/etcd.go.
 """
@@ -17,7 +17,7 @@ _PENDING = "CustomResourceDefinition marked for deletion; CustomResource deletio
 def with_condition(
     conditions: list[JSON], type_: str, status: str, reason: str, message: str, *, now: str
 ) -> list[JSON]:
-    """`conditions` with this one; its time is that of the last change of its status."""
+    """Return the conditions with this one set; its lastTransitionTime changes only with its status."""
     new = {"type": type_, "status": status, "lastTransitionTime": now, "reason": reason, "message": message}
     result = []
     for condition in conditions:
@@ -31,7 +31,7 @@ def with_condition(
 
 
 def mark_for_cleanup(definition: JSON, now: str) -> JSON:
-    """A definition that somebody deletes: it stays, with a finalizer, until its objects are gone."""
+    """Return a definition that is being deleted: the finalizer retains it until its objects are deleted."""
     metadata = {**definition["metadata"], "deletionTimestamp": now}
     if CLEANUP_FINALIZER not in metadata.get("finalizers", ()):
         metadata["finalizers"] = [*metadata.get("finalizers", ()), CLEANUP_FINALIZER]
@@ -41,20 +41,20 @@ def mark_for_cleanup(definition: JSON, now: str) -> JSON:
     return {**definition, "metadata": metadata, "status": status}
 
 
-# --- groups of the Kubernetes community -------------------------------------------------------------------------------
+# --- protected groups -------------------------------------------------------------------------------------------------
 
 
 def is_protected_group(group: str) -> bool:
-    """Is it a group whose APIs the Kubernetes community reviews?"""
+    """Return True for a group whose APIs the Kubernetes community reviews."""
     return group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
 
 
 def approval_condition(definition: JSON) -> tuple[str, str, str]:
-    """(status, reason, message) of the approval that a definition's annotation tells of."""
+    """Return status, reason and message of the approval that a definition's annotation states."""
     text = (definition["metadata"].get("annotations") or {}).get(APPROVAL_ANNOTATION, "")
-    more = "see https://github.com/kubernetes/enhancements/pull/1111"
+    reference = "see https://github.com/kubernetes/enhancements/pull/1111"
     if not text:
-        detail = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", {more}'
+        detail = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}", {reference}'
         return "False", "MissingAnnotation", detail
     if text.startswith("unapproved"):
         return "False", "UnapprovedAnnotation", f'not approved: "{text}"'
@@ -64,5 +64,5 @@ def approval_condition(definition: JSON) -> tuple[str, str, str]:
         url = urlsplit("")
     if url.scheme and url.netloc:
         return "True", "ApprovedAnnotation", f"approved in {text}"
-    detail = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}" with either a URL or a reason starting with '
-    return "False", "InvalidAnnotation", f'{detail}"unapproved", {more}'
+    detail = f'protected groups must have approval annotation "{APPROVAL_ANNOTATION}" with either a URL or a reason'
+    return "False", "InvalidAnnotation", f'{detail} starting with "unapproved", {reference}'

@@ -1,4 +1,4 @@
-"""Fields of pods whose features are off by default in v1.36: the API server drops them without a word.
+"""Drop the fields of pods whose feature gates are off by default in v1.36, without an error or a warning.
 
 Source: pkg/api/pod/util.go (DropDisabledPodFields) and pkg/features of Kubernetes v1.36, ClusterTrustBundleProjection,
 PodCertificateRequest, ContainerStopSignals, GenericWorkload, ImageVolumeWithDigest and DRANodeAllocatableResources.
@@ -24,7 +24,7 @@ _PROJECTIONS = ("clusterTrustBundle", "podCertificate")
 
 
 def drop_disabled_fields(group_resource: str, obj: JSON) -> None:
-    """Drop them from a pod or from the pod template of a workload; objects of other kinds stay as they are."""
+    """Drop disabled fields from a pod or a workload's pod template, in place; other kinds are unchanged."""
     path = _TEMPLATE_PATHS.get(group_resource)
     if path is None:
         return
@@ -50,7 +50,7 @@ def _drop_from_pod_spec(spec: JSON) -> None:
 
 
 def drop_disabled_status_fields(status: JSON) -> None:
-    """Drop them from a pod's status."""
+    """Drop disabled fields from a pod's status, in place."""
     status.pop("nodeAllocatableResourceClaimStatuses", None)
     for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for container in status.get(kind) or ():

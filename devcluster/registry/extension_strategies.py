@@ -1,8 +1,8 @@
-"""Defaults and strategies of the kinds that are stored for others to read: nothing in this server acts on them.
+"""Strategies of certificate signing requests, CustomResourceDefinitions and APIServices.
 
-Webhooks are not called, requests not queued, certificates not signed, and other API servers not served; where a status
-can say so, it does. Sources: pkg/apis/*/v1/defaults.go and pkg/registry of Kubernetes v1.36, apiextensions-apiserver
-pkg/apis/apiextensions/v1/defaults.go.
+This server signs no certificates, calls no webhooks and serves no requests for other API servers; statuses and warnings
+say so where Kubernetes has a field for it. Sources: pkg/registry of Kubernetes v1.36, apiextensions-apiserver
+pkg/registry.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ def _create_signing_request(obj: JSON, _now: str) -> None:
 
 
 def _set_requester(obj: JSON, user: JSON) -> None:
-    """Whoever asks, and not whom he says that he is: a signer goes by it."""
+    """Set the requester fields from the authenticated user, never from the body: signers rely on them."""
     spec = {name: value for name, value in obj["spec"].items() if name not in _USER_FIELDS}
     obj["spec"] = {**spec, **{name: user[name] for name in _USER_FIELDS if user.get(name)}}
 
 
 def _update_signing_request(obj: JSON, old: JSON) -> None:
-    """What is asked for stays; only its subresources are written to."""
+    """Keep the spec; only the subresources of a signing request may change."""
     obj["spec"] = old["spec"]
 
 
@@ -41,7 +41,9 @@ def _condition(type_: str, now: str, reason: str, message: str, *, status: str =
 
 
 def _storage_versions(definition: JSON) -> list[str]:
-    return [version.get("name", "") for version in definition["spec"].get("versions") or () if version.get("storage")][:1]
+    return [version.get("name", "") for version in definition["spec"].get("versions") or () if version.get("storage")][
+        :1
+    ]
 
 
 def _create_definition(obj: JSON, _now: str) -> None:
@@ -53,11 +55,11 @@ def _create_definition(obj: JSON, _now: str) -> None:
 
 
 def _update_definition(obj: JSON, _old: JSON) -> None:
-    """A version in which objects are stored from now on is noted until somebody says that none is left in it."""
-    stored = obj["status"].get("storedVersions") or []
-    new = [name for name in _storage_versions(obj) if name not in stored]
+    """Add a new storage version to storedVersions; only a status update removes one."""
+    stored_versions = obj["status"].get("storedVersions") or []
+    new = [name for name in _storage_versions(obj) if name not in stored_versions]
     if new:
-        obj["status"] = {**obj["status"], "storedVersions": [*stored, *new]}
+        obj["status"] = {**obj["status"], "storedVersions": [*stored_versions, *new]}
 
 
 def _create_api_service(obj: JSON, now: str) -> None:
@@ -75,29 +77,29 @@ PREPARE_CREATE: dict[str, Callable[[JSON, str], None]] = {
     "certificatesigningrequests.certificates.k8s.io": _create_signing_request,
     "customresourcedefinitions.apiextensions.k8s.io": _create_definition,
 }
-"""What a new object's status and server-owned fields are, by group resource. The second argument is the time."""
+"""Functions that set a new object's status and server-owned fields, by group resource; second argument: the time."""
 
 SET_REQUESTER: dict[str, Callable[[JSON, JSON], None]] = {
     "certificatesigningrequests.certificates.k8s.io": _set_requester,
 }
-"""What a new object records of its creator, by group resource. The second argument is the user, as UserInfo."""
+"""Functions that record the creator in a new object, by group resource; second argument: the UserInfo."""
 
 PREPARE_UPDATE: dict[str, Callable[[JSON, JSON], None]] = {
     "certificatesigningrequests.certificates.k8s.io": _update_signing_request,
     "customresourcedefinitions.apiextensions.k8s.io": _update_definition,
 }
-"""What an update makes of the parts that the server owns, by group resource. The second argument is the old object."""
+"""Functions that restore or set server-owned fields on update, by group resource; second argument: the old object."""
 
 
 def prepare_for_approval_update(obj: JSON, old: JSON) -> JSON:
-    """What a write to the approval subresource of a certificate signing request stores: its conditions, no more."""
+    """Return the object that a write to certificatesigningrequests/approval stores: only its conditions change."""
     metadata = dict(old["metadata"])
     if "managedFields" in obj["metadata"]:
         metadata["managedFields"] = obj["metadata"]["managedFields"]
     status = dict(old.get("status") or {})
     conditions = (obj.get("status") or {}).get("conditions")
     if conditions:
-        # who leaves the time of the transition open means that of the update
+        # the time of the update replaces a missing transition time
         status["conditions"] = [
             {**condition, "lastTransitionTime": condition.get("lastTransitionTime") or condition.get("lastUpdateTime")}
             for condition in conditions
@@ -108,7 +110,7 @@ def prepare_for_approval_update(obj: JSON, old: JSON) -> JSON:
 
 
 def unsupported_kind_warnings(resource: Resource[Any], *, new: bool) -> list[str]:
-    """What a client hears that creates an object of which it may expect more than storage."""
+    """Return the warnings about creating objects that this server stores without acting on them."""
     detail = _WARNINGS.get((resource.group, resource.kind))
     return [detail] if detail and new else []
 

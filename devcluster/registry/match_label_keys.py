@@ -1,7 +1,7 @@
-"""matchLabelKeys and mismatchLabelKeys: the API server puts the pod's own labels into its selectors.
+"""Merge matchLabelKeys and mismatchLabelKeys, with the pod's label values, into label selectors.
 
-So that the scheduler needs to look at selectors only. On create alone: labels may change later, selectors stay.
-Source: pkg/registry/core/pod/strategy.go (mutatePodAffinity, mutateTopologySpreadConstraints).
+The scheduler then evaluates selectors only. The merge happens on create; later changes of labels do not affect the
+selectors. Source: pkg/registry/core/pod/strategy.go (mutatePodAffinity, mutateTopologySpreadConstraints).
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def merge_match_label_keys(pod: JSON) -> None:
-    """Extend, in place, the selectors of pod (anti-)affinity terms and of topology spread constraints."""
+    """Extend, in place, the selectors of pod (anti-)affinity terms and topology spread constraints."""
     spec, labels = pod["spec"], pod["metadata"].get("labels", {})
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
         for term in pods.get(_REQUIRED, ()):
             _merge_into_selector(term, labels)
-        for weighted in pods.get(_PREFERRED, ()):
-            _merge_into_selector(weighted.get("podAffinityTerm", {}), labels)
+        for preferred in pods.get(_PREFERRED, ()):
+            _merge_into_selector(preferred.get("podAffinityTerm", {}), labels)
     for constraint in spec.get("topologySpreadConstraints", ()):
         _merge_into_selector(constraint, labels)
 

@@ -16,13 +16,13 @@ SCALE: Resource[JSON] = Resource("autoscaling", "v1", "Scale", "", True, dict)
 
 
 def scale_of(obj: JSON) -> JSON:
-    """The Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
+    """Return the Scale of a Deployment, ReplicaSet, StatefulSet or ReplicationController."""
     spec, status = obj.get("spec", {}), obj.get("status", {})
     return scale_document(obj, spec.get("replicas"), status.get("replicas"), _selector_text(spec.get("selector")))
 
 
-def scale_document(obj: JSON, replicas: int | None, present: int | None, selector: str) -> JSON:
-    """An autoscaling/v1 Scale. replicas: wished; present: by the object's status; selector: of its pods, or ""."""
+def scale_document(obj: JSON, replicas: int | None, current_replicas: int | None, selector: str) -> JSON:
+    """Return a Scale. replicas: desired; current_replicas: of the status; selector: of the pods, or ""."""
     metadata = obj["metadata"]
     names = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
@@ -30,7 +30,7 @@ def scale_document(obj: JSON, replicas: int | None, present: int | None, selecto
         "apiVersion": "autoscaling/v1",
         "metadata": {name: metadata[name] for name in names if name in metadata},
         "spec": {"replicas": replicas} if replicas else {},
-        "status": {"replicas": present or 0, **({"selector": selector} if selector else {})},
+        "status": {"replicas": current_replicas or 0, **({"selector": selector} if selector else {})},
     }
 
 

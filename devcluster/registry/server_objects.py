@@ -1,6 +1,6 @@
-"""An object that the server makes by itself, and how it comes to look as if it had been sent.
+"""Objects that the API server creates itself, with the metadata that a client's request would have given them.
 
-Who owns which of its fields is worked out once in a process; time and uid are stamped on it for each server.
+Field ownership is computed once per process; times and uid are stamped for each server.
 """
 
 from __future__ import annotations
@@ -19,58 +19,69 @@ API_SERVER_MANAGER = "kube-apiserver"
 
 @dataclass(frozen=True, slots=True)
 class ServerObject:
-    """content: the object's fields beside metadata, as they are sent. beside: what a strategy sets, which nobody owns;
-    by top-level field, and within it by name. applied: who applies the status."""
+    """An object to create.
+
+    content: fields beside metadata, as in a request. strategy_fields: fields that a strategy sets, which have no owner,
+    by top-level field and name. status_applier: field manager that applies the status.
+    """
 
     name: str
     namespace: str = ""
     labels: JSON = field(default_factory=dict)
     annotations: JSON = field(default_factory=dict)
     content: JSON = field(default_factory=dict)
-    beside: JSON = field(default_factory=dict)
+    strategy_fields: JSON = field(default_factory=dict)
     status: JSON = field(default_factory=dict)
-    applied: str = ""
+    status_applier: str = ""
     manager: str = API_SERVER_MANAGER
 
 
-def object_template(resource: Resource[Any], made: ServerObject) -> JSON:
-    """The object without uid and times."""
+def object_template(resource: Resource[Any], server_object: ServerObject) -> JSON:
+    """Return the object without uid and times."""
     target = served(resource)
-    metadata = {"labels": made.labels, "annotations": made.annotations}
-    said: JSON = {"metadata": {name: value for name, value in metadata.items() if value}}
+    metadata = {"labels": server_object.labels, "annotations": server_object.annotations}
+    labelled: JSON = {"metadata": {name: value for name, value in metadata.items() if value}}
     entries = []
-    if made.applied:
-        conditions = [{**condition, "lastTransitionTime": "-"} for condition in made.status["conditions"]]
+    if server_object.status_applier:
+        conditions = [{**condition, "lastTransitionTime": "-"} for condition in server_object.status["conditions"]]
         struct = schema.type_for(resource.group, resource.version, resource.kind)
         assert struct is not None, resource.kind
         owned = configuration_fields(struct, {"status": {"conditions": conditions}})
-        entries.append(new_entry(target, made.applied, "Apply", "status", owned, ""))
-        conditions = [{"reason": "", **condition} for condition in made.status["conditions"]]
-        said_status: JSON = {"status": {"conditions": conditions}}
+        entries.append(new_entry(target, server_object.status_applier, "Apply", "status", owned, ""))
+        conditions = [{"reason": "", **condition} for condition in server_object.status["conditions"]]
+        status: JSON = {"status": {"conditions": conditions}}
     else:
-        said_status = {"status": made.status} if made.status else {}
-    if fields := initial_fields(target, {**said, **made.content}, subresource=""):
-        entries.append(new_entry(target, made.manager, "Update", "", fields, ""))
-    whole = {"namespace": made.namespace} if made.namespace else {}
+        status = {"status": server_object.status} if server_object.status else {}
+    if fields := initial_fields(target, {**labelled, **server_object.content}, subresource=""):
+        entries.append(new_entry(target, server_object.manager, "Update", "", fields, ""))
+    namespace = {"namespace": server_object.namespace} if server_object.namespace else {}
     generation = {"generation": 1} if target.generation else {}
-    content = {name: value for name, value in made.content.items() if name not in made.beside}
-    for name, value in made.beside.items():
-        content[name] = {**made.content[name], **value} if name in made.content else value
+    content = {
+        name: value for name, value in server_object.content.items() if name not in server_object.strategy_fields
+    }
+    for name, value in server_object.strategy_fields.items():
+        content[name] = {**server_object.content[name], **value} if name in server_object.content else value
     return {
         "kind": resource.kind,
         "apiVersion": resource.api_version,
-        "metadata": {"name": made.name, **whole, **generation, **said["metadata"], "managedFields": entries},
+        "metadata": {
+            "name": server_object.name,
+            **namespace,
+            **generation,
+            **labelled["metadata"],
+            "managedFields": entries,
+        },
         **content,
-        **said_status,
+        **status,
     }
 
 
 def stamp_object(obj: JSON, uid: str, now: str) -> JSON:
-    """A template as an object of its own; shares with it what has no time in it."""
+    """Return the object of a template; it shares the template's parts that hold no time."""
     metadata = obj["metadata"]
-    entries = [{**managed_field, "time": now} for managed_field in metadata["managedFields"]]
+    entries = [{**entry, "time": now} for entry in metadata["managedFields"]]
     result = {**obj, "metadata": {**metadata, "uid": uid, "creationTimestamp": now, "managedFields": entries}}
     if conditions := obj.get("status", {}).get("conditions"):
-        timed = [{**condition, "lastTransitionTime": now} for condition in conditions]
-        result["status"] = {**obj["status"], "conditions": timed}
+        stamped_conditions = [{**condition, "lastTransitionTime": now} for condition in conditions]
+        result["status"] = {**obj["status"], "conditions": stamped_conditions}
     return result

@@ -1,8 +1,8 @@
-"""Fields of Services that hang together: addresses, families and ports, before and after a type changes.
+"""Dependent fields of Services: addresses, IP families and ports, also when the type changes.
 
-Deciding functions only; which addresses and ports are free is `allocation`'s. Source: pkg/registry/core/service/storage
-(normalizeClusterIPs, patchAllocatedValues, initIPFamilyFields) and pkg/registry/core/service/strategy.go of v1.36. The
-cluster has IPv4 alone.
+Pure functions; `cluster_ip_allocation` decides which addresses and ports are free. The cluster has IPv4 only. Source:
+pkg/registry/core/service/storage (normalizeClusterIPs, patchAllocatedValues, initIPFamilyFields) and
+pkg/registry/core/service/strategy.go of v1.36.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _SINGLE_STACK, _PREFER_DUAL_STACK, _REQUIRE_DUAL_STACK = "SingleStack", "PreferD
 
 
 def prepare_addresses_for_create(spec: JSON) -> ErrorList:
-    """Complete, in place, what a new Service says of its addresses; what is wrong with them is all that is said."""
+    """Complete the address fields of a new Service, in place; return their errors."""
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
     return _init_ip_family_fields(spec, None)
 
 
 def prepare_addresses_for_update(spec: JSON, before: JSON) -> ErrorList:
-    """As prepare_addresses_for_create(), for the next version: what was allocated stays where the request leaves it out."""
+    """Complete the address fields of an update, in place; absent ones retain their allocation; return the errors."""
     _patch_allocated_values(spec, before)
     _normalize_cluster_ips(spec, before)
     return _init_ip_family_fields(spec, before)
@@ -39,7 +39,7 @@ def needs_cluster_ip(spec: JSON) -> bool:
 
 
 def needs_node_ports(spec: JSON) -> bool:
-    """Whether ports without a node port get one."""
+    """Return True if ports without a node port get one."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
@@ -53,7 +53,7 @@ def node_ports(spec: JSON) -> list[int]:
 
 
 def drop_internal_traffic_policy(spec: JSON) -> None:
-    """A Service that is a name elsewhere is shown without; what was given has been looked at all the same."""
+    """Drop the internal traffic policy of an ExternalName Service, after its validation."""
     if spec.get("type") == "ExternalName":
         spec.pop("internalTrafficPolicy", None)
 
@@ -64,56 +64,58 @@ def _patch_allocated_values(spec: JSON, before: JSON) -> None:
             if not spec.get(name) and before.get(name):
                 spec[name] = before[name]
     if needs_node_ports(before) and needs_node_ports(spec):
-        used = {*node_ports(before)} & {*node_ports(spec)}
-        known = {port.get("name", ""): port.get("nodePort") for port in before.get("ports", ())}
+        requested_old_ports = {*node_ports(before)} & {*node_ports(spec)}
+        old_port_by_name = {port.get("name", ""): port.get("nodePort") for port in before.get("ports", ())}
         for port in spec.get("ports", ()):
-            was = known.get(port.get("name", ""))
-            if not port.get("nodePort") and was and was not in used:
-                port["nodePort"] = was
+            old_port = old_port_by_name.get(port.get("name", ""))
+            if not port.get("nodePort") and old_port and old_port not in requested_old_ports:
+                port["nodePort"] = old_port
     if needs_health_check(before) and needs_health_check(spec) and before.get("healthCheckNodePort"):
         spec["healthCheckNodePort"] = spec.get("healthCheckNodePort") or before["healthCheckNodePort"]
 
 
 def _normalize_cluster_ips(spec: JSON, before: JSON) -> None:
-    """clusterIP and clusterIPs[0] are the same thing; who changes the older field alone changes both."""
-    now, was = spec.get("clusterIP", ""), before.get("clusterIP", "")
-    if before.get("clusterIPs") and not spec.get("clusterIPs") and now == was:
+    """Synchronize clusterIP and clusterIPs[0]: a change of the older field alone changes both."""
+    new_ip, old_ip = spec.get("clusterIP", ""), before.get("clusterIP", "")
+    if before.get("clusterIPs") and not spec.get("clusterIPs") and new_ip == old_ip:
         spec["clusterIPs"] = before["clusterIPs"]
-    if now != was and spec.get("clusterIPs", []) == before.get("clusterIPs", []):
-        if now:
-            spec["clusterIPs"] = [now]
+    if new_ip != old_ip and spec.get("clusterIPs", []) == before.get("clusterIPs", []):
+        if new_ip:
+            spec["clusterIPs"] = [new_ip]
         else:
             spec.pop("clusterIPs", None)
 
 
 def _init_ip_family_fields(spec: JSON, before: JSON | None) -> ErrorList:
-    """Choose ipFamilyPolicy and ipFamilies where they are left open."""
+    """Default ipFamilyPolicy and ipFamilies; return the errors of the address fields."""
     if spec.get("type") == "ExternalName" or (before is not None and _prefers_dual_stack_unchanged(spec, before)):
         return ErrorList()
     without_selector = spec.get("clusterIP") == "None" and not spec.get("selector")
     if spec.get("ipFamilyPolicy") is None:
-        had = (before or {}).get("ipFamilyPolicy")
-        spec["ipFamilyPolicy"] = had or (_REQUIRE_DUAL_STACK if without_selector else _SINGLE_STACK)
-    if detail := address_field_errors(spec, before):
-        return detail
-    detail = _release_secondary_family(spec, before) if before is not None else ErrorList()
-    _check_policy_and_add_families(detail, spec)
-    if detail:
-        return detail
-    if without_selector:  # nobody's addresses are chosen by the server, so both families may be among them
+        old_policy = (before or {}).get("ipFamilyPolicy")
+        spec["ipFamilyPolicy"] = old_policy or (_REQUIRE_DUAL_STACK if without_selector else _SINGLE_STACK)
+    if errors := address_field_errors(spec, before):
+        return errors
+    errors = _release_secondary_family(spec, before) if before is not None else ErrorList()
+    _check_policy_and_add_families(errors, spec)
+    if errors:
+        return errors
+    if without_selector:  # the server allocates no address, so both families are possible
         families = list(spec.get("ipFamilies") or ["IPv4"])
         if len(families) < 2 and spec["ipFamilyPolicy"] != _SINGLE_STACK:
             families.append("IPv6" if families[0] == "IPv4" else "IPv4")
         spec["ipFamilies"] = families
-        return detail
+        return errors
     if spec["ipFamilyPolicy"] == _REQUIRE_DUAL_STACK:
-        detail.invalid("spec.ipFamilyPolicy", _REQUIRE_DUAL_STACK, "this cluster is not configured for dual-stack services")
+        errors.invalid(
+            "spec.ipFamilyPolicy", _REQUIRE_DUAL_STACK, "this cluster is not configured for dual-stack services"
+        )
     for i, family in enumerate(spec.get("ipFamilies", ())):
         if family != "IPv4":
-            detail.invalid(f"spec.ipFamilies[{i}]", family, "not configured on this cluster")
-    if not detail and not spec.get("ipFamilies"):
+            errors.invalid(f"spec.ipFamilies[{i}]", family, "not configured on this cluster")
+    if not errors and not spec.get("ipFamilies"):
         spec["ipFamilies"] = ["IPv4"]
-    return detail
+    return errors
 
 
 def _prefers_dual_stack_unchanged(spec: JSON, before: JSON) -> bool:
@@ -126,34 +128,34 @@ def _prefers_dual_stack_unchanged(spec: JSON, before: JSON) -> bool:
 
 
 def _release_secondary_family(spec: JSON, before: JSON) -> ErrorList:
-    """Who asks for one family gives up the second address and family; who does not may not give up either."""
-    problems = ErrorList()
-    for name, what in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
-        now, was = spec.get(name, []), before.get(name, [])
+    """Release the secondary address and family for SingleStack; report a release under another policy."""
+    errors = ErrorList()
+    for name, noun in (("clusterIPs", "cluster IP"), ("ipFamilies", "IP family")):
+        new_values, old_values = spec.get(name, []), before.get(name, [])
         if spec["ipFamilyPolicy"] == _SINGLE_STACK:
-            if now == was and len(now) > 1:
-                spec[name] = now[:1]
-        elif now and len(now) < len(was):
-            detail = f"must be 'SingleStack' to release the secondary {what}"
-            problems.invalid("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], detail)
-    return problems
+            if new_values == old_values and len(new_values) > 1:
+                spec[name] = new_values[:1]
+        elif new_values and len(new_values) < len(old_values):
+            detail = f"must be 'SingleStack' to release the secondary {noun}"
+            errors.invalid("spec.ipFamilyPolicy", spec["ipFamilyPolicy"], detail)
+    return errors
 
 
-def _check_policy_and_add_families(detail: ErrorList, spec: JSON) -> None:
-    """What the policy has against the numbers of addresses and families; families that addresses tell are filled in."""
+def _check_policy_and_add_families(errors: ErrorList, spec: JSON) -> None:
+    """Report addresses and families that the policy does not allow; add the families that addresses imply."""
     addresses, families = spec.get("clusterIPs") or [], list(spec.get("ipFamilies") or ())
     if spec["ipFamilyPolicy"] == _SINGLE_STACK:
-        needed = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
-        for given, what in ((addresses, "cluster IPs"), (families, "IP families")):
-            if len(given) == 2:
-                detail.invalid("spec.ipFamilyPolicy", _SINGLE_STACK, f"{needed} {what} are specified")
+        message = "must be 'RequireDualStack' or 'PreferDualStack' when multiple"
+        for values, noun in ((addresses, "cluster IPs"), (families, "IP families")):
+            if len(values) == 2:
+                errors.invalid("spec.ipFamilyPolicy", _SINGLE_STACK, f"{message} {noun} are specified")
     for i, address in enumerate(addresses):
         if address == "None":
             break
         if i < len(families):
             continue
         if ip_address(address).version == 6:
-            detail.invalid(f"spec.clusterIPs[{i}]", addresses, "IPv6 is not configured on this cluster")
+            errors.invalid(f"spec.clusterIPs[{i}]", addresses, "IPv6 is not configured on this cluster")
         else:
             families.append("IPv4")
     if families:
@@ -161,10 +163,10 @@ def _check_policy_and_add_families(detail: ErrorList, spec: JSON) -> None:
 
 
 def drop_type_dependent_fields(service: JSON, old: JSON) -> None:
-    """Take away, in place, values that came along unchanged when the type changed."""
+    """Drop, in place, fields that the new type does not have and that the request did not change."""
     spec, before = service["spec"], old["spec"]
 
-    def same(*names: str) -> bool:
+    def unchanged(*names: str) -> bool:
         return all((spec.get(name) or None) == (before.get(name) or None) for name in names)
 
     def drop(*names: str) -> None:
@@ -173,18 +175,18 @@ def drop_type_dependent_fields(service: JSON, old: JSON) -> None:
 
     if needs_cluster_ip(before) and not needs_cluster_ip(spec):
         for names in (("clusterIP", "clusterIPs"), ("ipFamilies",), ("ipFamilyPolicy",)):
-            if same(*names):
+            if unchanged(*names):
                 drop(*names)
     if _supports_node_ports(before) and not _supports_node_ports(spec) and {*node_ports(spec)} <= {*node_ports(before)}:
         for port in spec.get("ports", ()):
             port.pop("nodePort", None)
-    if needs_health_check(before) and not needs_health_check(spec) and same("healthCheckNodePort"):
+    if needs_health_check(before) and not needs_health_check(spec) and unchanged("healthCheckNodePort"):
         drop("healthCheckNodePort")
     if before.get("type") == "LoadBalancer" != spec.get("type"):
         for name in ("allocateLoadBalancerNodePorts", "loadBalancerClass"):
             if spec.get(name) == before.get(name):
                 drop(name)
-    if is_externally_accessible(before) and not is_externally_accessible(spec) and same("externalTrafficPolicy"):
+    if is_externally_accessible(before) and not is_externally_accessible(spec) and unchanged("externalTrafficPolicy"):
         drop("externalTrafficPolicy")
     if spec.get("type") != "LoadBalancer":
         service["status"] = {**service.get("status", {}), "loadBalancer": {}}

@@ -1,7 +1,7 @@
-"""What each kind's strategy does to an object on its way into the store: fields that clients may not set.
+"""Strategies of the kinds: fields that clients may not set, on create, update and status writes.
 
-Source: the strategies under pkg/registry of Kubernetes v1.36. Objects have been decoded and defaulted; they are the
-request's own, so they are changed in place. Deciding functions only: the server owns allocation and time.
+Source: the strategies under pkg/registry of Kubernetes v1.36. Objects are decoded, defaulted and owned by the request,
+so they are changed in place. Pure functions otherwise: allocation and time belong to the server.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _create_pod(pod: JSON, now: str) -> None:
     pod["metadata"]["generation"] = 1
     merge_match_label_keys(pod)
     set_app_armor_from_annotations(pod)
-    given = pod.get("status", {}).get("qosClass")
-    pod["status"] = {"phase": "Pending", "qosClass": given or qos_class(pod["spec"])}
+    sent_qos_class = pod.get("status", {}).get("qosClass")
+    pod["status"] = {"phase": "Pending", "qosClass": sent_qos_class or qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates") and not pod["spec"].get("nodeName"):
         pod["status"]["conditions"] = [
             {
@@ -48,7 +48,7 @@ def _create_pod(pod: JSON, now: str) -> None:
 
 
 def _create_namespace(namespace: JSON, _now: str) -> None:
-    if name := namespace["metadata"].get("name"):  # without one it is refused below
+    if name := namespace["metadata"].get("name"):  # validation reports a missing name
         namespace["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
     namespace["status"] = {"phase": "Active"}
     spec = namespace.setdefault("spec", {})
@@ -73,10 +73,10 @@ def _create_persistent_volume_claim(claim: JSON, _now: str) -> None:
 
 
 def _normalize_data_sources(spec: JSON, before: JSON | None = None) -> None:
-    """dataSource and dataSourceRef are the same thing; the older takes claims and snapshots alone, and no namespace."""
+    """Synchronize dataSource and dataSourceRef; the former takes only claims and snapshots, without a namespace."""
     before = before or {}
     if (spec.get("dataSourceRef") or {}).get("namespace") and before.get("dataSourceRef") is None:
-        spec.pop("dataSourceRef")  # needs a feature that is off
+        spec.pop("dataSourceRef")  # its feature gate is off
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         kind = (source.get("apiGroup") or "", source.get("kind"))
@@ -89,18 +89,18 @@ def _normalize_data_sources(spec: JSON, before: JSON | None = None) -> None:
 
 
 def _drop_dynamic_kubelet_config(node: JSON, _now_or_old: Any = None) -> None:
-    """A feature that is gone. The client may set all other fields of the status, as kubelets do."""
+    """Drop dynamic kubelet configuration, a removed feature; kubelets may set all other fields of the status."""
     node.get("spec", {}).pop("configSource", None)
     node.get("status", {}).pop("config", None)
 
 
 def _drop_prevent_scheduling_if_missing(driver: JSON, _now: str) -> None:
-    """A feature that is off in v1.36."""
+    """Drop a field whose feature gate is off in v1.36."""
     driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)
 
 
 def _update_csi_driver(driver: JSON, old: JSON) -> None:
-    """Generations are counted from the first change on, not from the creation."""
+    """Increase the generation with each change of the spec; it starts with the first change, not with the creation."""
     if "preventPodSchedulingIfMissing" not in old.get("spec", {}):
         _drop_prevent_scheduling_if_missing(driver, "")
     if driver.get("spec") != old.get("spec"):
@@ -108,32 +108,34 @@ def _update_csi_driver(driver: JSON, old: JSON) -> None:
 
 
 def _drop_deprecated_topology(obj: JSON, _now_or_old: Any = None) -> None:
-    """A field of the version before, of which this one takes the zone alone."""
+    """Drop deprecatedTopology, a field of v1beta1 of which v1 has only the zone."""
     for endpoint in obj.get("endpoints") or ():
         endpoint.pop("deprecatedTopology", None)
 
 
 def _update_endpoint_slice(endpoint_slice: JSON, old: JSON) -> None:
-    """A new generation, though all that is new is what the slice goes without."""
+    """Increase the generation if the endpoints change, even if only deprecated topology is dropped."""
     if endpoint_slice.get("endpoints") != old.get("endpoints"):
         endpoint_slice["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     _drop_deprecated_topology(endpoint_slice)
 
 
 def _drop_coordinated_election_fields(lease: JSON, _now_or_old: Any = None) -> None:
-    """Fields of leader elections that the server coordinates: a feature that is off."""
+    """Drop the fields of coordinated leader election, whose feature gate is off."""
     for name in ("strategy", "preferredHolder"):
         lease.get("spec", {}).pop(name, None)
 
 
 def _keep_secret_names_only(account: JSON, _now_or_old: Any = None) -> None:
-    """Of the references to secrets, names alone count."""
+    """Keep only the names of the references to secrets."""
     if account.get("secrets"):
-        account["secrets"] = [{name: secret[name] for name in ("name",) if name in secret} for secret in account["secrets"]]
+        account["secrets"] = [
+            {name: secret[name] for name in ("name",) if name in secret} for secret in account["secrets"]
+        ]
 
 
 def _create_job(job: JSON, _now: str) -> None:
-    """A selector that only this Job's pods meet, unless its maker has one. Source: jobStrategy.generateSelector."""
+    """Generate a selector and labels with the Job's uid, unless manualSelector is set. Source: generateSelector."""
     spec, metadata = job["spec"], job["metadata"]
     job["status"] = {}
     if spec.get("manualSelector"):
@@ -142,12 +144,12 @@ def _create_job(job: JSON, _now: str) -> None:
     for prefix in ("", "batch.kubernetes.io/"):
         labels.setdefault(f"{prefix}controller-uid", metadata["uid"])
         labels.setdefault(f"{prefix}job-name", metadata.get("name", ""))
-    selected = spec.setdefault("selector", {}).setdefault("matchLabels", {})
-    selected.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
+    match_labels = spec.setdefault("selector", {}).setdefault("matchLabels", {})
+    match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
 
 
 def _drop_max_unavailable(stateful_set: JSON, _now_or_old: Any = None) -> None:
-    """A feature that is off in v1.36 (MaxUnavailableStatefulSet)."""
+    """Drop a field whose feature gate is off in v1.36 (MaxUnavailableStatefulSet)."""
     (stateful_set["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}).pop("maxUnavailable", None)
 
 
@@ -174,7 +176,7 @@ _CREATE: dict[str, PrepareCreate] = {
 
 
 def prepare_for_create(served: Served, obj: JSON, now: str, user: JSON) -> None:
-    """Reset what a client may not set, and set what only the server does. `now` as it stands in objects."""
+    """Reset the fields that a client may not set, and set those of the server. now: in the format of the API."""
     if served.custom is not None:
         served.custom.prepare_create(obj)
         return
@@ -198,12 +200,12 @@ _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 
 def _set_template_generation(daemon_set: JSON, old: JSON | None) -> None:
-    """The generation of a DaemonSet's template is a field of the server, which its clients see as an annotation."""
-    annotations = {**daemon_set["metadata"].get("annotations", {})}  # what a patch leaves is the stored object's own
+    """Set the annotation with the generation of a DaemonSet's template, a field of the internal type."""
+    annotations = {**daemon_set["metadata"].get("annotations", {})}  # after a patch, it may be the stored object's dict
     daemon_set["metadata"]["annotations"] = annotations
     if old is None:
-        given = annotations.get(_TEMPLATE_GENERATION, "")
-        annotations[_TEMPLATE_GENERATION] = given if given.isdecimal() and int(given) > 0 else "1"
+        sent = annotations.get(_TEMPLATE_GENERATION, "")
+        annotations[_TEMPLATE_GENERATION] = sent if sent.isdecimal() and int(sent) > 0 else "1"
         return
     before = old["metadata"].get("annotations", {}).get(_TEMPLATE_GENERATION, "1")
     changed = daemon_set["spec"]["template"] != old["spec"]["template"]
@@ -211,16 +213,16 @@ def _set_template_generation(daemon_set: JSON, old: JSON | None) -> None:
 
 
 def is_defaulted_on_read(served: Served, obj: JSON) -> bool:
-    """Does a new object, not yet prepared, get defaults that kube-apiserver adds each time it reads it, until a write?
+    """Return True if kube-apiserver defaults fields of this new object whenever it reads it, until the next write.
 
-    Claims do; Jobs without labels get those of the template that the server has made.
+    True for claims, and for Jobs without labels, which get those of their template.
     """
     name = served.resource.group_resource
     return name == "persistentvolumeclaims" or (name == "jobs.batch" and not obj["metadata"].get("labels"))
 
 
 def default_on_read(name: str, obj: JSON) -> None:
-    """What defaulting does in place to a valid object of this group resource once it is stored and read."""
+    """Default, in place, what kube-apiserver defaults in an object of this group resource when it reads it."""
     if name == "services":
         drop_internal_traffic_policy(obj["spec"])
     elif name in ("jobs.batch", "replicationcontrollers"):
@@ -233,7 +235,7 @@ def default_on_read(name: str, obj: JSON) -> None:
 
 
 def _update_pod(pod: JSON, old: JSON) -> None:
-    """What admission has given a pod stays, though the update leaves it out. Source: admission/priority."""
+    """Retain the fields that admission set on create if an update leaves them out. Source: admission/priority."""
     for name in ("priority", "preemptionPolicy"):
         if name in old["spec"]:
             pod["spec"].setdefault(name, old["spec"][name])
@@ -267,9 +269,9 @@ _RETAINED_IF_ABSENT = ("uid", "deletionGracePeriodSeconds")
 
 
 def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None:
-    """Keep what a client may not change through the main resource: status, and the server's part of metadata.
+    """Restore what a client may not change through the main resource: status, and the server's part of metadata.
 
-    sent: see bodies.Body.
+    sent: see request_bodies.Body.
     """
     metadata, before = obj["metadata"], old["metadata"]
     for name in _SERVER_OWNED:
@@ -280,7 +282,7 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None
     for name in _RETAINED_IF_ABSENT:
         if name in before:
             metadata.setdefault(name, before[name])
-    if "deletionTimestamp" in before:  # who sends another one is not told that it does not count
+    if "deletionTimestamp" in before:  # another value in the request is ignored, without an error
         metadata["deletionTimestamp"] = before["deletionTimestamp"]
     if served.custom is not None:
         served.custom.prepare_update(obj, old)
@@ -295,77 +297,85 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None
     update = _UPDATE.get(name)
     if update is not None:
         update(obj, old)
-    watched = _GENERATION_METADATA.get(name)
-    annotated = watched is not None and metadata.get(watched) != before.get(watched)
-    detail = restore_empty_values(obj, sent) if name in _EMPTY_LIST_CHANGES_GENERATION else obj
-    if annotated or any(detail.get(each) != old.get(each) for each in served.generation):
+    counted_field = _GENERATION_METADATA.get(name)
+    metadata_changed = counted_field is not None and metadata.get(counted_field) != before.get(counted_field)
+    compared = restore_empty_values(obj, sent) if name in _EMPTY_LIST_CHANGES_GENERATION else obj
+    if metadata_changed or any(compared.get(field_name) != old.get(field_name) for field_name in served.generation):
         metadata["generation"] = before.get("generation", 0) + 1
 
 
 _GENERATION_METADATA = {"deployments.apps": "annotations", "endpointslices.discovery.k8s.io": "labels"}
-"""Metadata whose change is a new generation. Source: the strategies' PrepareForUpdate."""
+"""Metadata fields whose change increases the generation. Source: the strategies' PrepareForUpdate."""
 
 _EMPTY_LIST_CHANGES_GENERATION = (
     "networkpolicies.networking.k8s.io",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io",
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
 )
-"""Of which an empty list in place of none is a new generation: their strategies compare with reflect.DeepEqual."""
+"""Kinds for which [] instead of null increases the generation: their strategies compare with reflect.DeepEqual."""
 
 
 def drop_empty_lists(served: Served, obj: JSON) -> None:
-    """Turn lists without items into none, in place: what is stored in protobuf comes back so. Decoding drops those that
-    JSON does not show."""
+    """Replace empty lists by None, in place, as a round trip through protobuf does.
+
+    Decoding has dropped the empty lists that JSON omits.
+    """
     resource = served.resource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
-    if struct is not None and (shown := _lists_written_when_empty(struct, ())):
-        _replace_empty_lists(obj, shown)
+    if struct is not None and (field_tree := _lists_written_when_empty(struct, ())):
+        _replace_empty_lists(obj, field_tree)
 
 
 _FieldTree: TypeAlias = "dict[str, _FieldTree]"
 
 
 @cache
-def _lists_written_when_empty(struct: schema.StructType, within: tuple[str, ...]) -> _FieldTree:
-    """The fields that are lists which JSON shows also where nothing is in them, or have such ones below."""
+def _lists_written_when_empty(struct: schema.StructType, ancestors: tuple[str, ...]) -> _FieldTree:
+    """Return the fields of a type that are lists which JSON writes even if empty, or that contain such lists."""
     result: _FieldTree = {}
     for field in struct.json.values():
         inner = field.type
         while inner.element is not None:
             inner = inner.element
-        below: _FieldTree = {}
-        if inner.struct is not None and inner.struct.name not in within:  # JSONSchemaProps are within themselves
-            below = _lists_written_when_empty(inner.struct, (*within, struct.name))
-        is_shown = field.type.kind == "list" and not field.omit_empty and not field.omit_zero
-        if (below and field.type.kind != "map") or is_shown:
-            result[field.name] = below
+        subtree: _FieldTree = {}
+        if inner.struct is not None and inner.struct.name not in ancestors:  # JSONSchemaProps is recursive
+            subtree = _lists_written_when_empty(inner.struct, (*ancestors, struct.name))
+        is_list_written_when_empty = field.type.kind == "list" and not field.omit_empty and not field.omit_zero
+        if (subtree and field.type.kind != "map") or is_list_written_when_empty:
+            result[field.name] = subtree
     return result
 
 
-def _replace_empty_lists(obj: JSON, shown: _FieldTree) -> None:
-    for name, below in shown.items():
+def _replace_empty_lists(obj: JSON, field_tree: _FieldTree) -> None:
+    for name, subtree in field_tree.items():
         value = obj.get(name)
         if value == []:
             obj[name] = None
-        elif below and value:
-            for each in value if isinstance(value, list) else (value,):
-                _replace_empty_lists(each, below)
+        elif subtree and value:
+            for item in value if isinstance(value, list) else (value,):
+                _replace_empty_lists(item, subtree)
 
 
 _RESIZE_FIELDS = ("resources", "resizePolicy")
 
 
 def prepare_for_pod_subresource_update(pod: JSON, old: JSON, part: str) -> JSON:
-    """What a write to pods/ephemeralcontainers or pods/resize stores: the old pod with that part of the new one.
+    """Return the pod that a write to pods/ephemeralcontainers or pods/resize stores: `old` with that part of `pod`.
 
-    A resize that adds, removes or renames containers is left as it is, for validation to refuse.
+    A resize that adds, removes or renames containers is returned unchanged; validation rejects it.
     """
     spec, before = pod["spec"], dict(old["spec"])
-    metadata = {**old["metadata"], **{name: pod["metadata"][name] for name in _WRITABLE_METADATA if name in pod["metadata"]}}
+    metadata = {
+        **old["metadata"],
+        **{name: pod["metadata"][name] for name in _WRITABLE_METADATA if name in pod["metadata"]},
+    }
     kinds = ("containers", "initContainers")
     if part == "resize" and any(len(spec.get(kind) or ()) != len(before.get(kind) or ()) for kind in kinds):
-        kept = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
-        return {**pod, "metadata": {**pod["metadata"], **kept, "uid": pod["metadata"].get("uid") or metadata["uid"]}}
+        server_owned = {name: old["metadata"][name] for name in _SERVER_OWNED if name in old["metadata"]}
+        return {
+            **pod,
+            "metadata": {**pod["metadata"], **server_owned, "uid": pod["metadata"].get("uid") or metadata["uid"]},
+        }
     field = "resources" if part == "resize" else "ephemeralContainers"
     before.pop(field, None)
     if field in spec:
@@ -383,39 +393,44 @@ _WRITABLE_METADATA = ("managedFields", "resourceVersion", "deletionGracePeriodSe
 
 
 def _with_resize_fields(new: list[JSON], old: list[JSON]) -> list[JSON]:
-    if [each.get("name") for each in new] != [each.get("name") for each in old]:
+    if [container.get("name") for container in new] != [container.get("name") for container in old]:
         return new
     return [
-        {**{name: was[name] for name in was if name not in _RESIZE_FIELDS}, **{n: each[n] for n in _RESIZE_FIELDS if n in each}}
-        for each, was in zip(new, old, strict=True)
+        {
+            **{name: old_container[name] for name in old_container if name not in _RESIZE_FIELDS},
+            **{field: container[field] for field in _RESIZE_FIELDS if field in container},
+        }
+        for container, old_container in zip(new, old, strict=True)
     ]
 
 
 def prepare_for_status_update(
     served: Served, obj: JSON, old: JSON, part: str = "status", *, now: Callable[[], str] = str
 ) -> JSON:
-    """What a write to the status subresource stores: the old object with the new status. (finalize: with the new spec.)
+    """Return the object that a status write stores: `old` with the new status; part "finalize": with the new spec.
 
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
-    v1.36 lets them; all others take the request's labels, annotations, owner references and finalizers as well.
+    v1.36 does; all others take the request's labels, annotations, owner references and finalizers as well.
     """
     if served.custom is not None:
         return served.custom.prepare_status(obj, old)
     if part == "approval":
         return extension_strategies.prepare_for_approval_update(obj, old)
     name, result = served.resource.group_resource, dict(old)
-    written = "spec" if part == "finalize" else "status"
-    if written in obj:
-        result[written] = obj[written]
+    written_field = "spec" if part == "finalize" else "status"
+    if written_field in obj:
+        result[written_field] = obj[written_field]
     else:
-        result.pop(written, None)
+        result.pop(written_field, None)
     metadata = dict(old["metadata"])
-    for field in ("managedFields",) if name in _RESET_METADATA_KINDS else _STATUS_METADATA.get(name, _STATUS_METADATA_DEFAULT):
+    for field in (
+        ("managedFields",) if name in _RESET_METADATA_KINDS else _STATUS_METADATA.get(name, _STATUS_METADATA_DEFAULT)
+    ):
         if field in obj["metadata"]:
             metadata[field] = obj["metadata"][field]
         else:
             metadata.pop(field, None)
-    if "deletionGracePeriodSeconds" in obj["metadata"]:  # not reset: validation sees if it has changed
+    if "deletionGracePeriodSeconds" in obj["metadata"]:  # validation reports a change
         metadata["deletionGracePeriodSeconds"] = obj["metadata"]["deletionGracePeriodSeconds"]
     reset = "deletionTimestamp" in old["metadata"] or name in _RESET_METADATA_KINDS or name == "pods"
     if "deletionTimestamp" in obj["metadata"] and not reset:
@@ -423,28 +438,28 @@ def prepare_for_status_update(
     result["metadata"] = metadata
     if name == "daemonsets.apps":
         _set_template_generation(result, old)
-    if name == "pods" and written == "status":
+    if name == "pods" and written_field == "status":
         result["status"] = _with_retained_pod_status_fields(result.get("status") or {}, old.get("status") or {})
     if name == "nodes" and "config" in result.get("status", {}):
-        result["status"] = {field: each for field, each in result["status"].items() if field != "config"}
+        result["status"] = {field: value for field, value in result["status"].items() if field != "config"}
     if name == "persistentvolumes":
         result["status"] = _with_transition_time(result.get("status") or {}, old.get("status") or {}, now)
     return result
 
 
 def _with_transition_time(status: JSON, old: JSON, now: Callable[[], str]) -> JSON:
-    """When a volume's phase changes, the server says when, unless the request does."""
+    """Set lastPhaseTransitionTime when a volume's phase changes, unless the request sets it."""
     name = "lastPhaseTransitionTime"
-    same = status.get("phase") == old.get("phase")
-    if same and name in old:
+    same_phase = status.get("phase") == old.get("phase")
+    if same_phase and name in old:
         return {name: old[name], **status}
-    if not same and status.get(name) in (None, old.get(name)):
+    if not same_phase and status.get(name) in (None, old.get(name)):
         return {**status, name: now()}
     return status
 
 
 def _with_retained_pod_status_fields(status: JSON, old: JSON) -> JSON:
-    """qosClass, and observedGeneration of the status and of its conditions, stay where the request leaves them out.
+    """Retain qosClass, and observedGeneration of the status and its conditions, if the request leaves them out.
 
     Source: podStatusStrategy.PrepareForUpdate.
     """
@@ -453,7 +468,7 @@ def _with_retained_pod_status_fields(status: JSON, old: JSON) -> JSON:
     for name in ("qosClass", "observedGeneration"):
         if not status.get(name) and old.get(name):
             status[name] = old[name]
-    before: dict[str, list[int]] = {}  # by type: validation lets a type stand more than once
+    before: dict[str, list[int]] = {}  # by type; a type may occur more than once
     for condition in old.get("conditions") or ():
         before.setdefault(condition.get("type", ""), []).append(condition.get("observedGeneration", 0))
     if status.get("conditions"):
@@ -471,10 +486,10 @@ _RESET_METADATA_KINDS = (
     "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
     "validatingadmissionpolicies.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
 )  # fmt: skip
-"""Kinds whose status strategy calls ResetObjectMetaForStatus: metadata stay as they are."""
+"""Kinds whose status strategy calls ResetObjectMetaForStatus: the metadata does not change."""
 _STATUS_METADATA_DEFAULT = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
 _STATUS_METADATA: dict[str, tuple[str, ...]] = {
-    # pod status: ownerReferences stay as they are; deployments: labels stay as they are
+    # pod status: ownerReferences do not change; deployments: labels do not change
     "pods": ("labels", "annotations", "finalizers", "managedFields"),
     "deployments.apps": ("annotations", "finalizers", "ownerReferences", "managedFields"),
 }

@@ -30,7 +30,8 @@ from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.handlers.rest import Rest
-from kubeloop.devcluster.registry.cluster_ip_allocation import NODE_PORT_RANGE, SERVICE_CIDR
+from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
+from kubeloop.devcluster.registry.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
 from kubeloop.devcluster.server.api_documents import document_response

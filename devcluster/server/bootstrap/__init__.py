@@ -30,7 +30,7 @@ from kubeloop.devcluster.api.served_resources import (
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
-from kubeloop.devcluster.registry.server_objects import ServerObject, stamp_object, object_template
+from kubeloop.devcluster.registry.server_objects import ServerObject, object_template, stamp_object
 from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity
 from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas

@@ -46,9 +46,9 @@ class Identity:
 
 def namespaces() -> Iterator[ServerObject]:
     for name in SYSTEM_NAMESPACES:
-        beside: JSON = {"spec": {"finalizers": ["kubernetes"]}}
+        strategy_fields: JSON = {"spec": {"finalizers": ["kubernetes"]}}
         labels = {"kubernetes.io/metadata.name": name}
-        yield ServerObject(name, labels=labels, beside=beside, status={"phase": "Active"})
+        yield ServerObject(name, labels=labels, strategy_fields=strategy_fields, status={"phase": "Active"})
 
 
 _CRITICAL = {
@@ -71,15 +71,22 @@ _UPDATED = {AUTOUPDATED: "true"}
 
 def priority_levels() -> Iterator[ServerObject]:
     for name, spec in _read("flow_control.json")["prioritylevelconfigurations"].items():
-        beside: JSON = {"status": {}}
-        yield ServerObject(name, annotations=_UPDATED, content={"spec": spec}, beside=beside, manager=_PRODUCER)
+        strategy_fields: JSON = {"status": {}}
+        yield ServerObject(
+            name, annotations=_UPDATED, content={"spec": spec}, strategy_fields=strategy_fields, manager=_PRODUCER
+        )
 
 
 def flow_schemas() -> Iterator[ServerObject]:
     for name, spec in _read("flow_control.json")["flowschemas"].items():
         status = {"conditions": [dangling(spec["priorityLevelConfiguration"]["name"], exists=True)]}
         yield ServerObject(
-            name, annotations=_UPDATED, content={"spec": spec}, status=status, applied=CONSUMER, manager=_PRODUCER
+            name,
+            annotations=_UPDATED,
+            content={"spec": spec},
+            status=status,
+            status_applier=CONSUMER,
+            manager=_PRODUCER,
         )
 
 
@@ -176,14 +183,16 @@ def service(address: str, port: int) -> ServerObject:
         "internalTrafficPolicy": "Cluster",
     }
     labels = {"component": "apiserver", "provider": "kubernetes"}
-    beside = {"spec": {"clusterIPs": [address], "ipFamilies": ["IPv4"]}, "status": {"loadBalancer": {}}}
-    return ServerObject("kubernetes", "default", labels=labels, content={"spec": spec}, beside=beside)
+    strategy_fields = {"spec": {"clusterIPs": [address], "ipFamilies": ["IPv4"]}, "status": {"loadBalancer": {}}}
+    return ServerObject("kubernetes", "default", labels=labels, content={"spec": spec}, strategy_fields=strategy_fields)
 
 
 def endpoints(identity: Identity) -> ServerObject:
     ports = [{"name": "https", "port": identity.port, "protocol": "TCP"}]
     content = {"subsets": [{"addresses": [{"ip": identity.address}], "ports": ports}]}
-    return ServerObject("kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"}, content=content)
+    return ServerObject(
+        "kubernetes", "default", labels={"endpointslice.kubernetes.io/skip-mirror": "true"}, content=content
+    )
 
 
 def endpoint_slice(identity: Identity) -> ServerObject:
@@ -201,7 +210,7 @@ def service_cidr(network: IPv4Network) -> ServerObject:
         "kubernetes",
         content={"spec": {"cidrs": [str(network)]}},
         status={"conditions": [{"type": "Ready", "status": "True", "message": message}]},
-        applied="kubernetes-service-cidr-controller",
+        status_applier="kubernetes-service-cidr-controller",
     )
 
 

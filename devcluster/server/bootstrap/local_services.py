@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kubeloop.devcluster.api.served_resources import API_SERVICES, CUSTOM_RESOURCE_DEFINITIONS, VERSIONS, served
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.registry.server_objects import API_SERVER_MANAGER, stamp_object, object_template
+from kubeloop.devcluster.registry.server_objects import API_SERVER_MANAGER, object_template, stamp_object
 from kubeloop.devcluster.server.bootstrap.contents import AUTOMANAGED, api_service
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
@@ -72,7 +72,9 @@ class LocalServices:
             table.create(f"{version}.{group}", stamp_object(desired, self._new_uid(), now))
         elif stored.object["spec"] != desired["spec"]:
             obj = {**stored.object, "metadata": dict(stored.object["metadata"]), "spec": desired["spec"]}
-            track_update(served(API_SERVICES), obj, stored.object, Writer(API_SERVER_MANAGER), lambda: now, subresource="")
+            track_update(
+                served(API_SERVICES), obj, stored.object, Writer(API_SERVER_MANAGER), lambda: now, subresource=""
+            )
             table.update(stored, obj)
 
     def _is_served(self, group: str, version: str) -> bool:

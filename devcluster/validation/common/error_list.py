@@ -1,7 +1,8 @@
 """List of the field errors of one object: the causes of an Invalid status.
 
 A cause is {"reason", "message", "field"}; paths are text: "spec.containers[0].name". Source: apimachinery
-pkg/util/validation/field/errors.go."""
+pkg/util/validation/field/errors.go.
+"""
 
 from __future__ import annotations
 

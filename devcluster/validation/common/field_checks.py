@@ -1,6 +1,7 @@
 """Checks of single values that several kinds share: ports, percentages, paths, labels, label selectors.
 
-Each check appends to an ErrorList. Source: apimachinery pkg/util/validation, pkg/apis/meta/v1/validation."""
+Each check appends to an ErrorList. Source: apimachinery pkg/util/validation, pkg/apis/meta/v1/validation.
+"""
 
 from __future__ import annotations
 

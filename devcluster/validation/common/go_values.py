@@ -1,6 +1,7 @@
 """Values as Go prints them in error messages: JSON of internal API types, and differences of two values.
 
-kube-apiserver validates objects in their internal version, so a message shows the fields of the internal Go type."""
+kube-apiserver validates objects in their internal version, so a message shows the fields of the internal Go type.
+"""
 
 from __future__ import annotations
 

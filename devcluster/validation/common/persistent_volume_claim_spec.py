@@ -1,6 +1,7 @@
 """Validation of a PersistentVolumeClaimSpec, for claims, StatefulSets and ephemeral volumes.
 
-Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36."""
+Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36.
+"""
 
 from __future__ import annotations
 

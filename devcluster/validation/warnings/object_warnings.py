@@ -1,6 +1,7 @@
 """Warnings about a written object: texts of the Warning headers, by kind.
 
-Sources: pkg/api/service/warnings.go, and WarningsOnCreate and WarningsOnUpdate of the strategies under pkg/registry."""
+Sources: pkg/api/service/warnings.go, and WarningsOnCreate and WarningsOnUpdate of the strategies under pkg/registry.
+"""
 
 from __future__ import annotations
 

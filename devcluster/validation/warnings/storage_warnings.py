@@ -1,6 +1,7 @@
 """Warnings about PersistentVolumes and PersistentVolumeClaims.
 
-Sources: util.go of pkg/api/persistentvolume and pkg/api/persistentvolumeclaim."""
+Sources: util.go of pkg/api/persistentvolume and pkg/api/persistentvolumeclaim.
+"""
 
 from __future__ import annotations
 
