@@ -8,6 +8,6 @@
     pod_lines                    one pod as a line of phases over time
     phases, span_titles, time_format
 
-All but `pod_feed` work on trace documents (`Trace.document`), so that a trace from a file looks the same as one from the
-running process. May import rich, msgspec, `kubeloop.kube`, `kubeloop.informers` and other packages of `kubeloop.tracing`.
+All but `pod_feed` work on trace documents (`Trace.document`), so that a trace from a file looks the same as one from
+the running process. May import rich, msgspec, `kubeloop.kube`, `kubeloop.informers` and other folders of `tracing`.
 """

@@ -160,7 +160,7 @@ async def test_a_cursor_that_is_not_ours_begins_anew(cluster, cursor):
 async def test_who_asks_too_late_to_hear_of_removals_begins_anew(make_tracing, pod, hand_clock, monkeypatch):
     cluster = Cluster(make_tracing(hand_clock, max_recent_pods=2), pod, hand_clock)
     feed = cluster.feed()
-    monkeypatch.setattr(feed_module, "_REMEMBERED_REMOVALS", 3)
+    monkeypatch.setattr(feed_module, "_MAX_REMOVED", 3)
     feed._removed = type(feed._removed)(maxlen=3)
     late, prompt = Reader(feed), Reader(feed)
     for number in range(8):
@@ -205,7 +205,7 @@ def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make
         }
         feed.check()
 
-    feed_seconds, feed_module.COMPARE_SECONDS = feed_module.LOOK_SECONDS, 0.0
+    feed_seconds, feed_module.COMPARE_SECONDS = feed_module.COMPARE_SECONDS, 0.0
     try:
         asyncio.run(run())
     finally:
