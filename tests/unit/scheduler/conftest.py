@@ -1,4 +1,4 @@
-"""A scheduler over a cluster in memory: informers and an API that hold plain objects, and answer as told."""
+"""Fixtures: a running scheduler on an in-memory cluster, and a cluster for calling plugins directly."""
 
 from __future__ import annotations
 
@@ -9,182 +9,23 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
-from kubeloop.informers.store import Store
-from kubeloop.kube.client.api_client import ListPage
-from kubeloop.kube.errors import ServerUnreachable, from_status
-from kubeloop.kube.objects.api_types import Node, Object, Pod, Status, convert, to_json
-from kubeloop.kube.objects.resources import NODES, PODS, Resource
-from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
-from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
-from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
-
-
-class Synced:
-    async def wait_synced(self) -> None: ...
-
-
-class MemoryInformer:
-    """A store with handlers; everybody is synced from the start."""
-
-    def __init__(self) -> None:
-        self.store: Store[Any] = Store()
-        self.handlers: list[Any] = []
-
-    def add_handler(self, handler: Any) -> Synced:
-        self.handlers.append(handler)
-        for obj in self.store.list():
-            handler.on_add(obj, True)
-        return Synced()
-
-    async def wait_synced(self) -> None: ...
-
-    def put(self, obj: Object) -> None:
-        old = self.store.put(obj.key, obj)
-        for handler in self.handlers:
-            if old is None:
-                handler.on_add(obj, False)
-            else:
-                handler.on_update(old, obj)
-
-    def remove(self, key: str) -> None:
-        old = self.store.remove(key)
-        for handler in self.handlers:
-            handler.on_delete(old, False)
-
-
-class Cluster:
-    """informer() as a factory's; create_raw, get, list_all, patch, ... as a client's. Also the event sink.
-
-    before_bind(pod, node): may raise, or wait. answers_lost: so many bindings are made, but their answers are lost.
-    """
-
-    def __init__(self, clock: Any) -> None:
-        self.clock = clock
-        self.informers: dict[str, MemoryInformer] = {}
-        self.version = 0
-        self.events: list[tuple[str, str, str]] = []  # (pod key, reason, message)
-        self.bindings: list[tuple[str, str]] = []
-        self.patches: list[tuple[str, dict[str, Any]]] = []
-        self.before_bind: Callable[[str, str], Any] | None = None
-        self.answers_lost = 0
-        self.fetched: list[str] = []  # names of objects read whole, "all nodes" for lists
-
-    def informer(self, resource: Resource[Any], **_: Any) -> Any:
-        return self.informers.setdefault(resource.plural, MemoryInformer())
-
-    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
-        self.events.append((about.key, reason, message))
-
-    def node(self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **fields: Any) -> Node:
-        allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
-        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name} | fields.pop("labels", {})}
-        node = self.versioned(
-            convert(Node, {"metadata": metadata, "status": {"allocatable": allocatable}, "spec": fields})
-        )
-        self.informer(NODES).put(node)
-        return node
-
-    def pod(self, name: str, *, cpu: str = "100m", namespace: str = "default", **spec: Any) -> Pod:
-        metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}-{self.version}"}
-        metadata |= spec.pop("metadata", {})
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}} if cpu else {}}
-        spec = {"schedulerName": "default-scheduler", "containers": [container], **spec}
-        pod = self.versioned(convert(Pod, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}))
-        self.informer(PODS).put(pod)
-        return pod
-
-    def versioned(self, obj: Any) -> Any:
-        self.version += 1
-        metadata = msgspec.structs.replace(obj.metadata, resource_version=str(self.version))
-        return msgspec.structs.replace(obj, metadata=metadata)
-
-    def change_pod(self, key: str, **spec: Any) -> None:
-        pod = self.informer(PODS).store.get(key)
-        changed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **spec))
-        self.informer(PODS).put(self.versioned(changed))
-
-    def delete_pod(self, key: str) -> None:
-        self.informer(PODS).remove(key)
-
-    def node_of(self, key: str) -> str:
-        pod = self.informer(PODS).store.get(key)
-        return pod.spec.node_name if pod is not None else ""
-
-    async def create_raw(self, resource: Any, body: Any, namespace: str, *, name: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        key, node = f"{namespace}/{name}", body["target"]["name"]
-        if self.before_bind is not None:
-            waiting = self.before_bind(key, node)
-            if waiting is not None:
-                await waiting
-        pod = self.informer(PODS).store.get(key)
-        if pod is None or pod.metadata.uid != body["metadata"]["uid"]:
-            raise refused(404, "NotFound", f'pods "{name}" not found')
-        if pod.spec.node_name:
-            raise refused(409, "Conflict", f"pod {name} is already assigned to node {pod.spec.node_name}")
-        self.bindings.append((key, node))
-        self.change_pod(key, node_name=node)
-        if self.answers_lost:
-            self.answers_lost -= 1
-            raise ServerUnreachable("the answer was lost", maybe_applied=True)
-
-    async def get(self, resource: Any, name: str, namespace: str, **_: Any) -> Pod:
-        await asyncio.sleep(0.001)
-        pod = self.informer(PODS).store.get(f"{namespace}/{name}")
-        if pod is None:
-            raise refused(404, "NotFound", f'pods "{name}" not found')
-        return pod
-
-    def whole(self, resource: Any, obj: Any) -> dict[str, Any]:
-        """As the API server has it: with fields that no Struct knows."""
-        body: dict[str, Any] = to_json(obj)
-        body["metadata"]["managedFields"] = [{"manager": "kubectl"}]
-        body["spec"] = {**body.get("spec", {}), "unknownToUs": obj.metadata.name}
-        return {"apiVersion": "v1", "kind": resource.kind, **body}
-
-    async def get_raw(self, resource: Any, name: str, namespace: str = "", **_: Any) -> dict[str, Any]:
-        await asyncio.sleep(0.001)
-        self.fetched.append(name)
-        obj = self.informer(resource).store.get(f"{namespace}/{name}" if namespace else name)
-        if obj is None:
-            raise refused(404, "NotFound", f'{resource.plural} "{name}" not found')
-        return self.whole(resource, obj)
-
-    async def list_all(self, resource: Any, **_: Any) -> ListPage[Any]:
-        await asyncio.sleep(0.001)
-        self.fetched.append(f"all {resource.plural}")
-        return ListPage(items=[self.whole(resource, each) for each in self.informer(resource).store.list()])
-
-    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        self.patches.append((f"{namespace}/{name}", body["status"]))
-
-    async def delete(self, resource: Any, name: str, namespace: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        self.delete_pod(f"{namespace}/{name}")
-
-
-def refused(code: int, reason: str, message: str) -> Exception:
-    return from_status(Status(status="Failure", code=code, reason=reason, message=message))
-
-
-def profile(*names: str, **fields: Any) -> Profile:
-    """A profile of the default plugins and, at every point they implement, of `names`."""
-    return Profile(multi_point=PluginSet((*DEFAULT_PLUGINS, *map(PluginRef, names))), **fields)
+from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduler_cluster import InMemoryCluster
 
 
 @pytest.fixture
-def cluster(clock: Any) -> Cluster:
-    return Cluster(clock)
+def cluster(clock: Any) -> InMemoryCluster:
+    return InMemoryCluster(clock)
 
 
 @pytest.fixture
-def scheduling(cluster: Cluster, clock: Any) -> Callable[..., Any]:
+def scheduling(cluster: InMemoryCluster, clock: Any) -> Callable[..., Any]:
     """`async with scheduling(profiles=...) as scheduler:` runs a scheduler on the cluster."""
 
     @asynccontextmanager
@@ -208,3 +49,18 @@ def scheduling(cluster: Cluster, clock: Any) -> Callable[..., Any]:
                 await task
 
     return running
+
+
+@pytest.fixture
+def plugin_cluster() -> type[PluginCluster]:
+    return PluginCluster
+
+
+@pytest.fixture(name="node")
+def node_fixture() -> Callable[..., Node]:
+    return make_node
+
+
+@pytest.fixture(name="pod")
+def pod_fixture() -> Callable[..., Pod]:
+    return make_pod

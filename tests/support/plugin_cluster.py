@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from typing import Any
-
-import pytest
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Node, Pod, convert
@@ -99,7 +97,7 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
     return convert(Pod, {"metadata": metadata, "spec": body, "status": status})
 
 
-class SmallCluster:
+class PluginCluster:
     """Nodes and pods in a cache, a snapshot of them, and what plugins ask for; a Framework when somebody wants it."""
 
     def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
@@ -171,18 +169,3 @@ class SmallCluster:
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_remove_pod(state, pod, removed, node)
-
-
-@pytest.fixture
-def cluster() -> Callable[..., SmallCluster]:
-    return SmallCluster
-
-
-@pytest.fixture(name="node")
-def node_fixture() -> Callable[..., Node]:
-    return make_node
-
-
-@pytest.fixture(name="pod")
-def pod_fixture() -> Callable[..., Pod]:
-    return make_pod

@@ -49,23 +49,23 @@ def claim(name: str, volume_name: str = "", storage: str = "1Gi") -> PersistentV
 
 @pytest.mark.parametrize("seed", range(25))
 def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
-    seed: int, cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+    seed: int, plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(6)]
-    here = cluster([node(name, labels={ZONE: rng.choice("ab")}) for name in names])
-    here.put("storage_classes", convert(StorageClass, {"metadata": {"name": "wait"}, "provisioner": "x"}))
+    cluster = plugin_cluster([node(name, labels={ZONE: rng.choice("ab")}) for name in names])
+    cluster.put("storage_classes", convert(StorageClass, {"metadata": {"name": "wait"}, "provisioner": "x"}))
     for name in names[:5]:
         drivers = [{"name": driver, "nodeID": name, "allocatable": {"count": rng.randrange(1, 5)}} for driver in "xy"]
         spec = {"drivers": drivers[: rng.randrange(3)]}
-        here.put("csi_nodes", convert(CSINode, {"metadata": {"name": name}, "spec": spec}))
+        cluster.put("csi_nodes", convert(CSINode, {"metadata": {"name": name}, "spec": spec}))
     for number in range(12):
         kind = {"awsElasticBlockStore": {"volumeID": "v"}} if rng.random() < 0.1 else {
             "csi": {"driver": rng.choice("xy"), "volumeHandle": f"h{rng.randrange(9)}"}
         }  # fmt: skip
         places = rng.choice([None, [(ZONE, "In", ["a"])], [(ZONE, "NotIn", ["a"])]])
-        here.put("persistent_volumes", volume(f"pv{number}", places=places, **kind))
-        here.put("persistent_volume_claims", claim(f"c{number}", f"pv{number}"))
+        cluster.put("persistent_volumes", volume(f"pv{number}", places=places, **kind))
+        cluster.put("persistent_volume_claims", claim(f"c{number}", f"pv{number}"))
 
     def some_pod(name: str, node_name: str = "") -> Any:
         used = [f"c{number}" for number in rng.sample(range(13), rng.randrange(3))]  # c12 is not there
@@ -74,23 +74,23 @@ def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
             volumes.append({"name": "inline", "awsElasticBlockStore": {"volumeID": "other"}})
         return pod(name, node_name, volumes=volumes)
 
-    plugins = [here.framework.plugins[name] for name in ("NodeVolumeLimits", "VolumeBinding")]
+    plugins = [cluster.framework.plugins[name] for name in ("NodeVolumeLimits", "VolumeBinding")]
     placed: list[Any] = []
     compared = rejected = 0
     for step in range(25):
         if placed and rng.random() < 0.3:
-            here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+            cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
         placed.append(some_pod(f"there-{step}", rng.choice(names)))
-        here.cache.add_pod(placed[-1])
+        cluster.cache.add_pod(placed[-1])
         if rng.random() < 0.3:
             spec = {"attacher": "x", "nodeName": rng.choice(names), "source": {"persistentVolumeName": "pv1"}}
             attachment = {"metadata": {"name": f"a{step}"}, "spec": spec}
-            here.put("volume_attachments", convert(VolumeAttachment, attachment))
+            cluster.put("volume_attachments", convert(VolumeAttachment, attachment))
         if rng.random() < 0.2:
             drivers = [{"name": "x", "nodeID": "", "allocatable": {"count": rng.randrange(1, 5)}}]
             changed = {"metadata": {"name": rng.choice(names)}, "spec": {"drivers": drivers}}
-            here.put("csi_nodes", convert(CSINode, changed))
-        snapshot, pending = here.refresh(), PodInfo(some_pod(f"pending-{step}"))
+            cluster.put("csi_nodes", convert(CSINode, changed))
+        snapshot, pending = cluster.refresh(), PodInfo(some_pod(f"pending-{step}"))
         for plugin in plugins:
             state = CycleState()
             if plugin.pre_filter(state, pending, snapshot)[1] is not None:

@@ -23,45 +23,45 @@ def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], d
 
 @pytest.mark.parametrize("seed", range(12))
 def test_pods_and_nominations_come_and_go_between_pods_of_a_class(
-    seed: int, cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+    seed: int, plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(5)]
     nodes = {name: node(name, allocatable={"cpu": "4", "pods": str(rng.randrange(3, 6))}) for name in names}
-    here = cluster(nodes.values())
-    cached, plain = here.make_framework(), here.make_framework(class_cache=False)
+    cluster = plugin_cluster(nodes.values())
+    cached, plain = cluster.make_framework(), cluster.make_framework(class_cache=False)
     placed: list[Any] = []
     nominated: list[str] = []
     beside = 0
     for step in range(60):
         if rng.random() < 0.4:
             placed.append(pod(f"there-{step}", rng.choice(names), cpu=f"{rng.randrange(1, 4)}"))
-            here.cache.add_pod(placed[-1])
+            cluster.cache.add_pod(placed[-1])
         elif placed and rng.random() < 0.5:
-            here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+            cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
         if rng.random() < 0.5:
             waiting = pod(f"nominated-{step}", cpu=f"{rng.randrange(1, 4)}", priority=rng.randrange(3))
-            here.pods.put(waiting.key, waiting)
-            here.nominator.add(PodInfo(waiting), rng.choice(names))
+            cluster.pods.put(waiting.key, waiting)
+            cluster.nominator.add(PodInfo(waiting), rng.choice(names))
             nominated.append(waiting.metadata.uid)
         elif nominated and rng.random() < 0.6:
-            here.nominator.remove(nominated.pop(rng.randrange(len(nominated))))
+            cluster.nominator.remove(nominated.pop(rng.randrange(len(nominated))))
         if rng.random() < 0.1:
             name = rng.choice(names)
-            here.cache.remove_node(nodes[name])
-            here.refresh()
-            here.cache.add_node(nodes[name])
-        here.refresh()
+            cluster.cache.remove_node(nodes[name])
+            cluster.refresh()
+            cluster.cache.add_node(nodes[name])
+        cluster.refresh()
         incoming = pod(f"incoming-{step}", cpu="1", priority=rng.randrange(1, 3))
-        here.pods.put(incoming.key, incoming)
+        cluster.pods.put(incoming.key, incoming)
         if rng.random() < 0.3:
-            here.nominator.add(PodInfo(incoming), rng.choice(names))
+            cluster.nominator.add(PodInfo(incoming), rng.choice(names))
             nominated.append(incoming.metadata.uid)
-        with_cache = verdicts(cached, here.snapshot, PodInfo(incoming))
-        assert with_cache == verdicts(plain, here.snapshot, PodInfo(incoming)), step
-        here.nominator.check()
+        with_cache = verdicts(cached, cluster.snapshot, PodInfo(incoming))
+        assert with_cache == verdicts(plain, cluster.snapshot, PodInfo(incoming)), step
+        cluster.nominator.check()
         state = CycleState()
-        cached.run_pre_filter(state, PodInfo(incoming), here.snapshot)
-        alone = [cached.run_filters_on_node(state, PodInfo(incoming), each) for each in here.snapshot.node_infos]
+        cached.run_pre_filter(state, PodInfo(incoming), cluster.snapshot)
+        alone = [cached.run_filters_on_node(state, PodInfo(incoming), each) for each in cluster.snapshot.node_infos]
         beside += alone.count(None) - len(with_cache[0])
     assert beside > 5, "the nominated pods made no difference"

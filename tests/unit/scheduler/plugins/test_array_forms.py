@@ -165,8 +165,8 @@ def described(snapshot: Snapshot) -> dict[str, Any]:
 
 @QUICKLY
 @given(data=st.data())
-def test_a_snapshot_kept_up_to_date_says_what_one_built_afresh_says(data: st.DataObject, cluster: Any) -> None:
-    small = cluster()
+def test_a_snapshot_kept_up_to_date_says_what_one_built_afresh_says(data: st.DataObject, plugin_cluster: Any) -> None:
+    cluster = plugin_cluster()
     alive: dict[str, Node] = {}
     placed: dict[str, Pod] = {}
     for step in range(data.draw(st.integers(1, 14), label="steps")):
@@ -174,28 +174,30 @@ def test_a_snapshot_kept_up_to_date_says_what_one_built_afresh_says(data: st.Dat
         if action == "node":
             node = data.draw(nodes(data.draw(st.sampled_from(NAMES))))
             old = alive.get(node.metadata.name)
-            small.cache.add_node(node) if old is None else small.cache.update_node(old, node)
+            cluster.cache.add_node(node) if old is None else cluster.cache.update_node(old, node)
             alive[node.metadata.name] = node
         elif action == "drop node" and alive:
-            small.cache.remove_node(alive.pop(data.draw(st.sampled_from(sorted(alive)))))
+            cluster.cache.remove_node(alive.pop(data.draw(st.sampled_from(sorted(alive)))))
         elif action == "pod" and alive:
             pod = data.draw(pods(f"pod-{step}", data.draw(st.sampled_from(sorted(alive)))))
-            small.cache.add_pod(pod)
+            cluster.cache.add_pod(pod)
             placed[pod.metadata.name] = pod
         elif action == "drop pod" and placed:
-            small.cache.remove_pod(placed.pop(data.draw(st.sampled_from(sorted(placed)))))
+            cluster.cache.remove_pod(placed.pop(data.draw(st.sampled_from(sorted(placed)))))
         elif action == "look":
-            described(small.refresh())
+            described(cluster.refresh())
     afresh = Snapshot()
-    small.cache.update_snapshot(afresh)
-    assert described(small.refresh()) == described(afresh)
+    cluster.cache.update_snapshot(afresh)
+    assert described(cluster.refresh()) == described(afresh)
 
 
 @QUICKLY
 @given(made=populated(), incoming=pods("incoming"))
-def test_array_forms_agree_with_per_node_forms(made: tuple[list[Node], list[Pod]], incoming: Pod, cluster: Any) -> None:
-    small = cluster(*made)
-    framework, snapshot, state, info = small.make_framework(), small.snapshot, CycleState(), PodInfo(incoming)
+def test_array_forms_agree_with_per_node_forms(
+    made: tuple[list[Node], list[Pod]], incoming: Pod, plugin_cluster: Any
+) -> None:
+    cluster = plugin_cluster(*made)
+    framework, snapshot, state, info = cluster.make_framework(), cluster.snapshot, CycleState(), PodInfo(incoming)
     _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
     if rejection is not None:
         return
@@ -241,25 +243,25 @@ def evaluated(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[i
 
 @QUICKLY
 @given(made=populated(), data=st.data())
-def test_the_class_cache_changes_no_verdict_and_no_score(made: Any, data: st.DataObject, cluster: Any) -> None:
-    small = cluster(*made)
-    cached, plain = small.make_framework(), small.make_framework(class_cache=False)
+def test_the_class_cache_changes_no_verdict_and_no_score(made: Any, data: st.DataObject, plugin_cluster: Any) -> None:
+    cluster = plugin_cluster(*made)
+    cached, plain = cluster.make_framework(), cluster.make_framework(class_cache=False)
     templates = [data.draw(pods(f"template-{number}")) for number in range(2)]
-    names = st.sampled_from([info.name for info in small.snapshot.node_infos])
+    names = st.sampled_from([info.name for info in cluster.snapshot.node_infos])
     for step in range(5):
         template = templates[data.draw(st.integers(0, 1))]
         incoming = PodInfo(renamed(template, f"new-{step}", ""))
         for number in range(data.draw(st.integers(0, 2), label="nominations")):  # the incoming one's own is the first
             pod = data.draw(pods(f"nominated-{data.draw(st.integers(0, 3))}")) if number else incoming.pod
-            small.pods.put(pod.key, pod)
-            small.nominator.add(PodInfo(with_priority(pod, data.draw(st.integers(-1, 1)))), data.draw(names))
-        with_cache = evaluated(cached, small.snapshot, incoming)
-        assert with_cache == evaluated(plain, small.snapshot, incoming)
-        small.nominator.check()
+            cluster.pods.put(pod.key, pod)
+            cluster.nominator.add(PodInfo(with_priority(pod, data.draw(st.integers(-1, 1)))), data.draw(names))
+        with_cache = evaluated(cached, cluster.snapshot, incoming)
+        assert with_cache == evaluated(plain, cluster.snapshot, incoming)
+        cluster.nominator.check()
         if with_cache[0]:
-            chosen = small.snapshot.node_infos[with_cache[0][int(np.argmax(with_cache[1]))]].name
-            small.cache.assume_pod(renamed(template, f"new-{step}", chosen))
-        small.refresh()
+            chosen = cluster.snapshot.node_infos[with_cache[0][int(np.argmax(with_cache[1]))]].name
+            cluster.cache.assume_pod(renamed(template, f"new-{step}", chosen))
+        cluster.refresh()
 
 
 def with_priority(pod: Pod, priority: int) -> Pod:

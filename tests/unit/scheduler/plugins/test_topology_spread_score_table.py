@@ -37,7 +37,7 @@ def constraints(rng: random.Random, app: str) -> list[dict[str, Any]]:
 def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
     seed: int,
     few_rows: int,
-    cluster: Callable[..., Any],
+    plugin_cluster: Callable[..., Any],
     node: Callable[..., Any],
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -46,8 +46,8 @@ def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
     rng = random.Random(seed)
     zones = ["a", "b", "c"][: rng.randrange(1, 4)]
     nodes = {f"n{number}": node(f"n{number}", labels={ZONE: rng.choice(zones)}) for number in range(12)}
-    here = cluster(nodes.values())
-    snapshot, plugin = here.snapshot, here.framework.plugins["PodTopologySpread"]
+    cluster = plugin_cluster(nodes.values())
+    snapshot, plugin = cluster.snapshot, cluster.framework.plugins["PodTopologySpread"]
     specs = {app: constraints(rng, app) for app in ("x", "y")}
     placed: list[Any] = []
     tables = 0
@@ -57,21 +57,21 @@ def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
             if change < 0.6:
                 there = f"n{rng.randrange(12)}" if rng.random() < 0.7 else "n0"
                 placed.append(pod(f"p{step}-{len(placed)}-{rng.random()}", there, labels={"app": rng.choice("xyz")}))
-                here.cache.add_pod(placed[-1])
+                cluster.cache.add_pod(placed[-1])
             elif change < 0.8 and placed:
-                here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+                cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
             elif change < 0.85:
                 name = rng.choice(list(nodes))
                 moved = node(name, labels={ZONE: rng.choice(zones)})
-                here.cache.update_node(nodes[name], moved)
+                cluster.cache.update_node(nodes[name], moved)
                 nodes[name] = moved
             elif change < 0.9 and placed:
                 old = placed.pop(rng.randrange(len(placed)))
                 labels = {"app": rng.choice("xyz")}
                 new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels=labels))
-                here.cache.update_pod(old, new)
+                cluster.cache.update_pod(old, new)
                 placed.append(new)
-        here.refresh()
+        cluster.refresh()
         app = rng.choice("xy")
         pending = PodInfo(pod(f"pending-{step}", labels={"app": app}, topologySpreadConstraints=specs[app]))
         some = np.flatnonzero(np.array([rng.random() < 0.5 for _ in range(12)]))
@@ -92,13 +92,13 @@ def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
 
 
 def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_constraints(
-    cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+    plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     nodes = [node("in", labels={ZONE: "a"}), node("out"), node("other", labels={ZONE: "b"})]
-    here = cluster(nodes, [pod("p", "in", labels={"app": "x"}), pod("q", "out", labels={"app": "x"})])
+    cluster = plugin_cluster(nodes, [pod("p", "in", labels={"app": "x"}), pod("q", "out", labels={"app": "x"})])
     service = {"metadata": {"name": "x", "namespace": "default"}, "spec": {"selector": {"app": "x"}}}
-    here.put("services", convert(Service, service))
-    snapshot, plugin = here.snapshot, here.framework.plugins["PodTopologySpread"]
+    cluster.put("services", convert(Service, service))
+    snapshot, plugin = cluster.snapshot, cluster.framework.plugins["PodTopologySpread"]
     state, pending = CycleState(), PodInfo(pod("pending", labels={"app": "x"}))
     assert plugin.pre_score(state, pending, snapshot, snapshot.all_rows) is None
     table = plugin.score_table(state, pending, snapshot, snapshot.all_rows)
@@ -109,22 +109,25 @@ def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_c
 
 
 def test_domains_too_many_for_a_table_are_scored_without_one(
-    cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    plugin_cluster: Callable[..., Any],
+    node: Callable[..., Any],
+    pod: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(topology_spread_score_table, "MAX_CELLS", 8)
     rng = random.Random(1)
-    here = cluster([node(f"n{number}", labels={ZONE: f"z{number}"}) for number in range(6)])
-    plugin, state = here.framework.plugins["PodTopologySpread"], CycleState()
+    cluster = plugin_cluster([node(f"n{number}", labels={ZONE: f"z{number}"}) for number in range(6)])
+    plugin, state = cluster.framework.plugins["PodTopologySpread"], CycleState()
     pending = PodInfo(pod("pending", labels={"app": "x"}, topologySpreadConstraints=constraints(rng, "x")))
-    assert plugin.pre_score(state, pending, here.snapshot, here.snapshot.all_rows) is None
-    assert plugin.score_table(state, pending, here.snapshot, here.snapshot.all_rows) is None
-    assert len(plugin.score_rows(state, pending, here.snapshot, here.snapshot.all_rows)) == 6
+    assert plugin.pre_score(state, pending, cluster.snapshot, cluster.snapshot.all_rows) is None
+    assert plugin.score_table(state, pending, cluster.snapshot, cluster.snapshot.all_rows) is None
+    assert len(plugin.score_rows(state, pending, cluster.snapshot, cluster.snapshot.all_rows)) == 6
 
 
 @pytest.mark.parametrize("few_rows", [0, 1000], ids=["as arrays", "one by one"])
 def test_a_zone_that_nobody_was_in_before_has_a_column_of_its_own_in_the_table(
     few_rows: int,
-    cluster: Callable[..., Any],
+    plugin_cluster: Callable[..., Any],
     node: Callable[..., Any],
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -132,15 +135,15 @@ def test_a_zone_that_nobody_was_in_before_has_a_column_of_its_own_in_the_table(
     monkeypatch.setattr(topology_spread_score_table, "_FEW_ROWS", few_rows)
     nodes = {name: node(name, labels={ZONE: zone}) for name, zone in zip("mnopqr", "aabbbb", strict=True)}
     there = [pod(f"p{number}", name, labels={"app": "x"}) for number, name in enumerate("mmnoq")]
-    here = cluster(nodes.values(), there)
-    snapshot, plugin = here.snapshot, here.framework.plugins["PodTopologySpread"]
+    cluster = plugin_cluster(nodes.values(), there)
+    snapshot, plugin = cluster.snapshot, cluster.framework.plugins["PodTopologySpread"]
     spec = constraints(random.Random(3), "x")
     for moved, zone in (("", ""), ("m", "new"), ("o", "newer"), ("m", "a")):
         if moved:
             changed = node(moved, labels={ZONE: zone})
-            here.cache.update_node(nodes[moved], changed)
+            cluster.cache.update_node(nodes[moved], changed)
             nodes[moved] = changed
-            here.refresh()
+            cluster.refresh()
         pending = PodInfo(pod(f"pending-{zone}", labels={"app": "x"}, topologySpreadConstraints=spec))
         state, rows = CycleState(), snapshot.all_rows
         assert plugin.pre_score(state, pending, snapshot, rows) is None

@@ -18,7 +18,7 @@ TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 
 @pytest.mark.parametrize("seed", range(40))
 def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
-    seed: int, cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+    seed: int, plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     rng = random.Random(seed)
 
@@ -28,18 +28,18 @@ def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
 
     there = [some_pod(f"there-{number}", "a") for number in range(rng.randrange(7))]
     taints = [TAINT] if rng.random() < 0.2 else []
-    here = cluster([node("a", taints=taints, allocatable={"pods": str(rng.randrange(4, 9))})], there)
+    cluster = plugin_cluster([node("a", taints=taints, allocatable={"pods": str(rng.randrange(4, 9))})], there)
     for number in range(rng.randrange(3)):
         nominated = some_pod(f"nominated-{number}")
-        here.pods.put(nominated.key, nominated)
-        here.nominator.add(PodInfo(nominated), "a")
+        cluster.pods.put(nominated.key, nominated)
+        cluster.nominator.add(PodInfo(nominated), "a")
     pending = PodInfo(some_pod("pending"))
     state = CycleState()
-    here.framework.run_pre_filter(state, pending, here.snapshot)
-    info = here.snapshot.node_infos[0]
+    cluster.framework.run_pre_filter(state, pending, cluster.snapshot)
+    info = cluster.snapshot.node_infos[0]
     requested, pods = dict(info.requested), dict(info.pods)
-    by_sums = here.dry_runs(state, pending)(info)
-    by_copy = dry_run._CopiedNode(here.framework, state, pending, info)
+    by_sums = cluster.dry_runs(state, pending)(info)
+    by_copy = dry_run._CopiedNode(cluster.framework, state, pending, info)
     assert isinstance(by_sums, dry_run._SummedNode)
     assert by_sums.run_filters() == by_copy.run_filters()
     present, gone = list(info.pods.values()), []
@@ -73,18 +73,18 @@ def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
     ],
 )
 def test_a_pod_to_which_single_pods_matter_gets_whole_copies(
-    spec: dict[str, Any], cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+    spec: dict[str, Any], plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
-    here = cluster([node("a")])
+    cluster = plugin_cluster([node("a")])
     pending, state = PodInfo(pod("pending", **spec)), CycleState()
-    here.framework.run_pre_filter(state, pending, here.snapshot)
-    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._CopiedNode)
+    cluster.framework.run_pre_filter(state, pending, cluster.snapshot)
+    assert isinstance(cluster.dry_runs(state, pending)(cluster.snapshot.node_infos[0]), dry_run._CopiedNode)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_copies(
     seed: int,
-    cluster: Callable[..., Any],
+    plugin_cluster: Callable[..., Any],
     node: Callable[..., Any],
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -109,42 +109,44 @@ def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_c
         for name in names
     ]
     placed = [some_pod(f"there-{number}", rng.choice(names)) for number in range(25)]
-    here = cluster(nodes, placed)
+    cluster = plugin_cluster(nodes, placed)
     if seed % 2:
         budget = {
             "metadata": {"name": "b", "namespace": "default"},
             "spec": {"selector": {"matchLabels": {"app": "a"}}},
             "status": {"disruptionsAllowed": seed % 3},
         }
-        here.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget))
+        cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget))
     preemptors = [PodInfo(some_pod(f"preemptor-{number}", priority=2)) for number in range(2)]
-    framework = here.framework
+    framework = cluster.framework
     plugin = framework.plugins["DefaultPreemption"]
     found, victims = 0, 0
     for step in range(15):
         if placed and rng.random() < 0.5:
-            here.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
+            cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
         if rng.random() < 0.5:
             placed.append(some_pod(f"new-{step}", rng.choice(names)))
-            here.cache.add_pod(placed[-1])
+            cluster.cache.add_pod(placed[-1])
         if rng.random() < 0.4:
             nominated = some_pod(f"nominated-{step}", priority=rng.choice([1, 2, 3]))
-            here.pods.put(nominated.key, nominated)
-            here.nominator.add(PodInfo(nominated), rng.choice(names))
+            cluster.pods.put(nominated.key, nominated)
+            cluster.nominator.add(PodInfo(nominated), rng.choice(names))
         if step == 8 and seed % 2:
-            here.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget | {"status": {}}))
-        here.refresh()
+            cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget | {"status": {}}))
+        cluster.refresh()
         pending, state = rng.choice(preemptors), CycleState()
-        framework.run_pre_filter(state, pending, here.snapshot)
+        framework.run_pre_filter(state, pending, cluster.snapshot)
         offset = rng.randrange(1000)
         tried = []
         for whole_copies in (False, True):
-            here.rng.seed(offset)
+            cluster.rng.seed(offset)
             with monkeypatch.context() as patched:
                 if whole_copies:
                     patched.setattr(dry_run, "reads_only_sums", lambda *_: False)
-                    assert isinstance(here.dry_runs(state, pending)(here.snapshot.node_infos[0]), dry_run._CopiedNode)
-                run = plugin.dry_run(state, pending, here.snapshot, names)
+                    assert isinstance(
+                        cluster.dry_runs(state, pending)(cluster.snapshot.node_infos[0]), dry_run._CopiedNode
+                    )
+                run = plugin.dry_run(state, pending, cluster.snapshot, names)
             tried.append((run.candidates, run.rejections))
         assert tried[0] == tried[1]
         found += len(tried[0][0])
