@@ -11,17 +11,17 @@ from kubeloop.scheduler.config.defaults import DEFAULT_EXTENDER_TIMEOUT_SECONDS
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource
 
 
-def extender_configuration(given: Any) -> ExtenderConfiguration:
-    """An extender as it was given: one of ours, or one of a Policy document, which has the same fields."""
-    tls = given.tls_config
+def extender_configuration(extender: Any) -> ExtenderConfiguration:
+    """Return the configuration of an extender of either kind of document; both have the same fields."""
+    tls = extender.tls_config
     return ExtenderConfiguration(
-        url_prefix=given.url_prefix,
-        filter_verb=given.filter_verb,
-        preempt_verb=given.preempt_verb,
-        prioritize_verb=given.prioritize_verb,
-        weight=given.weight,
-        bind_verb=given.bind_verb,
-        enable_https=given.enable_https,
+        url_prefix=extender.url_prefix,
+        filter_verb=extender.filter_verb,
+        preempt_verb=extender.preempt_verb,
+        prioritize_verb=extender.prioritize_verb,
+        weight=extender.weight,
+        bind_verb=extender.bind_verb,
+        enable_https=extender.enable_https,
         tls=None
         if tls is None
         else ExtenderTLS(
@@ -34,12 +34,12 @@ def extender_configuration(given: Any) -> ExtenderConfiguration:
             key_data=_base64(tls.key_data, "keyData"),
             ca_data=_base64(tls.ca_data, "caData"),
         ),
-        http_timeout_seconds=http_timeout_seconds(given.http_timeout),
-        node_cache_capable=given.node_cache_capable,
+        http_timeout_seconds=http_timeout_seconds(extender.http_timeout),
+        node_cache_capable=extender.node_cache_capable,
         managed_resources=tuple(
-            ManagedResource(each.name, each.ignored_by_scheduler) for each in given.managed_resources
+            ManagedResource(resource.name, resource.ignored_by_scheduler) for resource in extender.managed_resources
         ),
-        ignorable=given.ignorable,
+        ignorable=extender.ignorable,
     )
 
 
@@ -53,7 +53,7 @@ def _base64(text: str, field: str) -> bytes:
         ) from None
 
 
-def http_timeout_seconds(given: str | int) -> float:
-    """A duration ("5s"), or an integer of nanoseconds as Policy documents have it; 0 means 5 s."""
-    seconds = given / 1e9 if isinstance(given, int) else parse_duration_seconds(given)
+def http_timeout_seconds(extender: str | int) -> float:
+    """Return the seconds of a duration ("5s"), or of nanoseconds as in Policy documents; 0 stands for 5 s."""
+    seconds = extender / 1e9 if isinstance(extender, int) else parse_duration_seconds(extender)
     return seconds or DEFAULT_EXTENDER_TIMEOUT_SECONDS

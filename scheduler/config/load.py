@@ -13,7 +13,7 @@ from kubeloop.scheduler.config.v1 import API_VERSION, decode_v1
 
 
 def load_configuration(text: str) -> SchedulerConfiguration:
-    """A configuration from YAML or JSON. Raises UserError with kube-scheduler's words."""
+    """Return the configuration of a YAML or JSON text. Raises UserError with kube-scheduler's messages."""
     try:
         document, repeated = yaml.read_first(text)
     except yaml.InvalidYaml as error:
@@ -21,9 +21,11 @@ def load_configuration(text: str) -> SchedulerConfiguration:
             f"the scheduler configuration is not YAML: {error.place}", hint="check its indentation"
         ) from None
     if repeated:
-        raise UserError(f"the scheduler configuration: {repeated[0]}", hint="take one of the two out")
+        raise UserError(f"the scheduler configuration: {repeated[0]}", hint="remove one of the two")
     if not isinstance(document, dict):
-        raise UserError("the scheduler configuration is not a map", hint=f"it begins with apiVersion: {API_VERSION}")
+        raise UserError(
+            "the scheduler configuration is not a map", hint=f"it must start with apiVersion: {API_VERSION}"
+        )
     return read_configuration(document)
 
 

@@ -30,16 +30,18 @@ def load_plugin_class(name: str) -> type[Any]:
         f"no scheduler plugin named {name!r}",
         hint=f"did you mean {known[0]!r}?"
         if known
-        else f"install one that declares the entry point group {ENTRY_POINT_GROUP!r}, or name it as 'module:Class'",
+        else f"install one that declares the entry point group {ENTRY_POINT_GROUP!r}, or name it 'module:Class'",
     )
 
 
 def _from_path(name: str, path: str) -> type[Any]:
     module_name, _, attribute = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        plugin = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
-        raise UserError(f"cannot load the scheduler plugin {name!r}: {error}", hint="is it on PYTHONPATH?") from error
-    if not isinstance(found, type):
-        raise UserError(f"the scheduler plugin {name!r} is not a class", hint="name it as 'module:Class'")
-    return found
+        raise UserError(
+            f"cannot load the scheduler plugin {name!r}: {error}", hint="check that it is on PYTHONPATH"
+        ) from error
+    if not isinstance(plugin, type):
+        raise UserError(f"the scheduler plugin {name!r} is not a class", hint="use 'module:Class' as its name")
+    return plugin

@@ -1,4 +1,4 @@
-"""Arguments of the default plugins, kubescheduler.config.k8s.io/v1, with the defaults of v1.36."""
+"""Arguments of the in-tree plugins, kubescheduler.config.k8s.io/v1, with the defaults of v1.36."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kubeloop.kube.objects.api_types import NodeAffinity, Struct, TopologySpread
 
 
 class ResourceSpec(Struct):
-    """One resource that counts in a score, and how much (1 to 100)."""
+    """A resource and its weight (1 to 100) in a score."""
 
     name: str = ""
     weight: int = 1
@@ -31,7 +31,7 @@ CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 
 
 class ScoringStrategy(Struct):
-    """type: LeastAllocated, MostAllocated or RequestedToCapacityRatio (which needs its parameter)."""
+    """type: LeastAllocated, MostAllocated or RequestedToCapacityRatio, which requires its parameter."""
 
     type: str = ""
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
@@ -39,7 +39,7 @@ class ScoringStrategy(Struct):
 
 
 class NodeResourcesFitArgs(Struct):
-    """ignored_resources, ignored_resource_groups: extended resources (by name, by the part before "/") not filtered."""
+    """ignored_resources, ignored_resource_groups: extended resources not to filter, by name or group (before "/")."""
 
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class NodeResourcesBalancedAllocationArgs(Struct):
 
 
 class NodeAffinityArgs(Struct):
-    """added_affinity: counts for every pod of the profile, on top of the pod's own."""
+    """added_affinity: for every pod of the profile, in addition to the pod's own."""
 
     added_affinity: NodeAffinity | None = None
 
@@ -64,21 +64,21 @@ class PodTopologySpreadArgs(Struct):
 
 
 class InterPodAffinityArgs(Struct):
-    """hard_pod_affinity_weight: weight (0 to 100) with which required affinity of existing pods counts in scores."""
+    """hard_pod_affinity_weight: weight (0 to 100) of required affinity of existing pods in scores."""
 
     hard_pod_affinity_weight: int = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
 class VolumeBindingArgs(Struct):
-    """bind_timeout_seconds: how long PreBind waits for volumes. shape: for scoring by capacity, off by default."""
+    """bind_timeout_seconds: timeout of PreBind. shape: for scoring by capacity, off by default."""
 
     bind_timeout_seconds: int = 600
     shape: tuple[UtilizationShapePoint, ...] = ()
 
 
 class DefaultPreemptionArgs(Struct):
-    """How many candidates are looked for: the percentage of all nodes, but at least the absolute number."""
+    """Number of candidate nodes to find: a percentage of all nodes, but at least the absolute number."""
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
@@ -90,25 +90,27 @@ class DynamicResourcesArgs(Struct):
 
 
 def with_defaults(args: Struct) -> Struct:
-    """Fills in what is empty or zero. Source: pkg/scheduler/apis/config/v1/defaults.go."""
+    """Replace empty or zero fields by their defaults. Source: pkg/scheduler/apis/config/v1/defaults.go."""
     match args:
         case NodeResourcesFitArgs():
             strategy = args.scoring_strategy
-            strategy = msgspec.structs.replace(strategy, resources=_weighed(strategy.resources))
+            strategy = msgspec.structs.replace(strategy, resources=_with_weights(strategy.resources))
             return msgspec.structs.replace(args, scoring_strategy=strategy)
         case NodeResourcesBalancedAllocationArgs():
-            return msgspec.structs.replace(args, resources=_weighed(args.resources))
+            return msgspec.structs.replace(args, resources=_with_weights(args.resources))
         case PodTopologySpreadArgs(defaulting_type=""):
             return msgspec.structs.replace(args, defaulting_type="System")
     return args
 
 
-def _weighed(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
-    return tuple(ResourceSpec(name=each.name, weight=each.weight or 1) for each in resources or CPU_AND_MEMORY)
+def _with_weights(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
+    return tuple(
+        ResourceSpec(name=resource.name, weight=resource.weight or 1) for resource in resources or CPU_AND_MEMORY
+    )
 
 
 class NoArgs(Struct):
-    """Of the plugins that take none."""
+    """Arguments of a plugin that takes none."""
 
 
 ARGS_TYPES: Mapping[str, type[Struct]] = {

@@ -21,10 +21,10 @@ def args_type(name: str) -> type[Any] | None:
     return getattr(out_of_tree_plugins.load_plugin_class(name), "args_type", None)
 
 
-def decode_plugin_args(name: str, given: Mapping[str, JSONValue], path: str) -> Any:
-    """The arguments of a plugin as its Struct (plain JSON if it has none). Raises UserError."""
-    fields = {key: value for key, value in given.items() if key not in ("apiVersion", "kind")}
-    kind = given.get("kind")
+def decode_plugin_args(name: str, document: Mapping[str, JSONValue], path: str) -> Any:
+    """Return the arguments of a plugin as its Struct, or as plain JSON if it has none. Raises UserError."""
+    fields = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
+    kind = document.get("kind")
     if kind is not None and kind != f"{name}Args":
         raise UserError(
             f"{path}: args for plugin {name} were not of type {name}Args, got {kind}", hint="fix their kind"

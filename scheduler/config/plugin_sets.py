@@ -6,28 +6,28 @@ import msgspec
 
 
 class PluginRef(msgspec.Struct, frozen=True):
-    """A plugin by name; weight counts for scoring alone, 0 stands for the default of 1."""
+    """A plugin by name. weight: for scoring; 0 stands for the default of 1."""
 
     name: str
     weight: int = 0
 
 
 class PluginSet(msgspec.Struct, frozen=True):
-    """What a profile says of one extension point. A disabled "*" disables all that are on by default there."""
+    """Enabled and disabled plugins of one extension point. "*" disables all plugins enabled by default there."""
 
     enabled: tuple[PluginRef, ...] = ()
     disabled: tuple[str, ...] = ()
 
 
 def merge_plugin_sets(default: PluginSet, custom: PluginSet) -> PluginSet:
-    """Default plugins without the disabled ones, re-configured ones in their place, then what is new.
+    """Return the default plugins with a profile's changes: overridden plugins keep their place, new ones come last.
 
     Source: mergePluginSet of default_plugins.go.
     """
     disabled = (*custom.disabled, *default.disabled)
     by_name = {ref.name: ref for ref in custom.enabled}
-    kept = [] if "*" in disabled else [ref for ref in default.enabled if ref.name not in disabled]
-    replaced = {ref.name for ref in kept if ref.name in by_name}
-    enabled = [by_name.get(ref.name, ref) for ref in kept]
+    remaining = [] if "*" in disabled else [ref for ref in default.enabled if ref.name not in disabled]
+    replaced = {ref.name for ref in remaining if ref.name in by_name}
+    enabled = [by_name.get(ref.name, ref) for ref in remaining]
     enabled += [ref for ref in custom.enabled if ref.name not in replaced]
     return PluginSet(tuple(enabled), disabled)

@@ -1,7 +1,7 @@
-"""The older ways to configure a scheduler: the name of an algorithm provider, and the Policy document.
+"""Policy documents and algorithm providers: the older ways to configure a scheduler.
 
 Both are translated to a profile of today's plugins. Source: pkg/scheduler/apis/config/legacy_types.go and
-pkg/scheduler/framework/plugins/legacy_registry.go of v1.20, with the predicates that were older still.
+pkg/scheduler/framework/plugins/legacy_registry.go of v1.20; predicates of older versions are included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kubeloop.scheduler.config.validation import validate_configuration
 
 MAX_WEIGHT = (2**31 - 1) // 100
 
-# Predicate -> the plugins whose Filter does its work.
+# Predicate -> the plugins whose Filter replaces it.
 PREDICATES: Mapping[str, tuple[str, ...]] = {
     "GeneralPredicates": ("NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"),
     "PodFitsResources": ("NodeResourcesFit",),
@@ -46,7 +46,7 @@ PREDICATES: Mapping[str, tuple[str, ...]] = {
     "NoVolumeZoneConflict": ("VolumeZone",),
     "NoVolumeNodeConflict": ("VolumeBinding",),
     "CheckVolumeBinding": ("VolumeBinding",),
-    # Disks of these clouds are CSI volumes today, counted by the limits of their drivers.
+    # Disks of these clouds are CSI volumes today, limited by their drivers.
     "MaxCSIVolumeCountPred": ("NodeVolumeLimits",),
     "MaxEBSVolumeCount": ("NodeVolumeLimits",),
     "MaxGCEPDVolumeCount": ("NodeVolumeLimits",),
@@ -71,7 +71,7 @@ DEFAULT_PREDICATES = (
     "EvenPodsSpread",
 )
 
-# Priority -> the plugin whose Score does its work; "" for one that changes nothing.
+# Priority -> the plugin whose Score replaces it; "" for one without effect.
 PRIORITIES: Mapping[str, str] = {
     "EqualPriority": "",
     "LeastRequestedPriority": "NodeResourcesFit",
@@ -103,7 +103,7 @@ _STRATEGIES = {
     "MostRequestedPriority": "MostAllocated",
     "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
 }
-# Where several of them are asked for: today's NodeResourcesFit knows one strategy at a time.
+# If several of them are configured: NodeResourcesFit has one strategy only.
 _PLUGIN_OF_STRATEGY = {
     "LeastRequestedPriority": "NodeResourcesLeastAllocated",
     "MostRequestedPriority": "NodeResourcesMostAllocated",
@@ -112,7 +112,7 @@ _PLUGIN_OF_STRATEGY = {
 
 
 class _Lenient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of the document."""
+    """A type of the document."""
 
 
 class _ArgumentResource(_Lenient, frozen=True):
@@ -190,7 +190,7 @@ class _Policy(_Lenient, frozen=True):
 
 @dataclass(slots=True)
 class _Translation:
-    """A profile in the making: plugins per extension point in the order in which they were asked for."""
+    """The plugins of a profile that is being translated, per extension point and in the order of the document."""
 
     filters: list[str] = field(default_factory=list)
     scores: dict[str, int] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class _Translation:
 
 
 def provider_configuration(name: str) -> SchedulerConfiguration:
-    """The configuration of an algorithm provider. Raises UserError."""
+    """Return the configuration of an algorithm provider. Raises UserError."""
     if name == "DefaultProvider":
         return SchedulerConfiguration()
     if name == "ClusterAutoscalerProvider":
@@ -210,7 +210,7 @@ def provider_configuration(name: str) -> SchedulerConfiguration:
 
 
 def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
-    """The configuration that a Policy document asks for. Raises UserError."""
+    """Return the configuration of a Policy document. Raises UserError."""
     try:
         policy = msgspec.convert(without_nulls(dict(document)), _Policy)
     except msgspec.ValidationError as error:
@@ -220,13 +220,14 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
         raise UserError(
             f"invalid hardPodAffinitySymmetricWeight: {weight}, must be in the range [0-100]", hint="its default is 1"
         )
-    made = _Translation()
-    _translate_predicates(policy.predicates, made)
-    _translate_priorities(policy.priorities, made)
-    made.args["InterPodAffinity"] = decode_plugin_args("InterPodAffinity", {"hardPodAffinityWeight": weight}, "args")
+    translation = _Translation()
+    _translate_predicates(policy.predicates, translation)
+    _translate_priorities(policy.priorities, translation)
+    affinity_args = {"hardPodAffinityWeight": weight}
+    translation.args["InterPodAffinity"] = decode_plugin_args("InterPodAffinity", affinity_args, "args")
     config = SchedulerConfiguration(
-        profiles=(replace(_profile(made), check_all_filters=policy.always_check_all_predicates),),
-        extenders=tuple(extender_configuration(each) for each in policy.extenders),
+        profiles=(replace(_profile(translation), check_all_filters=policy.always_check_all_predicates),),
+        extenders=tuple(extender_configuration(extender) for extender in policy.extenders),
     )
     errors = validate_configuration(config)
     if errors:
@@ -234,72 +235,72 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     return config
 
 
-def _translate_predicates(given: Sequence[_Predicate] | None, made: _Translation) -> None:
-    names = list(DEFAULT_PREDICATES) if given is None else [each.name for each in given]
+def _translate_predicates(predicates: Sequence[_Predicate] | None, translation: _Translation) -> None:
+    names = list(DEFAULT_PREDICATES) if predicates is None else [predicate.name for predicate in predicates]
     for name in (*names, *MANDATORY_PREDICATES):
         if name not in PREDICATES:
             raise UserError(
                 f"invalid configuration: predicate type not found for {name!r}",
                 hint=f"there are {', '.join(PREDICATES)}",
             )
-        made.filters += [plugin for plugin in PREDICATES[name] if plugin not in made.filters]
+        translation.filters += [plugin for plugin in PREDICATES[name] if plugin not in translation.filters]
 
 
-def _translate_priorities(given: Sequence[_Priority] | None, made: _Translation) -> None:
-    if given is None:
-        given = [_Priority(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items()]
-    strategies = {each.name for each in given} & _STRATEGIES.keys()
-    for each in given:
-        if each.name not in PRIORITIES:
+def _translate_priorities(priorities: Sequence[_Priority] | None, translation: _Translation) -> None:
+    if priorities is None:
+        priorities = [_Priority(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items()]
+    strategies = {priority.name for priority in priorities} & _STRATEGIES.keys()
+    for priority in priorities:
+        if priority.name not in PRIORITIES:
             raise UserError(
-                f"invalid configuration: priority type not found for {each.name!r}",
+                f"invalid configuration: priority type not found for {priority.name!r}",
                 hint=f"there are {', '.join(PRIORITIES)}",
             )
-        if not 0 < each.weight <= MAX_WEIGHT:
+        if not 0 < priority.weight <= MAX_WEIGHT:
             raise UserError(
-                f"priority {each.name} should have a positive weight applied to it or it has overflown",
+                f"priority {priority.name} should have a positive weight applied to it or it has overflown",
                 hint="give it a weight of 1 or more",
             )
-        plugin = PRIORITIES[each.name]
-        if each.name in _STRATEGIES:
+        plugin = PRIORITIES[priority.name]
+        if priority.name in _STRATEGIES:
             if len(strategies) > 1:
-                plugin = _PLUGIN_OF_STRATEGY[each.name]
-            made.args[plugin] = _fit_args(each)
+                plugin = _PLUGIN_OF_STRATEGY[priority.name]
+            translation.args[plugin] = _fit_args(priority)
         if plugin:
-            made.scores[plugin] = made.scores.get(plugin, 0) + each.weight
+            translation.scores[plugin] = translation.scores.get(plugin, 0) + priority.weight
 
 
 def _fit_args(priority: _Priority) -> Any:
     scoring: dict[str, JSONValue] = {"type": _STRATEGIES[priority.name]}
     if priority.name == "RequestedToCapacityRatioPriority":
-        given = priority.argument
-        argument = given.requested_to_capacity_ratio_arguments if given is not None else None
-        if argument is None:
+        argument = priority.argument
+        ratio = argument.requested_to_capacity_ratio_arguments if argument is not None else None
+        if ratio is None:
             raise UserError(
                 "RequestedToCapacityRatioPriority needs requestedToCapacityRatioArguments",
                 hint="give it a shape: a list of utilization and score",
             )
-        shape = [{"utilization": point.utilization, "score": point.score} for point in argument.shape]
+        shape = [{"utilization": point.utilization, "score": point.score} for point in ratio.shape]
         scoring["requestedToCapacityRatio"] = {"shape": shape}
-        if argument.resources:
-            scoring["resources"] = [{"name": each.name, "weight": each.weight} for each in argument.resources]
+        if ratio.resources:
+            scoring["resources"] = [{"name": resource.name, "weight": resource.weight} for resource in ratio.resources]
     return decode_plugin_args("NodeResourcesFit", {"scoringStrategy": scoring}, "priorities")
 
 
-def _profile(made: _Translation) -> Profile:
-    """Filters run in today's order, so that the first reason given is the one users know."""
+def _profile(translation: _Translation) -> Profile:
+    """Return the profile. Filters run in the default order, so that the first reason reported is the usual one."""
     order = [ref.name for ref in DEFAULT_PLUGINS]
-    filters = sorted(made.filters, key=lambda name: order.index(name) if name in order else len(order))
-    scores_only = tuple(name for name in made.scores if name not in filters)
-    filters_only = tuple(name for name in filters if name not in made.scores)
+    filters = sorted(translation.filters, key=lambda name: order.index(name) if name in order else len(order))
+    scores_only = tuple(name for name in translation.scores if name not in filters)
+    filters_only = tuple(name for name in filters if name not in translation.scores)
     names = ("SchedulingGates", "PrioritySort", *filters, *scores_only, "DefaultPreemption", "DefaultBinder")
     return Profile(
-        multi_point=PluginSet(tuple(PluginRef(name, made.scores.get(name, 0)) for name in names)),
+        multi_point=PluginSet(tuple(PluginRef(name, translation.scores.get(name, 0)) for name in names)),
         points={
             "preFilter": PluginSet(disabled=scores_only),
             "filter": PluginSet(disabled=scores_only),
             "preScore": PluginSet(disabled=filters_only),
             "score": PluginSet(disabled=filters_only),
         },
-        args=made.args,
+        args=translation.args,
     )

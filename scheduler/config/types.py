@@ -1,4 +1,4 @@
-"""The scheduler's configuration as its parts use it: every default filled in, every plugin named.
+"""The scheduler's internal configuration: all defaults filled in, all plugins named.
 
 `config.load` creates it from a KubeSchedulerConfiguration (`config.v1`) or a Policy document (`config.policy`).
 Durations are seconds.
@@ -41,12 +41,12 @@ TieBreak = Literal["random", "roundRobin"]
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """One scheduler: the pods whose spec.schedulerName is its name are its.
+    """One profile: it schedules the pods whose spec.schedulerName is its name.
 
-    multi_point: plugins that are on at every extension point they implement. points: what is said of one extension
-    point, over and above. args: by plugin name, typed; a plugin without an entry takes its defaults.
-    percentage_of_nodes_to_score: None: the one of the whole configuration. check_all_filters: a node is asked about by
-    all filters, and shows all their reasons (alwaysCheckAllPredicates of Policy documents).
+    multi_point: plugins enabled at every extension point that they implement. points: enabled and disabled plugins of
+    single extension points, in addition. args: by plugin name, typed; plugins without an entry use their defaults.
+    percentage_of_nodes_to_score: None: that of the whole configuration. check_all_filters: every filter runs on every
+    node, so that all reasons are reported (alwaysCheckAllPredicates of Policy documents).
     """
 
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
@@ -58,7 +58,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class ExtenderTLS(msgspec.Struct, frozen=True):
-    """Files or data for TLS to an extender; the *_data fields hold PEM."""
+    """TLS settings for an extender: files, or PEM data in the *_data fields."""
 
     insecure: bool = False
     server_name: str = ""
@@ -71,14 +71,14 @@ class ExtenderTLS(msgspec.Struct, frozen=True):
 
 
 class ManagedResource(msgspec.Struct, frozen=True):
-    """An extended resource that an extender manages; ignored_by_scheduler: NodeResourcesFit leaves it alone."""
+    """An extended resource that an extender manages. ignored_by_scheduler: NodeResourcesFit ignores it."""
 
     name: str
     ignored_by_scheduler: bool = False
 
 
 class ExtenderConfiguration(msgspec.Struct, frozen=True):
-    """An extender over HTTP. An empty verb: it does not take part there."""
+    """An HTTP extender. An empty verb: it does not take part there."""
 
     url_prefix: str
     filter_verb: str = ""
@@ -95,7 +95,7 @@ class ExtenderConfiguration(msgspec.Struct, frozen=True):
 
 
 class LeaderElectionConfiguration(msgspec.Struct, frozen=True):
-    """Who of several replicas schedules. Defaults as in kube-scheduler."""
+    """Leader election between replicas. Defaults as in kube-scheduler."""
 
     leader_elect: bool = True
     lease_duration_seconds: float = 15.0
@@ -107,7 +107,7 @@ class LeaderElectionConfiguration(msgspec.Struct, frozen=True):
 
 
 class ClientConnectionConfiguration(msgspec.Struct, frozen=True):
-    """How the API server is reached. kubeconfig: a path, "" for the usual places; qps, burst: of requests."""
+    """Connection to the API server. kubeconfig: a path, or "" for the default; qps, burst: request rate limits."""
 
     kubeconfig: str = ""
     qps: float = 50.0
@@ -115,12 +115,12 @@ class ClientConnectionConfiguration(msgspec.Struct, frozen=True):
 
 
 class SchedulerConfiguration(msgspec.Struct, frozen=True):
-    """KubeSchedulerConfiguration, resolved.
+    """KubeSchedulerConfiguration with defaults.
 
-    percentage_of_nodes_to_score: None: look at every node; 0: kube-scheduler's adaptive share. parallelism is kept
-    for /configz only: masks need no goroutines. Of kubeloop's own: tie_break, how one of the best nodes is chosen;
-    assumed_pod_ttl_seconds, None: never; class_cache: results are kept per class of pods; max_bindings_in_flight.
-    client_connection, leader_election: for whoever connects and elects; None: nothing was said.
+    percentage_of_nodes_to_score: None: filter all nodes; 0: kube-scheduler's adaptive percentage. parallelism is only
+    shown by /configz: masks need no goroutines. kubeloop's own settings: tie_break, how one of the nodes with the
+    highest score is chosen; assumed_pod_ttl_seconds, None: never; class_cache: cache results per class of pods;
+    max_bindings_in_flight. client_connection, leader_election: for the process that connects and elects; None: not set.
     """
 
     profiles: tuple[Profile, ...] = (Profile(),)

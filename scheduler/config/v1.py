@@ -1,6 +1,6 @@
-"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): read, completed with defaults, checked, written again.
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): decode, apply defaults, validate, and encode again.
 
-Unknown fields are errors, as kube-scheduler has it. What is kubeloop's own stands under the key `kubeloop`.
+Unknown fields are errors, as in kube-scheduler. kubeloop's own settings are under the key `kubeloop`.
 Sources: k8s.io/kube-scheduler/config/v1, pkg/scheduler/apis/config/v1/{defaults,default_plugins}.go of v1.36.
 """
 
@@ -46,7 +46,7 @@ _REMOVED_VERSIONS = ("v1alpha1", "v1alpha2", "v1beta1", "v1beta2", "v1beta3")
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A part of the document."""
+    """A type of the document."""
 
 
 class _Plugin(_Strict, frozen=True):
@@ -167,61 +167,61 @@ def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     """Return the configuration of a KubeSchedulerConfiguration in plain JSON. Raises UserError."""
     _check_version(document)
     try:
-        given = msgspec.convert(without_nulls(dict(document)), _Configuration)
+        v1 = msgspec.convert(without_nulls(dict(document)), _Configuration)
     except msgspec.ValidationError as error:
         raise UserError(
             _decoding_error(str(error)), hint="see the reference of kube-scheduler configuration"
         ) from error
-    given_profiles = given.profiles or (_Profile(),)
+    v1_profiles = v1.profiles or (_Profile(),)
     profiles = tuple(
         replace(
-            _profile(each, f"profiles[{index}]", alone=len(given_profiles) == 1),
-            check_all_filters=given.kubeloop.check_all_filters,
+            _profile(profile, f"profiles[{index}]", alone=len(v1_profiles) == 1),
+            check_all_filters=v1.kubeloop.check_all_filters,
         )
-        for index, each in enumerate(given_profiles)
+        for index, profile in enumerate(v1_profiles)
     )
     config = SchedulerConfiguration(
         profiles=profiles,
-        extenders=tuple(extender_configuration(each) for each in given.extenders),
-        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
-        pod_initial_backoff_seconds=given.pod_initial_backoff_seconds,
-        pod_max_backoff_seconds=given.pod_max_backoff_seconds,
-        parallelism=given.parallelism,
-        tie_break=given.kubeloop.tie_break,
-        assumed_pod_ttl_seconds=given.kubeloop.assumed_pod_ttl_seconds,
-        class_cache=given.kubeloop.class_cache,
-        max_bindings_in_flight=given.kubeloop.max_bindings_in_flight,
-        client_connection=_client_connection(given.client_connection),
-        leader_election=_leader_election(given.leader_election),
+        extenders=tuple(extender_configuration(extender) for extender in v1.extenders),
+        percentage_of_nodes_to_score=v1.percentage_of_nodes_to_score,
+        pod_initial_backoff_seconds=v1.pod_initial_backoff_seconds,
+        pod_max_backoff_seconds=v1.pod_max_backoff_seconds,
+        parallelism=v1.parallelism,
+        tie_break=v1.kubeloop.tie_break,
+        assumed_pod_ttl_seconds=v1.kubeloop.assumed_pod_ttl_seconds,
+        class_cache=v1.kubeloop.class_cache,
+        max_bindings_in_flight=v1.kubeloop.max_bindings_in_flight,
+        client_connection=_client_connection(v1.client_connection),
+        leader_election=_leader_election(v1.leader_election),
     )
-    errors = [*validate_configuration(config), *_duplicate_plugin_configs(given)]
+    errors = [*validate_configuration(config), *_duplicate_plugin_configs(v1)]
     if errors:
         raise UserError("; ".join(dict.fromkeys(map(str, errors))), hint="correct the scheduler configuration")
     return config
 
 
-def _leader_election(given: _LeaderElection | None) -> LeaderElectionConfiguration | None:
-    """Raises UserError for what is no duration. Zero and "" stand for the default, as in Kubernetes."""
-    if given is None:
+def _leader_election(v1: _LeaderElection | None) -> LeaderElectionConfiguration | None:
+    """Return the leader election settings. Zero and "" stand for the default, as in Kubernetes. Raises UserError."""
+    if v1 is None:
         return None
     defaults = LeaderElectionConfiguration()
     return LeaderElectionConfiguration(
-        leader_elect=given.leader_elect,
-        lease_duration_seconds=_seconds(given.lease_duration) or defaults.lease_duration_seconds,
-        renew_deadline_seconds=_seconds(given.renew_deadline) or defaults.renew_deadline_seconds,
-        retry_period_seconds=_seconds(given.retry_period) or defaults.retry_period_seconds,
-        resource_lock=given.resource_lock or defaults.resource_lock,
-        resource_name=given.resource_name or defaults.resource_name,
-        resource_namespace=given.resource_namespace or defaults.resource_namespace,
+        leader_elect=v1.leader_elect,
+        lease_duration_seconds=_seconds(v1.lease_duration) or defaults.lease_duration_seconds,
+        renew_deadline_seconds=_seconds(v1.renew_deadline) or defaults.renew_deadline_seconds,
+        retry_period_seconds=_seconds(v1.retry_period) or defaults.retry_period_seconds,
+        resource_lock=v1.resource_lock or defaults.resource_lock,
+        resource_name=v1.resource_name or defaults.resource_name,
+        resource_namespace=v1.resource_namespace or defaults.resource_namespace,
     )
 
 
-def _client_connection(given: _ClientConnection | None) -> ClientConnectionConfiguration | None:
-    if given is None:
+def _client_connection(v1: _ClientConnection | None) -> ClientConnectionConfiguration | None:
+    if v1 is None:
         return None
     defaults = ClientConnectionConfiguration()
     return ClientConnectionConfiguration(
-        kubeconfig=given.kubeconfig, qps=given.qps or defaults.qps, burst=given.burst or defaults.burst
+        kubeconfig=v1.kubeconfig, qps=v1.qps or defaults.qps, burst=v1.burst or defaults.burst
     )
 
 
@@ -254,20 +254,20 @@ def _decoding_error(text: str) -> str:
     return f"cannot read the scheduler configuration: {text.replace('$.', '')}"
 
 
-def _profile(given: _Profile, path: str, *, alone: bool) -> Profile:
-    name = given.scheduler_name
+def _profile(v1: _Profile, path: str, *, alone: bool) -> Profile:
+    name = v1.scheduler_name
     if name is None:
         name = DEFAULT_SCHEDULER_NAME if alone else ""
-    points = {point: _plugin_set(getattr(given.plugins, _attribute(point))) for point in EXTENSION_POINTS}
+    points = {point: _plugin_set(getattr(v1.plugins, _attribute(point))) for point in EXTENSION_POINTS}
     return Profile(
         scheduler_name=name,
-        multi_point=merge_plugin_sets(PluginSet(DEFAULT_PLUGINS), _plugin_set(given.plugins.multi_point)),
-        points={point: said for point, said in points.items() if said.enabled or said.disabled},
+        multi_point=merge_plugin_sets(PluginSet(DEFAULT_PLUGINS), _plugin_set(v1.plugins.multi_point)),
+        points={point: plugin_set for point, plugin_set in points.items() if plugin_set.enabled or plugin_set.disabled},
         args={
-            each.name: decode_plugin_args(each.name, each.args, f"{path}.pluginConfig[{index}].args")
-            for index, each in enumerate(given.plugin_config)
+            entry.name: decode_plugin_args(entry.name, entry.args, f"{path}.pluginConfig[{index}].args")
+            for index, entry in enumerate(v1.plugin_config)
         },
-        percentage_of_nodes_to_score=given.percentage_of_nodes_to_score,
+        percentage_of_nodes_to_score=v1.percentage_of_nodes_to_score,
     )
 
 
@@ -275,28 +275,29 @@ def _attribute(point: str) -> str:
     return re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", point)
 
 
-def _plugin_set(given: _PluginSet) -> PluginSet:
+def _plugin_set(v1: _PluginSet) -> PluginSet:
     return PluginSet(
-        tuple(PluginRef(each.name, each.weight) for each in given.enabled), tuple(each.name for each in given.disabled)
+        tuple(PluginRef(plugin.name, plugin.weight) for plugin in v1.enabled),
+        tuple(plugin.name for plugin in v1.disabled),
     )
 
 
-def _duplicate_plugin_configs(given: _Configuration) -> list[str]:
+def _duplicate_plugin_configs(v1: _Configuration) -> list[str]:
     errors = []
-    for number, profile in enumerate(given.profiles):
+    for number, profile in enumerate(v1.profiles):
         seen: set[str] = set()
-        for index, each in enumerate(profile.plugin_config):
-            if each.name in seen:
-                errors.append(f'profiles[{number}].pluginConfig[{index}]: Duplicate value: "{each.name}"')
-            seen.add(each.name)
+        for index, entry in enumerate(profile.plugin_config):
+            if entry.name in seen:
+                errors.append(f'profiles[{number}].pluginConfig[{index}]: Duplicate value: "{entry.name}"')
+            seen.add(entry.name)
     return errors
 
 
-# --- Writing -------------------------------------------------------------------------------------------------------
+# --- Encoding ------------------------------------------------------------------------------------------------------
 
 
 def configuration_document(config: SchedulerConfiguration) -> dict[str, JSONValue]:
-    """`config` as a complete KubeSchedulerConfiguration, as --write-config-to and /configz show it."""
+    """Return `config` as a complete KubeSchedulerConfiguration, for --write-config-to and /configz."""
     document: dict[str, JSONValue] = {
         "apiVersion": API_VERSION,
         "kind": KIND,
@@ -317,7 +318,7 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSONValu
     if any(profile.check_all_filters for profile in config.profiles):
         document["kubeloop"]["checkAllFilters"] = True
     if config.extenders:
-        document["extenders"] = [_extender_document(each) for each in config.extenders]
+        document["extenders"] = [_extender_document(extender) for extender in config.extenders]
     if config.client_connection is not None:
         connection = config.client_connection
         document["clientConnection"] = {
@@ -340,26 +341,26 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSONValu
 
 
 def configuration_text(config: SchedulerConfiguration) -> str:
-    """The same as YAML."""
+    """Return `config` as a complete KubeSchedulerConfiguration in YAML."""
     return yaml.write(configuration_document(config))
 
 
 def _profile_document(profile: Profile) -> dict[str, JSONValue]:
     names = {ref.name for ref in profile.multi_point.enabled}
-    names |= {ref.name for said in profile.points.values() for ref in said.enabled}
-    # The default plugins are written out: "*" is disabled, so that reading this again adds none.
+    names |= {ref.name for plugin_set in profile.points.values() for ref in plugin_set.enabled}
+    # The default plugins are included, and "*" is disabled, so that reading the document adds none.
     plugins: dict[str, JSONValue] = {
         "multiPoint": {
             "enabled": [_ref_document(ref) for ref in profile.multi_point.enabled],
             "disabled": [{"name": "*"}],
         }
     }
-    for point, said in profile.points.items():
+    for point, plugin_set in profile.points.items():
         plugins[point] = {}
-        if said.enabled:
-            plugins[point]["enabled"] = [_ref_document(ref) for ref in said.enabled]
-        if said.disabled:
-            plugins[point]["disabled"] = [{"name": name} for name in said.disabled]
+        if plugin_set.enabled:
+            plugins[point]["enabled"] = [_ref_document(ref) for ref in plugin_set.enabled]
+        if plugin_set.disabled:
+            plugins[point]["disabled"] = [{"name": name} for name in plugin_set.disabled]
     document: dict[str, JSONValue] = {"schedulerName": profile.scheduler_name, "plugins": plugins}
     if profile.percentage_of_nodes_to_score is not None:
         document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
@@ -371,24 +372,24 @@ def _profile_document(profile: Profile) -> dict[str, JSONValue]:
             if type_ is None or not msgspec.structs.fields(type_):
                 continue
             args = type_()
-        shown = _all_fields(args) if isinstance(args, msgspec.Struct) else dict(args)
+        shown = _to_json(args) if isinstance(args, msgspec.Struct) else dict(args)
         configs.append({"name": name, "args": {"apiVersion": API_VERSION, "kind": f"{name}Args"} | shown})
     if configs:
         document["pluginConfig"] = configs
     return document
 
 
-def _all_fields(value: Any) -> Any:
-    """A Struct as JSON, defaults and all."""
+def _to_json(value: Any) -> Any:
+    """Return a Struct as JSON, including fields with default values."""
     if isinstance(value, msgspec.Struct):
         shown = {}
         for field in msgspec.structs.fields(value):
             member = getattr(value, field.name)
             if member is not None:
-                shown[field.encode_name] = _all_fields(member)
+                shown[field.encode_name] = _to_json(member)
         return shown
     if isinstance(value, (list, tuple)):
-        return [_all_fields(member) for member in value]
+        return [_to_json(member) for member in value]
     return value
 
 
@@ -408,7 +409,8 @@ def _extender_document(extender: ExtenderConfiguration) -> dict[str, JSONValue]:
         "httpTimeout": duration_text(extender.http_timeout_seconds),
         "nodeCacheCapable": extender.node_cache_capable,
         "managedResources": [
-            {"name": each.name, "ignoredByScheduler": each.ignored_by_scheduler} for each in extender.managed_resources
+            {"name": resource.name, "ignoredByScheduler": resource.ignored_by_scheduler}
+            for resource in extender.managed_resources
         ],
         "ignorable": extender.ignorable,
     }

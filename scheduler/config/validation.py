@@ -1,4 +1,4 @@
-"""What is wrong with a scheduler configuration, in kube-scheduler's words.
+"""Validate the scheduler configuration and plugin arguments, with kube-scheduler's messages.
 
 Source: pkg/scheduler/apis/config/validation of v1.36.
 """
@@ -29,7 +29,7 @@ def _duplicate(field: str, value: str) -> FieldError:
 
 
 def validate_configuration(config: SchedulerConfiguration) -> list[FieldError]:
-    """All errors; the arguments of plugins are checked by validate_args."""
+    """Return all errors except those of plugin arguments (validate_args)."""
     errors: list[FieldError] = []
     if config.client_connection is not None and config.client_connection.burst < 0:
         errors.append(invalid("clientConnection.burst", config.client_connection.burst, "must be non-negative"))
@@ -65,7 +65,7 @@ def validate_configuration(config: SchedulerConfiguration) -> list[FieldError]:
 
 
 def _leader_election_errors(election: LeaderElectionConfiguration) -> list[FieldError]:
-    """Source: k8s.io/component-base/config/validation, and the scheduler's own word on the lock."""
+    """Return the errors of leaderElection. Sources: k8s.io/component-base/config/validation, kube-scheduler."""
     errors = []
     for name, seconds in (
         ("leaseDuration", election.lease_duration_seconds),
@@ -86,11 +86,11 @@ def _leader_election_errors(election: LeaderElectionConfiguration) -> list[Field
 def _profile_errors(path: str, profile: Profile) -> list[FieldError]:
     errors = [] if profile.scheduler_name else [required(f"{path}.schedulerName")]
     errors += _percentage_errors(f"{path}.percentageOfNodesToScore", profile.percentage_of_nodes_to_score)
-    for point, said in (("multiPoint", profile.multi_point), *profile.points.items()):
-        for index, ref in enumerate(said.enabled):
+    for point, plugin_set in (("multiPoint", profile.multi_point), *profile.points.items()):
+        for index, ref in enumerate(plugin_set.enabled):
             if ref.name in _REMOVED_PLUGINS:
                 errors.append(_removed(f"{path}.plugins.{point}.enabled[{index}]", ref.name))
-        errors += _enabled_twice(f"{path}.plugins.{point}", said.enabled)
+        errors += _enabled_twice(f"{path}.plugins.{point}", plugin_set.enabled)
     errors += [_removed(f"{path}.pluginConfig", name) for name in profile.args if name in _REMOVED_PLUGINS]
     return errors
 
@@ -128,9 +128,9 @@ def _queue_sort_errors(profiles: Sequence[Profile]) -> list[FieldError]:
             )
         )
     for index, profile in enumerate(profiles[1:], 1):
-        said = profile.points.get("queueSort", PluginSet())
-        if said != first:
-            shown = {"enabled": [r.name for r in said.enabled], "disabled": list(said.disabled)}
+        plugin_set = profile.points.get("queueSort", PluginSet())
+        if plugin_set != first:
+            shown = {"enabled": [r.name for r in plugin_set.enabled], "disabled": list(plugin_set.disabled)}
             errors.append(invalid(f"profiles[{index}].plugins.queueSort", shown, "has to match for all profiles"))
     return errors
 
@@ -153,8 +153,8 @@ def _extender_errors(extenders: Sequence[ExtenderConfiguration]) -> list[FieldEr
             managed.add(resource.name)
     binders = sum(bool(extender.bind_verb) for extender in extenders)
     if binders > 1:
-        found = f"found {binders} extenders implementing bind"
-        errors.append(invalid("extenders", found, "only one extender can implement bind"))
+        value = f"found {binders} extenders implementing bind"
+        errors.append(invalid("extenders", value, "only one extender can implement bind"))
     return errors
 
 
@@ -166,7 +166,7 @@ def _is_extended(name: str) -> bool:
 
 
 def validate_args(name: str, args: Any, path: str) -> Sequence[FieldError | str]:
-    """What is wrong with the arguments of a default plugin."""
+    """Return the errors in the arguments of an in-tree plugin."""
     check = _ARGS.get(name)
     return check(args, path) if check is not None else []
 
@@ -215,28 +215,30 @@ def _pod_topology_spread(args: Any, path: str) -> list[FieldError]:
     elif defaulting == "System" and constraints:
         errors.append(invalid(f"{path}.defaultingType", defaulting, "when .defaultConstraints are not empty"))
     seen: set[tuple[str, str]] = set()
-    for index, each in enumerate(constraints):
+    for index, constraint in enumerate(constraints):
         at = f"{path}.defaultConstraints[{index}]"
-        if each.max_skew <= 0:
-            errors.append(invalid(f"{at}.maxSkew", each.max_skew, "not in valid range (0, inf)"))
-        if not each.topology_key:
+        if constraint.max_skew <= 0:
+            errors.append(invalid(f"{at}.maxSkew", constraint.max_skew, "not in valid range (0, inf)"))
+        if not constraint.topology_key:
             errors.append(required(f"{at}.topologyKey", "can not be empty"))
         else:
             errors += [
-                invalid(f"{at}.topologyKey", each.topology_key, problem)
-                for problem in label_key_errors(each.topology_key)
+                invalid(f"{at}.topologyKey", constraint.topology_key, problem)
+                for problem in label_key_errors(constraint.topology_key)
             ]
-        if not each.when_unsatisfiable:
+        if not constraint.when_unsatisfiable:
             errors.append(required(f"{at}.whenUnsatisfiable", "can not be empty"))
-        elif each.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+        elif constraint.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
             errors.append(
-                not_supported(f"{at}.whenUnsatisfiable", each.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway"))
+                not_supported(
+                    f"{at}.whenUnsatisfiable", constraint.when_unsatisfiable, ("DoNotSchedule", "ScheduleAnyway")
+                )
             )
-        if each.label_selector is not None:
+        if constraint.label_selector is not None:
             errors.append(
                 forbidden(f"{at}.labelSelector", "constraint must not define a selector, as they deduced for each pod")
             )
-        key = each.topology_key, each.when_unsatisfiable
+        key = constraint.topology_key, constraint.when_unsatisfiable
         if key in seen:
             errors.append(_duplicate(at, f"{{{key[0]}, {key[1]}}}"))
         seen.add(key)
@@ -263,12 +265,12 @@ def _shape_errors(shape: Sequence[Any], path: str) -> list[FieldError]:
 def _node_resources_fit(args: Any, path: str) -> list[FieldError]:
     errors = []
     for index, name in enumerate(args.ignored_resources):
-        errors += [invalid(f"{path}.ignoredResources[{index}]", name, each) for each in label_key_errors(name)]
+        errors += [invalid(f"{path}.ignoredResources[{index}]", name, problem) for problem in label_key_errors(name)]
     for index, group in enumerate(args.ignored_resource_groups):
         at = f"{path}.ignoredResourceGroups[{index}]"
         if "/" in group:
             errors.append(invalid(at, group, "resource group name can't contain '/'"))
-        errors += [invalid(at, group, each) for each in label_key_errors(group)]
+        errors += [invalid(at, group, problem) for problem in label_key_errors(group)]
     strategy, at = args.scoring_strategy, f"{path}.scoringStrategy"
     if strategy.type not in _STRATEGIES:
         errors.append(not_supported(f"{at}.type", strategy.type, _STRATEGIES))
@@ -279,7 +281,7 @@ def _node_resources_fit(args: Any, path: str) -> list[FieldError]:
     ratio = strategy.requested_to_capacity_ratio
     if ratio is not None:
         errors += _shape_errors(ratio.shape, f"{at}.shape")
-    elif strategy.type == "RequestedToCapacityRatio":  # kube-scheduler crashes over it
+    elif strategy.type == "RequestedToCapacityRatio":  # kube-scheduler crashes here
         rule = "must be specified when type is RequestedToCapacityRatio"
         errors.append(required(f"{at}.requestedToCapacityRatio", rule))
     return errors

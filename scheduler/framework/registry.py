@@ -33,9 +33,9 @@ def create_plugin(name: str, args: Any, handle: Handle, registry: Registry) -> P
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"cannot make the scheduler plugin {name!r}: {error}", hint="see its arguments") from error
+        raise UserError(f"cannot create the scheduler plugin {name!r}: {error}", hint="check its arguments") from error
     if ":" not in name and plugin.name != name:
         raise UserError(
-            f"the scheduler plugin {name!r} calls itself {plugin.name!r}", hint="configure it under that name"
+            f"the scheduler plugin {name!r} has the name {plugin.name!r}", hint="configure it under that name"
         )
     return plugin

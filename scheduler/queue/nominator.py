@@ -1,4 +1,7 @@
-"""Nominated pods: pods that preemption makes room for on a node. Other pods' filters take them into account."""
+"""Nominated pods: pods that preemption makes room for on a node. Other pods' filters take them into account.
+
+Source: pkg/scheduler/backend/queue/nominator.go of v1.36.
+"""
 
 from __future__ import annotations
 

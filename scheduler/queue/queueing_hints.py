@@ -1,4 +1,7 @@
-"""Queueing hints: which plugins registered for which cluster events, with which hint."""
+"""Queueing hints: which plugins registered for which cluster events, with which hint.
+
+Source: buildQueueingHintMap of pkg/scheduler/scheduler.go, v1.36.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ class QueueingHintMap:
 
     def matching(self, event: ClusterEvent) -> tuple[Registration, ...]:
         """Return all registrations that match `event`."""
-        if event is self._last:  # called with the same event for entry unschedulable pod
+        if event is self._last:  # called with the same event for each unschedulable pod
             return self._last_matching
         key = event.resource, int(event.action)
         matching = self._by_event.get(key)

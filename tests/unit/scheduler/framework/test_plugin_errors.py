@@ -336,7 +336,7 @@ async def test_a_queueing_hint_that_raises_wakes_the_pod(cluster, scheduling, mi
 @pytest.mark.parametrize(
     ("plugin", "problem"),
     [
-        pytest.param(Constructor, "cannot make the scheduler plugin 'Mine': broken constructor", id="constructor"),
+        pytest.param(Constructor, "cannot create the scheduler plugin 'Mine': broken constructor", id="constructor"),
         pytest.param(
             Registration,
             "the events of the scheduler plugin 'Mine' cannot be registered: broken events_to_register",
