@@ -1,7 +1,7 @@
-"""The status of PodDisruptionBudgets: how many of their pods may go now. `kubectl drain` and preemption read it.
+"""Disruption controller: the status of PodDisruptionBudgets, which `kubectl drain` and preemption read.
 
-What the disruption controller of kube-controller-manager v1.36 does for budgets (pkg/controller/disruption). A change
-of a budget or of a pod it selects makes it count anew; between two turns of the event loop once, however many changed.
+Implements kube-controller-manager v1.36's pkg/controller/disruption for budgets. A change of a budget or of a selected
+pod queues the budget; it is counted once per turn of the event loop, whatever the number of changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kubeloop.devcluster.api.conditions import is_true
-from kubeloop.devcluster.simulation.events import KubeletEvents
+from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -33,7 +33,7 @@ from kubeloop.kube.selectors import Selector, selector_from
 log = logging.getLogger(__name__)
 
 DELETION_TIMEOUT = timedelta(minutes=2)
-"""How long a pod whose eviction was allowed counts as gone, if nobody deletes it."""
+"""Time for which a pod with an allowed eviction counts as disrupted if it is not deleted."""
 
 _ALLOWED = "DisruptionAllowed"
 _COMPONENT = "controllermanager"
@@ -45,32 +45,32 @@ _SCALED: dict[tuple[str, str], Resource[Any]] = {
 }
 
 
-class CannotCount(Exception):
-    """How many pods there should be cannot be told; the text is Kubernetes'."""
+class UnknownPodCount(Exception):
+    """The number of expected pods is unknown; the text is Kubernetes'."""
 
 
-class DisruptionBudgets:
-    """All budgets of a development cluster. `run()` once."""
+class DisruptionController:
+    """The controller of all budgets of a development cluster. Call run() once."""
 
     def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
         self._store = store
         self._clock = clock
-        self._events = KubeletEvents(store, clock=clock, rng=rng)
-        self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> name of a budget -> whom it selects
-        self._dirty: dict[tuple[str, str], None] = {}  # (namespace, name) of budgets to count, oldest first
+        self._events = StoreEventRecorder(store, clock=clock, rng=rng)
+        self._selectors: dict[str, dict[str, Selector]] = {}  # namespace -> budget name -> selector
+        self._dirty: dict[tuple[str, str], None] = {}  # (namespace, name) of budgets to sync, oldest first
         self._rechecks: dict[tuple[str, str], asyncio.TimerHandle] = {}
-        self._told: dict[str, str] = {}  # uid of a budget -> reason of its last event
+        self._last_events: dict[str, str] = {}  # uid of a budget -> reason of its last event
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
-        """Count until cancelled."""
+        """Sync budgets until cancelled."""
         unsubscribe = [
             self._store.subscribe(POD_DISRUPTION_BUDGETS, self._budget_changed),
             self._store.subscribe(PODS, self._pod_changed),
         ]
         try:
             for budget in self._store.list(POD_DISRUPTION_BUDGETS):
-                self._learn(budget)
+                self._add_budget(budget)
             while True:
                 while self._dirty:
                     namespace, name = next(iter(self._dirty))
@@ -82,23 +82,23 @@ class DisruptionBudgets:
         finally:
             for recheck in self._rechecks.values():
                 recheck.cancel()
-            for each in unsubscribe:
-                each()
+            for stop in unsubscribe:
+                stop()
 
     def _budget_changed(self, change: Change) -> None:
         budget = change.now.object
         if change.type != "DELETED":
-            self._learn(budget)
+            self._add_budget(budget)
             return
         metadata = budget["metadata"]
         self._selectors.get(metadata["namespace"], {}).pop(metadata["name"], None)
-        self._told.pop(metadata["uid"], None)
+        self._last_events.pop(metadata["uid"], None)
 
-    def _learn(self, budget: JSON) -> None:
+    def _add_budget(self, budget: JSON) -> None:
         metadata = budget["metadata"]
         selectors = self._selectors.setdefault(metadata["namespace"], {})
         selectors[metadata["name"]] = _selector(budget)
-        self._look_at(metadata["namespace"], metadata["name"])
+        self._enqueue(metadata["namespace"], metadata["name"])
 
     def _pod_changed(self, change: Change) -> None:
         namespace = change.now.object["metadata"]["namespace"]
@@ -107,10 +107,10 @@ class DisruptionBudgets:
             return
         versions = [change.now.object, *([change.before.object] if change.before is not None else [])]
         for name, selector in selectors.items():
-            if any(selector.matches(each["metadata"].get("labels") or {}) for each in versions):
-                self._look_at(namespace, name)
+            if any(selector.matches(version["metadata"].get("labels") or {}) for version in versions):
+                self._enqueue(namespace, name)
 
-    def _look_at(self, namespace: str, name: str) -> None:
+    def _enqueue(self, namespace: str, name: str) -> None:
         self._dirty[namespace, name] = None
         self._wake.set()
 
@@ -125,26 +125,26 @@ class DisruptionBudgets:
         now = self._clock.now()
         try:
             expected, desired, unmanaged = expected_pods(self._store, budget, pods)
-        except CannotCount as error:
+        except UnknownPodCount as error:
             text = f"Failed to calculate the number of expected pods: {error}"
-            self._tell(budget, "Warning", "CalculateExpectedPodCountFailed", text)
+            self._record_event(budget, "Warning", "CalculateExpectedPodCountFailed", text)
             self._write(budget, failed_status(budget, str(error), rfc3339(now)))
             return
-        except Exception as error:  # one budget that cannot be counted must not stop all the others
-            log.exception("cannot count for a disruption budget", extra={"budget": f"{namespace}/{name}"})
+        except Exception as error:  # a failing budget must not stop the others
+            log.exception("failed to sync disruption budget", extra={"budget": f"{namespace}/{name}"})
             self._write(budget, failed_status(budget, str(error), rfc3339(now)))
             return
         if not pods:
-            self._tell(budget, "Normal", "NoPods", "No matching pods found")
+            self._record_event(budget, "Normal", "NoPods", "No matching pods found")
         elif unmanaged:
             text = (
                 f"Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a "
                 "result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "
                 'To account for these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
             )
-            self._tell(budget, "Warning", "UnmanagedPods", text)
+            self._record_event(budget, "Warning", "UnmanagedPods", text)
         else:
-            self._told.pop(budget["metadata"]["uid"], None)
+            self._last_events.pop(budget["metadata"]["uid"], None)
         with_disruption_target = disrupted_pods(budget, pods, now)
         healthy = healthy_pods(pods, with_disruption_target)
         self._write(budget, budget_status(budget, healthy, desired, expected, with_disruption_target, rfc3339(now)))
@@ -152,50 +152,47 @@ class DisruptionBudgets:
             self._recheck(namespace, name, min(map(_time, with_disruption_target.values())) + DELETION_TIMEOUT - now)
 
     def _recheck(self, namespace: str, name: str, delay: timedelta) -> None:
-        """Count again once the first of the pods that were to go has had its time."""
+        """Sync again when the first disrupted pod reaches its timeout."""
         planned = self._rechecks.pop((namespace, name), None)
         if planned is not None:
             planned.cancel()
-        seconds = max(0.0, delay.total_seconds()) + 1.0  # times of the API are whole seconds
+        seconds = max(0.0, delay.total_seconds()) + 1.0  # API times have a resolution of one second
         loop = asyncio.get_running_loop()
-        self._rechecks[namespace, name] = loop.call_later(seconds, self._look_at, namespace, name)
+        self._rechecks[namespace, name] = loop.call_later(seconds, self._enqueue, namespace, name)
 
     def _write(self, budget: JSON, status: JSON) -> None:
         if budget.get("status") != status:
             self._store.update(POD_DISRUPTION_BUDGETS, {**budget, "status": status})
 
-    def _tell(self, budget: JSON, type_: str, reason: str, message: str) -> None:
-        """Record an event, unless it is what was said of this budget last."""
+    def _record_event(self, budget: JSON, type_: str, reason: str, message: str) -> None:
+        """Record an event unless it repeats the budget's last one."""
         uid = budget["metadata"]["uid"]
-        if self._told.get(uid) != reason:
-            self._told[uid] = reason
+        if self._last_events.get(uid) != reason:
+            self._last_events[uid] = reason
             self._events.record(budget, type_, reason, message, field_path="", component=_COMPONENT, host="")
 
 
 def expected_pods(store: Store, budget: JSON, pods: list[JSON]) -> tuple[int, int, list[str]]:
-    """How many pods there should be, how many of them healthy, and the names of pods without a controller.
-
-    Raises CannotCount.
-    """
+    """Return (expected pods, desired healthy pods, names of pods without controller). Raises CannotCount."""
     spec = budget["spec"]
     at_most, at_least = spec.get("maxUnavailable"), spec.get("minAvailable")
     if at_most is not None:
         expected, unmanaged = _expected_scale(store, pods)
-        return expected, max(0, expected - scaled(at_most, expected)), unmanaged
+        return expected, max(0, expected - percent_of(at_most, expected)), unmanaged
     if at_least is None:
         return 0, 0, []
     if isinstance(at_least, int):
         return len(pods), at_least, []
     expected, unmanaged = _expected_scale(store, pods)
-    return expected, scaled(at_least, expected), unmanaged
+    return expected, percent_of(at_least, expected), unmanaged
 
 
-def scaled(amount: int | str, total: int) -> int:
-    """A number, or a percentage of `total`, rounded up. Raises CannotCount."""
+def percent_of(amount: int | str, total: int) -> int:
+    """Return an absolute number, or a percentage of `total` rounded up. Raises CannotCount."""
     if isinstance(amount, int):
         return amount
     if not amount.endswith("%") or not amount[:-1].isdigit():
-        raise CannotCount("invalid value for IntOrString: invalid type: string is not a percentage")
+        raise UnknownPodCount("invalid value for IntOrString: invalid type: string is not a percentage")
     return -(-int(amount[:-1]) * total // 100)
 
 
@@ -209,24 +206,24 @@ def healthy_pods(pods: list[JSON], with_disruption_target: Mapping[str, str]) ->
 
 
 def disrupted_pods(budget: JSON, pods: list[JSON], now: datetime) -> dict[str, str]:
-    """Of the pods whose eviction was allowed, those whose deletion is still awaited, with the time of the eviction."""
-    noted: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
-    awaited = {}
+    """Return the pods with an allowed eviction whose deletion is pending, with the time of the eviction."""
+    disrupted: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
+    pending = {}
     for pod in pods:
         name = pod["metadata"]["name"]
         if (
             "deletionTimestamp" not in pod["metadata"]
-            and name in noted
-            and now <= _time(noted[name]) + DELETION_TIMEOUT
+            and name in disrupted
+            and now <= _time(disrupted[name]) + DELETION_TIMEOUT
         ):
-            awaited[name] = noted[name]
-    return awaited
+            pending[name] = disrupted[name]
+    return pending
 
 
 def budget_status(
     budget: JSON, healthy: int, desired: int, expected: int, with_disruption_target: Mapping[str, str], now: str
 ) -> JSON:
-    """Without expected pods none may go: those that appear first are safe until they are counted."""
+    """Return the status; without expected pods no disruption is allowed, so new pods are protected until counted."""
     allowed = max(0, healthy - desired) if expected > 0 else 0
     generation = budget["metadata"].get("generation", 0)
     status: JSON = {"observedGeneration": generation} if generation else {}
@@ -243,15 +240,15 @@ def budget_status(
 
 
 def failed_status(budget: JSON, problem: str, now: str) -> JSON:
-    """Where nothing can be counted, nothing is allowed."""
+    """Return the status after a failed sync: no disruption is allowed."""
     status = budget.get("status") or {}
     conditions = _conditions(budget, status.get("observedGeneration", 0), "SyncFailed", problem, now)
     return {**status, "disruptionsAllowed": 0, "conditions": conditions}
 
 
 def _conditions(budget: JSON, generation: int, reason: str, message: str, now: str) -> list[JSON]:
-    known = (budget.get("status") or {}).get("conditions") or []
-    before = next((each for each in known if each["type"] == _ALLOWED), None)
+    conditions = (budget.get("status") or {}).get("conditions") or []
+    before = next((condition for condition in conditions if condition["type"] == _ALLOWED), None)
     state = "True" if reason == "SufficientPods" else "False"
     unchanged = before is not None and before["status"] == state
     condition: JSON = {
@@ -262,29 +259,33 @@ def _conditions(budget: JSON, generation: int, reason: str, message: str, now: s
         "reason": reason,
         "message": message,
     }
-    return [condition if each is before else each for each in known] if before is not None else [*known, condition]
+    return (
+        [condition if other is before else other for other in conditions]
+        if before is not None
+        else [*conditions, condition]
+    )
 
 
 def _expected_scale(store: Store, pods: list[JSON]) -> tuple[int, list[str]]:
-    """The sum of the replicas that the pods' controllers ask for. Raises CannotCount."""
+    """Return the sum of the replicas of the pods' controllers. Raises CannotCount."""
     scales: dict[str, int] = {}
     unmanaged = []
-    asked: dict[str, None] = {}
+    visited: dict[str, None] = {}
     for pod in pods:
         ref = _controller(pod)
         if ref is None:
             unmanaged.append(pod["metadata"]["name"])
-        elif ref["uid"] not in asked:
-            asked[ref["uid"]] = None
+        elif ref["uid"] not in visited:
+            visited[ref["uid"]] = None
             owner = _scaled_object(store, ref, pod["metadata"]["namespace"])
             if owner is None:
-                raise CannotCount(f'found no controllers for pod "{pod["metadata"]["name"]}"')
+                raise UnknownPodCount(f'found no controllers for pod "{pod["metadata"]["name"]}"')
             scales[owner["metadata"]["uid"]] = owner["spec"].get("replicas", 1)
     return sum(scales.values()), unmanaged
 
 
 def _scaled_object(store: Store, ref: JSON, namespace: str) -> JSON | None:
-    """The object whose replicas count for a pod of `ref`: of a ReplicaSet its Deployment, if it has one."""
+    """Return the object whose replicas count for a pod owned by `ref`: for a ReplicaSet its Deployment, if any."""
     group = ref["apiVersion"].rpartition("/")[0]
     resource = _SCALED.get((group, ref["kind"]))
     owner = None if resource is None else store.get(resource, namespace, ref["name"])
@@ -298,11 +299,11 @@ def _scaled_object(store: Store, ref: JSON, namespace: str) -> JSON | None:
 
 def _controller(obj: JSON) -> JSON | None:
     references: list[JSON] = obj["metadata"].get("ownerReferences") or []
-    return next((each for each in references if each.get("controller")), None)
+    return next((reference for reference in references if reference.get("controller")), None)
 
 
 def _selector(budget: JSON) -> Selector:
-    """An empty selector selects every pod of the namespace, none at all selects nothing."""
+    """Return the budget's selector: an empty one selects every pod of the namespace, an absent one none."""
     selector = budget["spec"].get("selector")
     return selector_from(None if selector is None else convert(LabelSelector, selector))
 

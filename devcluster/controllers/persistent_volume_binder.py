@@ -1,12 +1,12 @@
-"""Simulated volumes: PersistentVolumeClaims find or get their PersistentVolumes, and both go when they are done with.
+"""Persistent volume controllers: bind claims to volumes, provision, protect and reclaim volumes.
 
-What kube-controller-manager does (persistentvolume-binder, persistentvolumeclaim- and persistentvolume-protection,
-ephemeral-volume), and, for every StorageClass that has a provisioner, that provisioner: it makes volumes at once.
-Level-triggered: a change in the store names the claims and volumes it may concern, and each is brought one step on
-from what the store says now. Unlike the original, a pending claim does not wait up to 15 s for the next look.
+Implements kube-controller-manager's persistentvolume-binder, persistentvolumeclaim- and persistentvolume-protection and
+ephemeral-volume, and the provisioner of every StorageClass, which creates volumes at once. Level-triggered: a change in
+the store queues the affected claims and volumes, and each sync advances one of them by a step. Unlike in Kubernetes, a
+pending claim does not wait up to 15 s for the next sync.
 
-    claim    Pending --a volume names it, or fits, or is provisioned--> Bound --its volume is gone--> Lost
-    volume   Available --claimRef and claim agree--> Bound --claim gone--> Released --policy Delete--> removed
+    claim    Pending --a volume names it, or fits, or is provisioned--> Bound --volume deleted--> Lost
+    volume   Available --claimRef and claim agree--> Bound --claim deleted--> Released --policy Delete--> deleted
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from kubeloop.devcluster.controllers.volume_matching import (
     class_of,
     is_bound_to,
     key_of,
-    mismatch,
+    mismatch_message,
     phase_of,
 )
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.simulation.events import KubeletEvents
+from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -58,27 +58,27 @@ _STORAGE_PROVISIONER = ("volume.beta.kubernetes.io/storage-provisioner", "volume
 _CLAIM_IN_USE = "kubernetes.io/pvc-protection"
 _VOLUME_IN_USE = "kubernetes.io/pv-protection"
 _BINDER = "persistentvolume-controller"
-_BATCH = 50  # objects between two turns for everybody else on the event loop
+_BATCH = 50  # objects per turn of the event loop
 
 
-class SimulatedVolumes:
-    """The volumes of a development cluster. `run()` once; register() may be called before it."""
+class PersistentVolumeController:
+    """The controllers of persistent volumes. Call run() once; register() may be called before it."""
 
     def __init__(self, store: Store, *, clock: Clock, rng: random.Random, only_own: bool = False) -> None:
-        """only_own: classes of other provisioners are left to them."""
+        """only_own: ignore classes of other provisioners."""
         self._only_own = only_own
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._events = KubeletEvents(store, clock=clock, rng=rng)
+        self._events = StoreEventRecorder(store, clock=clock, rng=rng)
         self._admission = Admission(store, clock, Policies(store, DeferredWork()))
-        self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to look at, oldest first
+        self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to sync, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys
         self._free: dict[str, dict[str, None]] = {}  # class -> names of volumes without claimRef
-        self._named: dict[str, dict[str, None]] = {}  # claim key -> names of volumes whose claimRef names it
-        self._waiting: dict[str, dict[str, None]] = {}  # class, or "volume/" and a name -> pending claims
-        self._told: dict[str, tuple[str, str]] = {}  # uid -> reason and message of its last event
+        self._named: dict[str, dict[str, None]] = {}  # claim key -> names of volumes with a claimRef to it
+        self._pending_claims: dict[str, dict[str, None]] = {}  # class, or "volume/" and a name -> pending claims
+        self._last_events: dict[str, tuple[str, str]] = {}  # uid -> reason and message of its last event
         self._wake = asyncio.Event()
 
     # --- lifecycle --------------------------------------------------------------------------------
@@ -110,11 +110,11 @@ class SimulatedVolumes:
         try:
             for volume in self._store.list(PERSISTENT_VOLUMES):
                 self._index_volume(None, volume)
-                self._look_at("PersistentVolume", key_of(volume))
+                self._enqueue("PersistentVolume", key_of(volume))
             for pod in self._store.list(PODS):
                 self._index_pod(pod)
             for claim in self._store.list(PERSISTENT_VOLUME_CLAIMS):
-                self._look_at("PersistentVolumeClaim", key_of(claim))
+                self._enqueue("PersistentVolumeClaim", key_of(claim))
             done = 0
             while True:
                 while self._dirty:
@@ -127,22 +127,22 @@ class SimulatedVolumes:
                 self._wake.clear()
                 await self._wake.wait()
         finally:
-            for each in unsubscribe:
-                each()
+            for stop in unsubscribe:
+                stop()
 
     def _sync(self, kind: str, key: str) -> None:
-        """One object that cannot be simulated must not stop all the others."""
+        """Sync one object; an error must not stop the others."""
         try:
             if kind == "PersistentVolumeClaim":
                 self._sync_claim(key)
             elif kind == "PersistentVolume":
                 self._sync_volume(key)
             else:
-                self._make_ephemeral_claims(key)
+                self._create_ephemeral_claims(key)
         except Exception:
             log.exception("simulated volumes failed at an object", extra={"kind": kind, "key": key})
 
-    def _look_at(self, kind: str, key: str) -> None:
+    def _enqueue(self, kind: str, key: str) -> None:
         self._dirty[kind, key] = None
         self._wake.set()
 
@@ -150,19 +150,19 @@ class SimulatedVolumes:
         obj, before = change.now.object, change.before.object if change.before is not None else None
         gone = change.type == "DELETED"
         if gone:
-            self._told.pop(obj["metadata"]["uid"], None)
+            self._last_events.pop(obj["metadata"]["uid"], None)
         match obj["kind"]:
             case "Pod":
                 if obj["spec"].get("volumes"):
                     self._index_pod(obj, gone=gone)
             case "PersistentVolumeClaim":
-                self._look_at("PersistentVolumeClaim", key_of(obj))
+                self._enqueue("PersistentVolumeClaim", key_of(obj))
                 for name in (obj["spec"].get("volumeName"), *self._named.get(key_of(obj), ())):
                     if name:
-                        self._look_at("PersistentVolume", name)
+                        self._enqueue("PersistentVolume", name)
             case "PersistentVolume":
                 self._index_volume(before, None if gone else obj)
-                self._look_at("PersistentVolume", key_of(obj))
+                self._enqueue("PersistentVolume", key_of(obj))
             case "StorageClass":
                 self._wake_claims(obj["metadata"]["name"])
 
@@ -172,7 +172,7 @@ class SimulatedVolumes:
         if uid not in self._claims_used and uses:
             self._claims_used[uid] = tuple(uses)
             if any(uses.values()):
-                self._look_at("Pod", key_of(pod))
+                self._enqueue("Pod", key_of(pod))
         for key in uses:
             if gone:
                 self._users.get(key, {}).pop(uid, None)
@@ -180,7 +180,7 @@ class SimulatedVolumes:
                     self._users.pop(key, None)
             else:
                 self._users.setdefault(key, {})[uid] = pod
-            self._look_at("PersistentVolumeClaim", key)
+            self._enqueue("PersistentVolumeClaim", key)
         if gone:
             self._claims_used.pop(uid, None)
 
@@ -197,14 +197,14 @@ class SimulatedVolumes:
                 if not where.get(at):
                     where.pop(at, None)
             if ref:
-                self._look_at("PersistentVolumeClaim", _ref_key(ref))
+                self._enqueue("PersistentVolumeClaim", _ref_key(ref))
             elif present:
                 self._wake_claims(class_of(volume))
             self._wake_claims(f"volume/{name}")
 
     def _wake_claims(self, waiting_for: str) -> None:
-        for key in self._waiting.pop(waiting_for, ()):
-            self._look_at("PersistentVolumeClaim", key)
+        for key in self._pending_claims.pop(waiting_for, ()):
+            self._enqueue("PersistentVolumeClaim", key)
 
     # --- claims -----------------------------------------------------------------------------------
 
@@ -224,46 +224,48 @@ class SimulatedVolumes:
         name = claim["spec"].get("volumeName")
         if not name:
             text = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost!"
-            self._lost(claim, "ClaimLost", text)
+            self._mark_lost(claim, "ClaimLost", text)
             return
         volume = self._store.get(PERSISTENT_VOLUMES, "", name)
         if volume is None:
             self._wait_for(f"volume/{name}", claim)
-            self._lost(claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!")
+            self._mark_lost(
+                claim, "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+            )
         elif not volume["spec"].get("claimRef") or is_bound_to(volume, claim):
             self._bind(volume, claim)
         else:
             text = "Two claims are bound to the same volume, this one is bound incorrectly"
-            self._lost(claim, "ClaimMisbound", text)
+            self._mark_lost(claim, "ClaimMisbound", text)
 
     def _sync_unbound(self, claim: JSON) -> None:
         name = claim["spec"].get("volumeName")
         if name:
-            self._bind_as_asked(claim, name)
+            self._bind_named_volume(claim, name)
             return
         storage_class = self._store.get(STORAGE_CLASSES, "", class_of(claim)) if class_of(claim) else None
         delayed = storage_class is not None and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
         names = (*self._named.get(key_of(claim), ()), *(() if delayed else self._free.get(class_of(claim), ())))
-        volumes = [self._store.get(PERSISTENT_VOLUMES, "", each) for each in names]
-        volume = best_match(claim, [each for each in volumes if each is not None], delayed=delayed)
+        volumes = [self._store.get(PERSISTENT_VOLUMES, "", name) for name in names]
+        volume = best_match(claim, [candidate for candidate in volumes if candidate is not None], delayed=delayed)
         if volume is not None:
             self._bind(volume, claim)
             return
         self._wait_for(class_of(claim), claim)
         claim = self._write_claim_status(claim, {"phase": "Pending"})
         if delayed and SELECTED_NODE not in annotations_of(claim):
-            self._tell(claim, "Normal", *self._waits_for(claim))
+            self._record_event(claim, "Normal", *self._waits_for(claim))
         elif storage_class is not None:
             self._provision(claim, storage_class, delayed=delayed)
         elif class_of(claim):
             text = f'storageclass.storage.k8s.io "{class_of(claim)}" not found'
-            self._tell(claim, "Warning", "ProvisioningFailed", text)
+            self._record_event(claim, "Warning", "ProvisioningFailed", text)
         else:
             text = "no persistent volumes available for this claim and no storage class is set"
-            self._tell(claim, "Normal", "FailedBinding", text)
+            self._record_event(claim, "Normal", "FailedBinding", text)
 
-    def _bind_as_asked(self, claim: JSON, name: str) -> None:
-        """The user has named the volume in the claim."""
+    def _bind_named_volume(self, claim: JSON, name: str) -> None:
+        """Bind a claim to the volume that its spec names."""
         volume = self._store.get(PERSISTENT_VOLUMES, "", name)
         if volume is not None and is_bound_to(volume, claim):
             self._bind(volume, claim)
@@ -273,14 +275,18 @@ class SimulatedVolumes:
             self._write_claim_status(claim, {"phase": "Pending"})
         elif volume["spec"].get("claimRef"):
             claim = self._write_claim_status(claim, {"phase": "Pending"})
-            self._tell(claim, "Warning", "FailedBinding", f'volume "{name}" already bound to a different claim.')
+            self._record_event(
+                claim, "Warning", "FailedBinding", f'volume "{name}" already bound to a different claim.'
+            )
         else:
-            problem = mismatch(volume, claim)
+            problem = mismatch_message(volume, claim)
             if not problem:
                 self._bind(volume, claim)
                 return
             claim = self._write_claim_status(claim, {"phase": "Pending"})
-            self._tell(claim, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {problem}')
+            self._record_event(
+                claim, "Warning", "VolumeMismatch", f'Cannot bind to requested volume "{name}": {problem}'
+            )
 
     def _waits_for(self, claim: JSON) -> tuple[str, str]:
         pods = [
@@ -295,7 +301,7 @@ class SimulatedVolumes:
         return "WaitForPodScheduled", f"waiting for pods {','.join(pods)} to be scheduled"
 
     def _bind(self, volume: JSON, claim: JSON) -> None:
-        """Make both point to each other. Done again, it changes nothing."""
+        """Bind a volume and a claim to each other; idempotent."""
         metadata, ref = claim["metadata"], volume["spec"].get("claimRef")
         if not ref or ref.get("uid") != metadata["uid"]:
             volume = {**volume, "spec": {**volume["spec"], "claimRef": _claim_ref(claim)}}
@@ -310,27 +316,27 @@ class SimulatedVolumes:
             claim = self._update(PERSISTENT_VOLUME_CLAIMS, _annotated(claim, added))
         status = {"phase": "Bound", "accessModes": volume["spec"].get("accessModes") or []}
         known = (claim.get("status") or {}).get("capacity")
-        # once bound, capacity is what the node has resized the file system to
+        # once bound, the capacity is the file system's, which the node resizes
         capacity = known if known and phase_of(claim) == "Bound" else volume["spec"].get("capacity") or {}
         self._write_claim_status(claim, {**status, "capacity": capacity})
 
-    def _lost(self, claim: JSON, reason: str, message: str) -> None:
+    def _mark_lost(self, claim: JSON, reason: str, message: str) -> None:
         if phase_of(claim) != "Lost":
             claim = self._write_claim_status(claim, {"phase": "Lost"})
-            self._tell(claim, "Warning", reason, message)
+            self._record_event(claim, "Warning", reason, message)
 
     def _in_use(self, claim: JSON) -> bool:
-        """Does a pod that has a node use the claim? One without will not get one for a claim that is being deleted."""
+        """Return True if a scheduled pod uses the claim. Pods are not scheduled for a claim in deletion."""
         key = key_of(claim)
         for pod in self._users.get(key, {}).values():
             stopped = "deletionTimestamp" in pod["metadata"] and not pod["metadata"].get("deletionGracePeriodSeconds")
-            # a pod may be waiting for the claims that were made for it to go first
+            # a pod may wait for the deletion of an earlier ephemeral claim
             if pod["spec"].get("nodeName") and not (stopped and dict(claims_of_pod(pod)).get(key)):
                 return True
         return False
 
-    def _make_ephemeral_claims(self, key: str) -> None:
-        """Claims of a pod's generic ephemeral volumes; the garbage collector takes them away with the pod."""
+    def _create_ephemeral_claims(self, key: str) -> None:
+        """Create the claims of a pod's generic ephemeral volumes; the garbage collector deletes them with the pod."""
         namespace, name = key.split("/")
         pod = self._store.get(PODS, namespace, name)
         if pod is None or "deletionTimestamp" in pod["metadata"]:
@@ -347,13 +353,17 @@ class SimulatedVolumes:
             if source is None or self._claim(claim_key) is not None:
                 continue
             template = source["volumeClaimTemplate"]
-            given = template.get("metadata") or {}
+            template_metadata = template.get("metadata") or {}
             metadata: JSON = {
                 "name": claim_key.split("/")[1],
                 "namespace": namespace,
                 "uid": self._uid(),
                 "creationTimestamp": self._wall(),
-                **{field: given[field] for field in ("labels", "annotations") if given.get(field)},
+                **{
+                    field: template_metadata[field]
+                    for field in ("labels", "annotations")
+                    if template_metadata.get(field)
+                },
                 "ownerReferences": [owner],
             }
             claim = {
@@ -370,11 +380,11 @@ class SimulatedVolumes:
     # --- provisioning -----------------------------------------------------------------------------
 
     def _provision(self, claim: JSON, storage_class: JSON, *, delayed: bool) -> None:
-        """Make a volume that names the claim, as the provisioner of its class would."""
+        """Create a volume for the claim, as the provisioner of its class would."""
         provisioner: str = storage_class["provisioner"]
         if provisioner == _NO_PROVISIONER:
             text = f"no volume plugin matched name: {provisioner}"
-            self._tell(claim, "Warning", "ProvisioningFailed", text)
+            self._record_event(claim, "Warning", "ProvisioningFailed", text)
             return
         name = f"pvc-{claim['metadata']['uid']}"
         if self._store.get(PERSISTENT_VOLUMES, "", name) is not None:
@@ -384,9 +394,9 @@ class SimulatedVolumes:
             selected = annotations_of(claim)[SELECTED_NODE]
             node = self._store.get(NODES, "", selected)
             if node is None:
-                # without the annotation the scheduler chooses anew
+                # without the annotation the scheduler selects a node again
                 text = f'failed to get target node: node "{selected}" not found'
-                self._tell(claim, "Warning", "ProvisioningFailed", text, component=provisioner)
+                self._record_event(claim, "Warning", "ProvisioningFailed", text, component=provisioner)
                 self._update(PERSISTENT_VOLUME_CLAIMS, _without_annotation(claim, SELECTED_NODE))
                 return
         claim = self._update(
@@ -397,14 +407,14 @@ class SimulatedVolumes:
             "system administrator. If volume creation is delayed, please verify that the provisioner is running and "
             "correctly registered."
         )
-        self._tell(claim, "Normal", "ExternalProvisioning", text)
+        self._record_event(claim, "Normal", "ExternalProvisioning", text)
         if self._only_own and provisioner != PROVISIONER:
             return
         text = f'External provisioner is provisioning volume for claim "{key_of(claim)}"'
-        self._tell(claim, "Normal", "Provisioning", text, component=provisioner)
+        self._record_event(claim, "Normal", "Provisioning", text, component=provisioner)
         self._store.create(PERSISTENT_VOLUMES, self._provisioned(name, claim, storage_class, node))
         text = f"Successfully provisioned volume {name}"
-        self._tell(claim, "Normal", "ProvisioningSucceeded", text, component=provisioner)
+        self._record_event(claim, "Normal", "ProvisioningSucceeded", text, component=provisioner)
 
     def _provisioned(self, name: str, claim: JSON, storage_class: JSON, node: JSON | None) -> JSON:
         spec: JSON = {
@@ -461,16 +471,16 @@ class SimulatedVolumes:
         elif claim["spec"].get("volumeName") == name:
             self._update(PERSISTENT_VOLUMES, self._in_phase(volume, "Bound"))
         elif not claim["spec"].get("volumeName"):
-            self._look_at("PersistentVolumeClaim", key_of(claim))
+            self._enqueue("PersistentVolumeClaim", key_of(claim))
         elif _PROVISIONED_BY in annotations_of(volume) and _policy(volume) == "Delete":
-            # two volumes were made for one claim, which has taken the other
+            # a second volume was provisioned for a claim that is bound to the first
             volume = self._update(PERSISTENT_VOLUMES, self._in_phase(volume, "Released"))
             self._reclaim(volume)
         else:
             self._unbind(volume)
 
     def _reclaim(self, volume: JSON) -> None:
-        """The claim is gone: delete the volume, empty it for the next claim, or leave it to people."""
+        """Apply the reclaim policy of a volume whose claim is deleted: delete, recycle or retain it."""
         if _policy(volume) == "Recycle":
             self._unbind(volume)
         elif _policy(volume) == "Delete" and "deletionTimestamp" not in volume["metadata"]:
@@ -483,30 +493,30 @@ class SimulatedVolumes:
                     status = {**volume.get("status", {}), "message": text}
                     volume = self._in_phase({**volume, "status": status}, "Failed")
                     volume = self._update(PERSISTENT_VOLUMES, volume)
-                    self._tell(volume, "Warning", "VolumeFailedDelete", text)
+                    self._record_event(volume, "Warning", "VolumeFailedDelete", text)
                 return
             metadata = {**volume["metadata"], "deletionTimestamp": self._wall(), "deletionGracePeriodSeconds": 0}
             volume = self._update(PERSISTENT_VOLUMES, {**volume, "metadata": metadata})
             self._release(PERSISTENT_VOLUMES, volume, _VOLUME_IN_USE)
 
     def _unbind(self, volume: JSON) -> None:
-        """Take back what _bind wrote; a claimRef that the user wrote stays, without the uid."""
+        """Undo _bind(); a claimRef that the user wrote stays, without uid."""
         spec = dict(volume["spec"])
         if BOUND_BY_CONTROLLER in annotations_of(volume) or _policy(volume) == "Recycle":
             spec.pop("claimRef")
             volume = _without_annotation(volume, BOUND_BY_CONTROLLER)
         else:
-            spec["claimRef"] = {name: each for name, each in spec["claimRef"].items() if name != "uid"}
+            spec["claimRef"] = {name: value for name, value in spec["claimRef"].items() if name != "uid"}
         self._update(PERSISTENT_VOLUMES, self._in_phase({**volume, "spec": spec}, "Available"))
 
-    # --- small things -----------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def _claim(self, key: str) -> JSON | None:
         namespace, _, name = key.partition("/")
         return self._store.get(PERSISTENT_VOLUME_CLAIMS, namespace, name)
 
     def _wait_for(self, what: str, claim: JSON) -> None:
-        self._waiting.setdefault(what, {})[key_of(claim)] = None
+        self._pending_claims.setdefault(what, {})[key_of(claim)] = None
 
     def _in_phase(self, volume: JSON, phase: str) -> JSON:
         if phase_of(volume) == phase:
@@ -517,14 +527,14 @@ class SimulatedVolumes:
         return {**volume, "status": status}
 
     def _write_claim_status(self, claim: JSON, status: JSON) -> JSON:
-        """Set phase and what comes with it; without a volume a claim has neither capacity nor access modes."""
-        rest = {name: each for name, each in (claim.get("status") or {}).items() if name not in _OF_THE_VOLUME}
+        """Set the phase and related fields; a claim without volume has no capacity and access modes."""
+        rest = {name: value for name, value in (claim.get("status") or {}).items() if name not in _OF_THE_VOLUME}
         return self._update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": {**rest, **status}})
 
     def _release(self, resource: Resource[Any], obj: JSON, finalizer: str) -> None:
-        """Take the finalizer away from an object that is being deleted; without any it is gone."""
-        left = [each for each in obj["metadata"].get("finalizers") or () if each != finalizer]
-        metadata = {name: each for name, each in obj["metadata"].items() if name != "finalizers"}
+        """Remove the finalizer from an object in deletion; without finalizers it is deleted."""
+        left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
+        metadata = {name: value for name, value in obj["metadata"].items() if name != "finalizers"}
         if left:
             self._update(resource, {**obj, "metadata": {**metadata, "finalizers": left}})
             return
@@ -534,17 +544,17 @@ class SimulatedVolumes:
             table.delete(stored, {**stored.object, "metadata": metadata})
 
     def _update(self, resource: Resource[Any], obj: JSON) -> JSON:
-        """Write what differs; the changes of our own come back as those of others do, and are then no news."""
+        """Store an object if it differs; the resulting change event is ignored."""
         stored = self._store.table(resource).get(key_of(obj))
         if stored is not None and stored.object == obj:
             return obj
         return self._store.update(resource, obj)
 
-    def _tell(self, obj: JSON, type_: str, reason: str, message: str, *, component: str = _BINDER) -> None:
-        """Record an event, unless it is what was said of this object last."""
+    def _record_event(self, obj: JSON, type_: str, reason: str, message: str, *, component: str = _BINDER) -> None:
+        """Record an event unless it repeats the object's last one."""
         uid = obj["metadata"]["uid"]
-        if self._told.get(uid) != (reason, message):
-            self._told[uid] = reason, message
+        if self._last_events.get(uid) != (reason, message):
+            self._last_events[uid] = reason, message
             self._events.record(obj, type_, reason, message, field_path="", component=component, host="")
 
     def _uid(self) -> str:
@@ -583,6 +593,6 @@ def _annotated(obj: JSON, added: dict[str, str]) -> JSON:
 
 def _without_annotation(obj: JSON, name: str) -> JSON:
     metadata = dict(obj["metadata"])
-    rest = {each: text for each, text in annotations_of(obj).items() if each != name}
+    rest = {key: text for key, text in annotations_of(obj).items() if key != name}
     metadata.pop("annotations", None)
     return {**obj, "metadata": {**metadata, "annotations": rest} if rest else metadata}

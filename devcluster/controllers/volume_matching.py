@@ -1,4 +1,5 @@
-"""Which PersistentVolume serves a PersistentVolumeClaim: plain functions of the two objects.
+"""Matching of PersistentVolumes with PersistentVolumeClaims: pure functions of the two objects.
+
 
 Source: pkg/controller/volume/persistentvolume/{index,pv_controller}.go and component-helpers storage/volume of
 Kubernetes v1.36.
@@ -20,7 +21,7 @@ _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
 def key_of(obj: JSON) -> str:
-    """namespace/name of a claim, the name of a volume."""
+    """Return namespace/name of a claim, the name of a volume."""
     metadata = obj["metadata"]
     return f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
 
@@ -30,7 +31,7 @@ def annotations_of(obj: JSON) -> dict[str, str]:
 
 
 def class_of(obj: JSON) -> str:
-    """StorageClass of a claim or a volume, "" if it has none."""
+    """Return the StorageClass of a claim or a volume, "" if it has none."""
     annotated = annotations_of(obj).get(_BETA_CLASS)
     return annotated if annotated is not None else obj["spec"].get("storageClassName") or ""
 
@@ -40,7 +41,7 @@ def phase_of(obj: JSON) -> str:
 
 
 def is_bound_to(volume: JSON, claim: JSON) -> bool:
-    """Does the volume name this claim, by name, and by UID if it gives one?"""
+    """Return True if the volume's claimRef names this claim, with the same UID if it has one."""
     ref = volume["spec"].get("claimRef")
     if not ref or (ref.get("namespace"), ref.get("name")) != (
         claim["metadata"]["namespace"],
@@ -59,8 +60,8 @@ def capacity_bytes(volume: JSON) -> int:
     return value((volume["spec"].get("capacity") or {}).get("storage", "0"))
 
 
-def mismatch(volume: JSON, claim: JSON) -> str:
-    """Why the volume that a claim asks for by name cannot serve it, in Kubernetes' words; "" if it can."""
+def mismatch_message(volume: JSON, claim: JSON) -> str:
+    """Return Kubernetes' message if the volume that a claim names cannot serve it, else ""."""
     if capacity_bytes(volume) < requested_bytes(claim):
         return "requested PV is too small"
     if class_of(volume) != class_of(claim):
@@ -75,9 +76,10 @@ def mismatch(volume: JSON, claim: JSON) -> str:
 
 
 def best_match(claim: JSON, volumes: Iterable[JSON], *, delayed: bool) -> JSON | None:
-    """The volume for an unbound claim: one that names it, else the smallest free one with the fewest access modes.
+    """Return the volume for an unbound claim: one with a claimRef to it, else the smallest free one.
 
-    delayed: the claim waits for its first consumer, so that only a volume that names it already will do.
+    Ties go to fewer access modes. delayed: the claim waits for its first consumer; only a volume with a claimRef
+    counts.
     """
     fitting = [volume for volume in volumes if _serves(volume, claim)]
     for volume in fitting:
@@ -95,12 +97,15 @@ def best_match(claim: JSON, volumes: Iterable[JSON], *, delayed: bool) -> JSON |
         and class_of(volume) == class_of(claim)
         and (selects is None or selects(volume["metadata"].get("labels") or {}))
     ]
-    rank = {id(each): (len(_access_modes(each)), capacity_bytes(each), each["metadata"]["name"]) for each in free}
-    return min(free, key=lambda each: rank[id(each)], default=None)
+    rank = {
+        id(candidate): (len(_access_modes(candidate)), capacity_bytes(candidate), candidate["metadata"]["name"])
+        for candidate in free
+    }
+    return min(free, key=lambda candidate: rank[id(candidate)], default=None)
 
 
 def claims_of_pod(pod: JSON) -> Iterator[tuple[str, JSON | None]]:
-    """Keys of the claims a pod uses, each with its ephemeral volume source if the claim is made for the pod."""
+    """Yield the keys of the claims that a pod uses, each with its ephemeral volume source, if any."""
     metadata = pod["metadata"]
     for volume in pod["spec"].get("volumes") or ():
         if volume.get("persistentVolumeClaim"):

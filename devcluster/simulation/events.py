@@ -11,7 +11,7 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
 
 
-class KubeletEvents:
+class StoreEventRecorder:
     """Writes one Event per occurrence, without aggregation: simulated kubelets rarely repeat one."""
 
     def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:

@@ -7,7 +7,7 @@ import random
 import uuid
 from typing import Any
 
-from kubeloop.devcluster.simulation.events import KubeletEvents
+from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import Store
@@ -26,7 +26,7 @@ class Simulation:
         self.rng = rng
         self.timers = TimerQueue()
         self.quiet = False  # True during a write that the parts here ignore
-        self._events = KubeletEvents(store, clock=clock, rng=rng) if settings.events else None
+        self._events = StoreEventRecorder(store, clock=clock, rng=rng) if settings.events else None
         self._second, self._text = -1, ""
 
     def now(self) -> float:

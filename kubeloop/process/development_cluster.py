@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from kubeloop.devcluster.api.errors import NotDurable
-from kubeloop.devcluster.controllers.disruption import DisruptionBudgets
-from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
+from kubeloop.devcluster.controllers.disruption import DisruptionController
+from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.faults import Faults
@@ -144,10 +144,10 @@ def _simulated(
     components["nodes"] = kubelets
     if settings.count:
         staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
-        volumes = SimulatedVolumes(api.store, clock=clock, rng=rng, only_own=staged_claims)
+        volumes = PersistentVolumeController(api.store, clock=clock, rng=rng, only_own=staged_claims)
         volumes.register()
         components["volumes"] = volumes
-        components["disruption-budgets"] = DisruptionBudgets(api.store, clock=clock, rng=rng)
+        components["disruption-budgets"] = DisruptionController(api.store, clock=clock, rng=rng)
     return components
 
 

@@ -12,8 +12,8 @@ import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.controllers.disruption import DisruptionBudgets
-from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
+from kubeloop.devcluster.controllers.disruption import DisruptionController
+from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import Clock
@@ -38,8 +38,8 @@ async def serve_cluster(
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults)
     kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=random.Random(rng.getrandbits(64)), stages=stages)
     kubelets.register()
-    volumes = SimulatedVolumes(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
-    budgets = DisruptionBudgets(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
+    volumes = PersistentVolumeController(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
+    budgets = DisruptionController(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
     volumes.register()
     async with asyncio.TaskGroup() as group:
         tasks = [

@@ -22,7 +22,7 @@ from kubeloop.devcluster.kubelet.stages.requests import Place, Refused, StageReq
 from kubeloop.devcluster.kubelet.stages.schedule import StageFailed, Turn, Turns, rendered, under_root
 from kubeloop.devcluster.languages.gotemplate.functions import FunctionError
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
-from kubeloop.devcluster.simulation.events import KubeletEvents
+from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.clock import Clock, rfc3339_micro
@@ -43,7 +43,7 @@ class ObjectStages:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._events = KubeletEvents(store, clock=clock, rng=rng)
+        self._events = StoreEventRecorder(store, clock=clock, rng=rng)
         self._kinds: dict[tuple[str, str], list[Stage]] = defaultdict(list)
         for stage in stages:
             self._kinds[stage.api_version, stage.kind].append(stage)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.controllers.disruption import CannotCount, DisruptionBudgets, scaled
+from kubeloop.devcluster.controllers.disruption import DisruptionController, UnknownPodCount, percent_of
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
@@ -26,7 +26,7 @@ class Cluster:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.store = Store(seconds=asyncio.get_running_loop().time)
-        self.budgets = DisruptionBudgets(self.store, clock=self.clock, rng=random.Random(1))
+        self.budgets = DisruptionController(self.store, clock=self.clock, rng=random.Random(1))
 
     def workload(self, replicas: int, *, ready: int | None = None, deployment: int | None = None) -> None:
         """A ReplicaSet with its pods; deployment: the replicas of a Deployment above it."""
@@ -195,6 +195,6 @@ async def test_pods_that_are_no_longer_selected_do_not_count():
 
 
 def test_only_numbers_and_percentages_are_amounts():
-    assert [scaled(3, 10), scaled("25%", 10), scaled("0%", 10)] == [3, 3, 0]
-    with pytest.raises(CannotCount):
-        scaled("3", 10)
+    assert [percent_of(3, 10), percent_of("25%", 10), percent_of("0%", 10)] == [3, 3, 0]
+    with pytest.raises(UnknownPodCount):
+        percent_of("3", 10)

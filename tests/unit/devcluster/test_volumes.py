@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.controllers.persistent_volume_binder import SimulatedVolumes
+from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
 from kubeloop.devcluster.controllers.volume_matching import best_match, mismatch
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import (
@@ -34,7 +34,7 @@ class Cluster:
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.store = Store(seconds=asyncio.get_running_loop().time)
-        self.volumes = SimulatedVolumes(self.store, clock=self.clock, rng=random.Random(1))
+        self.volumes = PersistentVolumeController(self.store, clock=self.clock, rng=random.Random(1))
         self._uids = 0
 
     def _metadata(self, name: str, **more: Any) -> JSON:
@@ -225,7 +225,9 @@ async def test_a_pending_claim_is_bound_as_soon_as_its_volume_is_created():
 
 async def test_volumes_of_others_are_waited_for_where_others_provision():
     cluster = Cluster()
-    cluster.volumes = SimulatedVolumes(cluster.store, clock=cluster.clock, rng=random.Random(1), only_own=True)
+    cluster.volumes = PersistentVolumeController(
+        cluster.store, clock=cluster.clock, rng=random.Random(1), only_own=True
+    )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(cluster.volumes.run())
         cluster.storage_class("staged", provisioner="kwok.x-k8s.io/volume")
