@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
-from kubeloop.devcluster.controllers.volume_matching import best_match, mismatch
+from kubeloop.devcluster.controllers.volume_matching import best_match, mismatch_message
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import (
     EVENTS,
@@ -177,7 +177,7 @@ def test_a_claim_that_waits_for_its_consumer_takes_only_a_volume_that_names_it()
     ],
 )
 def test_a_volume_asked_for_by_name_is_checked(spec, why):
-    assert mismatch(volume(), claim(**spec)) == why
+    assert mismatch_message(volume(), claim(**spec)) == why
 
 
 # --- static volumes ---------------------------------------------------------------------------------------------------
