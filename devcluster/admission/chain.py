@@ -19,7 +19,7 @@ from kubeloop.devcluster.admission.pod_resize import check_pod_resize
 from kubeloop.devcluster.admission.policies.active import Policies
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES, LIMIT_RANGES, served
+from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES, LIMIT_RANGES, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import Store
@@ -48,7 +48,7 @@ _WITH_TEMPLATES = frozenset({
     "cronjobs.batch", "daemonsets.apps", "deployments.apps", "jobs.batch", "podtemplates", "replicasets.apps",
     "replicationcontrollers", "statefulsets.apps",
 })  # fmt: skip
-_QUOTAS = served(RESOURCE_QUOTAS)
+_QUOTAS = get_served_resource(RESOURCE_QUOTAS)
 _OURSELVES = Writer("kube-apiserver")
 
 
@@ -255,19 +255,19 @@ class Admission:
         elif name in SYSTEM_PRIORITY_CLASSES:
             value = SYSTEM_PRIORITY_CLASSES[name]
         else:
-            raise errors.forbidden(PODS, errors.told_name(pod), f"no PriorityClass with name {name} was found")
+            raise errors.forbidden(PODS, errors.name_in_message(pod), f"no PriorityClass with name {name} was found")
         if spec.get("priority") not in (None, value):
             why = (
                 f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
                 f"priority admission controller computed {value} from the given PriorityClass name"
             )
-            raise errors.forbidden(PODS, errors.told_name(pod), why)
+            raise errors.forbidden(PODS, errors.name_in_message(pod), why)
         if spec.get("preemptionPolicy") not in (None, policy):
             why = (
                 f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
                 f"priority admission controller computed {policy} from the given PriorityClass name"
             )
-            raise errors.forbidden(PODS, errors.told_name(pod), why)
+            raise errors.forbidden(PODS, errors.name_in_message(pod), why)
         spec["priority"] = value
         spec["preemptionPolicy"] = policy
 

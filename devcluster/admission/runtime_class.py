@@ -31,7 +31,7 @@ def _class_of(store: Store, pod: JSON) -> JSON | None:
         raise errors.internal(f"invalid resource name {quoted(name)}: [{' '.join(wrong)}]")
     raise errors.forbidden(
         PODS,
-        errors.told_name(pod),
+        errors.name_in_message(pod),
         f"pod rejected: RuntimeClass {quoted(name)} not found",
     )
 
@@ -47,7 +47,7 @@ def apply_runtime_class(store: Store, pod: JSON) -> None:
     found = _class_of(store, pod)
     if found is None:
         return
-    spec, name = pod["spec"], errors.told_name(pod)
+    spec, name = pod["spec"], errors.name_in_message(pod)
     overhead = found.get("overhead")
     if overhead is not None:
         fixed = overhead.get("podFixed", {})
@@ -106,7 +106,7 @@ def check_overhead(store: Store, pod: JSON) -> None:
     found = _class_of(store, pod)
     overhead, name = (
         (found or {}).get("overhead"),
-        errors.told_name(pod),
+        errors.name_in_message(pod),
     )
     if overhead is not None:
         if not _same(overhead.get("podFixed", {}), spec.get("overhead", {})):

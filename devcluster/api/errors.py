@@ -176,7 +176,7 @@ class NotDurable(StatusError):
         super().__init__(500, "InternalError", message, details={"causes": [{"message": message}]})
 
 
-def told_name(obj: JSON) -> str:
+def name_in_message(obj: JSON) -> str:
     """As admission tells it of an object whose name may not have been generated yet."""
     metadata = obj["metadata"]
     return str(metadata.get("name") or metadata.get("generateName") or "Unknown")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, VERSIONS, Served
+from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, VERSIONS, ServedResource
 from kubeloop.devcluster.api.subresources import subresource_verbs
 from kubeloop.kube.json_object import JSON
 
@@ -16,7 +16,7 @@ from kubeloop.kube.json_object import JSON
 class RequestInfo:
     """A path that names a resource: a collection (no name), an object, or a subresource of it."""
 
-    served: Served
+    served: ServedResource
     namespace: str
     name: str
     subresource: str

@@ -6,7 +6,7 @@ follow from it and from the kind's type (kube.schema). What only a function can 
 kind's name: validation in `validation.kind_validators`, defaults in `defaulting`, cells that are more than a field in
 `cells`. May import kube, the standard library and `component_statuses` only.
 
-    declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
+    declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
     declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))
 
 Sources: the strategies and storages under pkg/registry, the order of groups in cmd/kube-apiserver/app/aggregator.go.
@@ -36,7 +36,7 @@ class CustomResourceVersion(Protocol):
     """The rules of one served version of a CustomResourceDefinition; see apiextensions.served_version.Version."""
 
     @property
-    def served(self) -> Served: ...
+    def served(self) -> ServedResource: ...
     @property
     def home(self) -> CustomResourceVersion: ...
     @property
@@ -98,7 +98,7 @@ class CustomResource(Resource[JSON]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Served:
+class ServedResource:
     """One resource with the server's rules for it.
 
     generation: the fields whose changes are counted in metadata.generation, () for kinds that have none.
@@ -116,24 +116,24 @@ class Served:
     generation: tuple[str, ...] = ()
     create_on_update: bool = False
     unconditional_update: bool = True
-    deleted_whole: bool = False
+    return_deleted_object: bool = False
     dependents: Dependents = "deleted"
     empty_status: JSON = field(default_factory=dict)
     columns: tuple[str, ...] = ()
-    stored_as: Resource[Any] | None = None
-    custom: CustomResourceVersion | None = None
+    storage_resource: Resource[Any] | None = None
+    crd_version: CustomResourceVersion | None = None
     deprecated: str = ""
-    looked_up: Callable[[], list[JSON]] | None = None
+    compute_objects: Callable[[], list[JSON]] | None = None
 
     @property
-    def shown_as_stored(self) -> bool:
+    def is_storage_version(self) -> bool:
         """Are objects answered in the very form in which they are kept?"""
-        return self.stored_as is None and (self.custom is None or self.custom.is_home)
+        return self.storage_resource is None and (self.crd_version is None or self.crd_version.is_home)
 
     @property
     def deprecation(self) -> str:
         """What everybody is told who asks for it; "" for nothing."""
-        return self.deprecated if self.custom is None else self.custom.deprecation
+        return self.deprecated if self.crd_version is None else self.crd_version.deprecation
 
     @property
     def has_status(self) -> bool:
@@ -141,19 +141,19 @@ class Served:
         return "status" in self.resource.subresources
 
     @property
-    def stored(self) -> bool:
+    def is_stored(self) -> bool:
         """Are there objects of it? Others are answers to questions, or looked up when somebody asks."""
         return self.verbs not in (CREATE_ONLY, READ_ONLY)
 
     @property
     def list_kind(self) -> str:
-        return self.resource.kind + "List" if self.custom is None else self.custom.list_kind
+        return self.resource.kind + "List" if self.crd_version is None else self.crd_version.list_kind
 
 
-BY_PATH: dict[tuple[str, str, str], Served] = {}
+BY_PATH: dict[tuple[str, str, str], ServedResource] = {}
 """By group, version and plural, as paths name them; in the order of discovery."""
 
-BY_KIND: dict[tuple[str, str], Served] = {}
+BY_KIND: dict[tuple[str, str], ServedResource] = {}
 """By apiVersion and kind, as manifests name them."""
 
 VERSIONS: dict[str, tuple[str, ...]] = {}
@@ -165,31 +165,31 @@ def serve(
     resource: Resource[Any],
     *,
     generation: str = "",
-    upsert: bool = False,
-    unconditional: bool = True,
-    deleted_whole: bool = False,
+    create_on_update: bool = False,
+    unconditional_update: bool = True,
+    return_deleted_object: bool = False,
     dependents: Dependents = "deleted",
     status: JSON | None = None,
     verbs: tuple[str, ...] = ALL_VERBS,
     columns: Iterable[str] = (),
-    stored_as: Resource[Any] | None = None,
+    storage_resource: Resource[Any] | None = None,
     deprecated: str = "",
-    looked_up: Callable[[], list[JSON]] | None = None,
+    compute_objects: Callable[[], list[JSON]] | None = None,
 ) -> Resource[Any]:
     """Serve a resource that controllers know, too (kube.resources). See Served for the rules."""
-    served = Served(
+    served = ServedResource(
         resource=resource,
         verbs=verbs,
         generation=tuple(generation.split()),
-        create_on_update=upsert,
-        unconditional_update=unconditional,
-        deleted_whole=deleted_whole,
+        create_on_update=create_on_update,
+        unconditional_update=unconditional_update,
+        return_deleted_object=return_deleted_object,
         dependents=dependents,
         empty_status=status or {},
         columns=tuple(columns),
-        stored_as=stored_as,
+        storage_resource=storage_resource,
         deprecated=deprecated,
-        looked_up=looked_up,
+        compute_objects=compute_objects,
     )
     BY_PATH[resource.group, resource.version, resource.plural] = served
     BY_KIND[resource.api_version, resource.kind] = served
@@ -242,33 +242,33 @@ _HEALTHY: JSON = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy"
 BINDINGS = declare("v1", "bindings", "Binding", verbs=CREATE_ONLY)
 COMPONENT_STATUSES = declare(
     "v1", "componentstatuses", "ComponentStatus", namespaced=False, short="cs", verbs=READ_ONLY,
-    looked_up=component_statuses,
+    compute_objects=component_statuses,
     deprecated="v1 ComponentStatus is deprecated in v1.19+",
 )  # fmt: skip
 serve(resources.CONFIG_MAPS)
 ENDPOINTS = declare(
-    "v1", "endpoints", "Endpoints", short="ep", upsert=True,
+    "v1", "endpoints", "Endpoints", short="ep", create_on_update=True,
     deprecated="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 )  # fmt: skip
-serve(resources.EVENTS, upsert=True, dependents="ignored")
-LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", upsert=True)
-serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER, deleted_whole=True)
+serve(resources.EVENTS, create_on_update=True, dependents="ignored")
+LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
+serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER, return_deleted_object=True)
 serve(resources.NODES)
-serve(resources.PERSISTENT_VOLUME_CLAIMS, deleted_whole=True)
-serve(resources.PERSISTENT_VOLUMES, deleted_whole=True)
-serve(resources.PODS, generation="spec", deleted_whole=True)
-POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", deleted_whole=True, generation="template")
+serve(resources.PERSISTENT_VOLUME_CLAIMS, return_deleted_object=True)
+serve(resources.PERSISTENT_VOLUMES, return_deleted_object=True)
+serve(resources.PODS, generation="spec", return_deleted_object=True)
+POD_TEMPLATES = declare("v1", "podtemplates", "PodTemplate", return_deleted_object=True, generation="template")
 serve(resources.REPLICATION_CONTROLLERS, generation="spec", dependents="orphaned", status=_REPLICAS)
-serve(resources.RESOURCE_QUOTAS, deleted_whole=True)
+serve(resources.RESOURCE_QUOTAS, return_deleted_object=True)
 serve(resources.SECRETS)
-serve(resources.SERVICE_ACCOUNTS, deleted_whole=True)
-serve(resources.SERVICES, upsert=True, deleted_whole=True, status=_LOAD_BALANCER)
+serve(resources.SERVICE_ACCOUNTS, return_deleted_object=True)
+serve(resources.SERVICES, create_on_update=True, return_deleted_object=True, status=_LOAD_BALANCER)
 
 # --- apiregistration.k8s.io -------------------------------------------------------------------------------------------
 
 API_SERVICES = declare(
     "apiregistration.k8s.io/v1", "apiservices", "APIService", namespaced=False, categories="api-extensions",
-    subresources="status", unconditional=False, columns=("Service", "Available", "Age"),
+    subresources="status", unconditional_update=False, columns=("Service", "Available", "Age"),
 )  # fmt: skip
 
 # --- apps -------------------------------------------------------------------------------------------------------------
@@ -285,7 +285,13 @@ serve(resources.STATEFUL_SETS, generation="spec", status={"replicas": 0, "availa
 # --- events.k8s.io ----------------------------------------------------------------------------------------------------
 
 EVENTS_V1 = declare(
-    "events.k8s.io/v1", "events", "Event", short="ev", upsert=True, dependents="ignored", stored_as=resources.EVENTS
+    "events.k8s.io/v1",
+    "events",
+    "Event",
+    short="ev",
+    create_on_update=True,
+    dependents="ignored",
+    storage_resource=resources.EVENTS,
 )
 
 # --- reviews: answered and never stored -------------------------------------------------------------------------------
@@ -312,7 +318,7 @@ HORIZONTAL_POD_AUTOSCALERS = declare(
 )  # fmt: skip
 HORIZONTAL_POD_AUTOSCALERS_V1 = declare(
     "autoscaling/v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", short="hpa", categories="all",
-    subresources="status", stored_as=HORIZONTAL_POD_AUTOSCALERS,
+    subresources="status", storage_resource=HORIZONTAL_POD_AUTOSCALERS,
 )  # fmt: skip
 
 # --- batch ------------------------------------------------------------------------------------------------------------
@@ -352,26 +358,28 @@ SERVICE_CIDRS = declare(
 
 # --- policy -----------------------------------------------------------------------------------------------------------
 
-serve(resources.POD_DISRUPTION_BUDGETS, generation="spec", unconditional=False, status=_HEALTHY)
+serve(resources.POD_DISRUPTION_BUDGETS, generation="spec", unconditional_update=False, status=_HEALTHY)
 
 # --- rbac.authorization.k8s.io ----------------------------------------------------------------------------------------
 
 _RBAC = "rbac.authorization.k8s.io/v1"
-CLUSTER_ROLE_BINDINGS = declare(_RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False, upsert=True)
-CLUSTER_ROLES = declare(_RBAC, "clusterroles", "ClusterRole", namespaced=False, upsert=True)
-ROLE_BINDINGS = declare(_RBAC, "rolebindings", "RoleBinding", upsert=True)
-ROLES = declare(_RBAC, "roles", "Role", upsert=True)
+CLUSTER_ROLE_BINDINGS = declare(
+    _RBAC, "clusterrolebindings", "ClusterRoleBinding", namespaced=False, create_on_update=True
+)
+CLUSTER_ROLES = declare(_RBAC, "clusterroles", "ClusterRole", namespaced=False, create_on_update=True)
+ROLE_BINDINGS = declare(_RBAC, "rolebindings", "RoleBinding", create_on_update=True)
+ROLES = declare(_RBAC, "roles", "Role", create_on_update=True)
 
 # --- storage.k8s.io ---------------------------------------------------------------------------------------------------
 
-serve(resources.CSI_DRIVERS, unconditional=False, deleted_whole=True)
-serve(resources.CSI_NODES, unconditional=False, deleted_whole=True)
-serve(resources.CSI_STORAGE_CAPACITIES, unconditional=False)
-serve(resources.STORAGE_CLASSES, deleted_whole=True)
-serve(resources.VOLUME_ATTACHMENTS, unconditional=False, deleted_whole=True, status={"attached": False})
+serve(resources.CSI_DRIVERS, unconditional_update=False, return_deleted_object=True)
+serve(resources.CSI_NODES, unconditional_update=False, return_deleted_object=True)
+serve(resources.CSI_STORAGE_CAPACITIES, unconditional_update=False)
+serve(resources.STORAGE_CLASSES, return_deleted_object=True)
+serve(resources.VOLUME_ATTACHMENTS, unconditional_update=False, return_deleted_object=True, status={"attached": False})
 VOLUME_ATTRIBUTES_CLASSES = declare(
     "storage.k8s.io/v1", "volumeattributesclasses", "VolumeAttributesClass", namespaced=False, short="vac",
-    deleted_whole=True, columns=("DriverName=driverName", "Age"),
+    return_deleted_object=True, columns=("DriverName=driverName", "Age"),
 )  # fmt: skip
 
 # --- admissionregistration.k8s.io: policies are in force (policies/); webhooks are stored and not called --------------
@@ -380,7 +388,7 @@ VOLUME_ATTRIBUTES_CLASSES = declare(
 def _admission(plural: str, kind: str, generation: str, *columns: str, subresources: str = "") -> Resource[JSON]:
     return declare(
         "admissionregistration.k8s.io/v1", plural, kind, namespaced=False, categories="api-extensions",
-        subresources=subresources, generation=generation, unconditional=False, columns=columns,
+        subresources=subresources, generation=generation, unconditional_update=False, columns=columns,
     )  # fmt: skip
 
 
@@ -410,14 +418,16 @@ VALIDATING_WEBHOOK_CONFIGURATIONS = _admission(
 
 CUSTOM_RESOURCE_DEFINITIONS = declare(
     "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
-    short="crd crds", categories="api-extensions", subresources="status", generation="spec", unconditional=False,
+    short="crd crds", categories="api-extensions", subresources="status", generation="spec", unconditional_update=False,
 )  # fmt: skip
 
 # --- scheduling.k8s.io, coordination.k8s.io, node.k8s.io, discovery.k8s.io --------------------------------------------
 
 serve(resources.PRIORITY_CLASSES, generation="spec")
-serve(resources.LEASES, upsert=True, unconditional=False)
-RUNTIME_CLASSES = declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional=False)
+serve(resources.LEASES, create_on_update=True, unconditional_update=False)
+RUNTIME_CLASSES = declare(
+    "node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, unconditional_update=False
+)
 ENDPOINT_SLICES = declare(
     "discovery.k8s.io/v1", "endpointslices", "EndpointSlice", generation="endpoints ports addressType",
 )  # fmt: skip
@@ -426,16 +436,27 @@ ENDPOINT_SLICES = declare(
 
 _CLAIMS = "resource.k8s.io/v1"
 DEVICE_CLASSES = declare(
-    _CLAIMS, "deviceclasses", "DeviceClass", namespaced=False, generation="spec", deleted_whole=True, columns=("Age",)
+    _CLAIMS,
+    "deviceclasses",
+    "DeviceClass",
+    namespaced=False,
+    generation="spec",
+    return_deleted_object=True,
+    columns=("Age",),
 )
 RESOURCE_CLAIMS = declare(
-    _CLAIMS, "resourceclaims", "ResourceClaim", subresources="status", deleted_whole=True, columns=("State", "Age")
+    _CLAIMS,
+    "resourceclaims",
+    "ResourceClaim",
+    subresources="status",
+    return_deleted_object=True,
+    columns=("State", "Age"),
 )
 RESOURCE_CLAIM_TEMPLATES = declare(
-    _CLAIMS, "resourceclaimtemplates", "ResourceClaimTemplate", deleted_whole=True, columns=("Age",)
+    _CLAIMS, "resourceclaimtemplates", "ResourceClaimTemplate", return_deleted_object=True, columns=("Age",)
 )
 RESOURCE_SLICES = declare(
-    _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", deleted_whole=True,
+    _CLAIMS, "resourceslices", "ResourceSlice", namespaced=False, generation="spec", return_deleted_object=True,
     columns=("Node=spec.nodeName", "Driver=spec.driver", "Pool=spec.pool.name", "Age"),
 )  # fmt: skip
 
@@ -460,14 +481,14 @@ PRIORITY_LEVEL_CONFIGURATIONS = declare(
 # --- lookups ----------------------------------------------------------------------------------------------------------
 
 
-def served(resource: Resource[Any]) -> Served:
+def get_served_resource(resource: Resource[Any]) -> ServedResource:
     """Raises KeyError for a resource that is not served."""
     return BY_PATH[resource.group, resource.version, resource.plural]
 
 
-def stored_form(each: Served) -> Served:
+def storage_version_of(each: ServedResource) -> ServedResource:
     """The declaration in whose form this one's objects are kept: its own, but for second versions."""
-    return each if each.stored_as is None else served(each.stored_as)
+    return each if each.storage_resource is None else get_served_resource(each.storage_resource)
 
 
 def api_groups() -> list[str]:
@@ -480,7 +501,7 @@ def group_versions() -> list[tuple[str, str]]:
     return [(group, version) for group, versions in VERSIONS.items() for version in versions]
 
 
-def of_version(group: str, version: str) -> list[Served]:
+def resources_of_version(group: str, version: str) -> list[ServedResource]:
     """What a group version holds, by name."""
     here = [each for each in BY_PATH.values() if (each.resource.group, each.resource.version) == (group, version)]
     return sorted(here, key=lambda each: each.resource.plural)

@@ -5,7 +5,7 @@ Source: apiserver pkg/endpoints/installer.go, pkg/registry of Kubernetes v1.36.
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 
 _READ_WRITE = ("get", "patch", "update")
 _PROXY = ("create", "delete", "get", "patch", "update")
@@ -40,7 +40,7 @@ def subresource_verbs(subresource: str) -> tuple[str, ...]:
     return _SUBRESOURCE_VERBS.get(subresource, _READ_WRITE)
 
 
-def subresource_kind(each: Served, subresource: str) -> tuple[str, str, str]:
+def subresource_kind(each: ServedResource, subresource: str) -> tuple[str, str, str]:
     """(group, version, kind) of a subresource's bodies; group and version are "" where they are the resource's own."""
     if subresource == "proxy":
         return "", "", f"{each.resource.kind}ProxyOptions"

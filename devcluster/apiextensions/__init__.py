@@ -2,9 +2,9 @@
 
 A server holds one `Definitions`, which follows the definitions in its store: it accepts their names, establishes and
 serves them, and removes what they leave behind. For each served version there is a `Version` with the rules of its
-kind; everywhere else a custom resource is a `registry.Served` like any other, whose `custom` is that version. Other
-servers in the same process know nothing of it. May import devcluster and kube only. Source: apiextensions-apiserver
-of Kubernetes v1.36.
+kind; everywhere else a custom resource is a `ServedResource` like any other, whose `crd_version` is that version.
+Other servers in the same process know nothing of it. May import devcluster and kube only. Source:
+apiextensions-apiserver of Kubernetes v1.36.
 
     definitions.py       which definitions there are: conditions, names, serving, finalization
     version.py           the rules of one served version, as the rest of the server asks for them

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.conditions import condition_of, is_true
 from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import RequestInfo
-from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served, served
+from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_VALIDATORS
 from kubeloop.devcluster.apiextensions.served_version import Version, version_rank
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 KIND_VALIDATORS[CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.kind] = DEFINITION_VALIDATORS
 
-_DEFINITIONS = served(CUSTOM_RESOURCE_DEFINITIONS)
+_DEFINITIONS = get_served_resource(CUSTOM_RESOURCE_DEFINITIONS)
 _OURSELVES = Writer("kube-apiserver")
 _NAMES = ("plural", "singular", "kind", "listKind")
 
@@ -56,7 +56,7 @@ class Definitions:
         deleting: ObjectDeleter,
         clock: Clock,
         deferred_work: DeferredWork,
-        changed: Callable[[Served], None],
+        changed: Callable[[ServedResource], None],
     ) -> None:
         self._store = store
         self._deferred_work = deferred_work

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
@@ -267,7 +267,7 @@ def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
     return result
 
 
-def _owned(served: Served, fields: Fields, subresource: str) -> Fields:
+def _owned(served: ServedResource, fields: Fields, subresource: str) -> Fields:
     """Without what nobody owns, or the endpoint resets: of a status write, all but the status."""
     result = owned_fields(served, fields, subresource=subresource)
     if subresource == "status":
@@ -278,7 +278,7 @@ def _owned(served: Served, fields: Fields, subresource: str) -> Fields:
 # --- updates ----------------------------------------------------------------------------------------------------------
 
 
-def track_create(served: Served, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
+def track_create(served: ServedResource, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
     """As managed.track_create()."""
     metadata = obj["metadata"]
     entries = initial_entries(metadata.pop("managedFields", None), [])
@@ -288,7 +288,7 @@ def track_create(served: Served, schema: Schema, obj: JSON, writer: Writer, now:
     store_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
 
 
-def _fields_set(served: Served, schema: Schema, obj: JSON, subresource: str) -> Fields:
+def _fields_set(served: ServedResource, schema: Schema, obj: JSON, subresource: str) -> Fields:
     """What of an object somebody has set."""
     given = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
     changed = changed_fields(typed(schema), {"metadata": {}}, given) or {}
@@ -296,7 +296,13 @@ def _fields_set(served: Served, schema: Schema, obj: JSON, subresource: str) -> 
 
 
 def track_update(
-    served: Served, schema: Schema, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str
+    served: ServedResource,
+    schema: Schema,
+    obj: JSON,
+    old: JSON,
+    writer: Writer,
+    now: Callable[[], str],
+    subresource: str,
 ) -> None:
     """As managed.track_update()."""
     metadata = obj["metadata"]
@@ -318,19 +324,19 @@ def track_update(
     store_entries(metadata, entries)
 
 
-def _are_of_known_versions(served: Served, entries: list[JSON]) -> bool:
+def _are_of_known_versions(served: ServedResource, entries: list[JSON]) -> bool:
     """Has the definition all their versions? Kubernetes forgets all entries with one that it cannot convert to."""
     if all(each["apiVersion"] == served.resource.api_version for each in entries):
         return True
-    assert served.custom is not None
-    return {each["apiVersion"] for each in entries} <= served.custom.api_versions
+    assert served.crd_version is not None
+    return {each["apiVersion"] for each in entries} <= served.crd_version.api_versions
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------
 
 
 def apply_configuration(
-    served: Served,
+    served: ServedResource,
     schema: Schema,
     live: JSON | None,
     config: JSON,

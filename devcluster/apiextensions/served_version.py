@@ -19,7 +19,7 @@ from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
-from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, Served
+from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, ServedResource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.apiextensions import managed_fields
 from kubeloop.devcluster.apiextensions.structural_schema import (
@@ -105,11 +105,11 @@ class Version:
             rules=self,
         )
         self.api_versions = {f"{resource.group}/{each['name']}" for each in definition["spec"]["versions"]}
-        self.served = Served(
+        self.served = ServedResource(
             resource=resource,
             verbs=ALL_VERBS,
             unconditional_update=False,
-            custom=self,
+            crd_version=self,
         )
         self.list_kind: str = names.get("listKind") or f"{resource.kind}List"
         self._has_rules = any(each.get(RULES) for _, each in walk(self.schema))

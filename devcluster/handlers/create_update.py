@@ -16,7 +16,7 @@ from functools import partial
 from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.api.served_resources import Served, stored_form
+from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
@@ -58,7 +58,7 @@ class ObjectWriter:
 
     def create(
         self,
-        requested: Served,
+        requested: ServedResource,
         body: Body,
         namespace: str,
         writer: Writer,
@@ -74,11 +74,11 @@ class ObjectWriter:
         also if the object is refused. subresource: of a create through a subresource, which few kinds allow.
         """
         obj, sent = body.obj, body.sent
-        served = stored_form(requested)
+        served = storage_version_of(requested)
         resource = served.resource
         metadata = obj.setdefault("metadata", {})
-        if served.custom is not None:
-            served.custom.check_create(metadata.get("name", ""))
+        if served.crd_version is not None:
+            served.crd_version.check_create(metadata.get("name", ""))
         if metadata.get("resourceVersion") and not dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
         self.set_namespace(served, metadata, namespace)
@@ -117,14 +117,14 @@ class ObjectWriter:
                     raise errors.name_not_generated(requested.resource, metadata["name"])
                 raise refusal
             if dry_run:
-                return obj if served.custom is None else _ordered(served, obj)
+                return obj if served.crd_version is None else _ordered(served, obj)
             stored = table.create(key, _ordered(served, obj))
             stored.needs_rewrite = needs_rewrite
             return stored.object
 
     def update(
         self,
-        requested: Served,
+        requested: ServedResource,
         before: StoredObject,
         body: Body,
         writer: Writer,
@@ -140,7 +140,7 @@ class ObjectWriter:
         stores nothing. Removing the last finalizer of an object in deletion deletes it.
         """
         obj, sent = body.obj, body.sent
-        served = stored_form(requested)
+        served = storage_version_of(requested)
         resource, old = served.resource, from_stored(served, before.object)
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
@@ -168,7 +168,7 @@ class ObjectWriter:
         with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
             return self.replace(served, before, obj, dry_run=dry_run)
 
-    def replace(self, served: Served, before: StoredObject, obj: JSON, *, dry_run: bool = False) -> JSON:
+    def replace(self, served: ServedResource, before: StoredObject, obj: JSON, *, dry_run: bool = False) -> JSON:
         """Store `obj`, which has passed all checks, in place of `before`: the last step of every update."""
         obj = _ordered(served, obj)
         table = self._store.table(served.resource)
@@ -185,7 +185,7 @@ class ObjectWriter:
 
     # --- metadata -----------------------------------------------------------------------------------------------------
 
-    def set_namespace(self, served: Served, metadata: JSON, namespace: str) -> None:
+    def set_namespace(self, served: ServedResource, metadata: JSON, namespace: str) -> None:
         """Set a new object's namespace from the path, or remove it. Raises StatusError 400 for another one."""
         if not served.resource.namespaced:
             metadata.pop("namespace", None)
@@ -196,7 +196,7 @@ class ObjectWriter:
             raise errors.bad_request(message)
         metadata["namespace"] = namespace
 
-    def _check_precondition(self, served: Served, metadata: JSON, old: JSON, *, patched: bool) -> None:
+    def _check_precondition(self, served: ServedResource, metadata: JSON, old: JSON, *, patched: bool) -> None:
         resource, before = served.resource, old["metadata"]
         uid = metadata.get("uid")
         if uid and uid != before["uid"] and not patched:
@@ -216,7 +216,7 @@ class ObjectWriter:
         elif version != before["resourceVersion"]:
             raise errors.conflict(resource, before["name"])
 
-    def _generated_name(self, served: Served, prefix: str, namespace: str) -> str:
+    def _generated_name(self, served: ServedResource, prefix: str, namespace: str) -> str:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""
         table = self._store.table(served.resource)
         stem = prefix[: _MAX_GENERATED_NAME - _SUFFIX_LENGTH]
@@ -228,10 +228,10 @@ class ObjectWriter:
         raise errors.name_not_generated(served.resource, name)
 
 
-def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: str = "") -> list[str]:
+def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subresource: str = "") -> list[str]:
     """Return the warnings for a write of a valid object."""
-    if served.custom is not None:
-        return served.custom.warnings(obj, old)
+    if served.crd_version is not None:
+        return served.crd_version.warnings(obj, old)
     warnings = [
         *write_warnings(served.resource, obj, old, subresource=subresource),
         *unsupported_kind_warnings(served.resource, new=old is None),
@@ -241,13 +241,13 @@ def _warnings(served: Served, obj: JSON, old: JSON | None = None, subresource: s
 
 
 def _causes(
-    requested: Served, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
+    requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
 ) -> list[JSON]:
     """Return the causes against `obj`, with the values that were sent: decoding drops empty lists and maps.
 
     Events are validated in the requested API version, which has its own rules.
     """
-    resource = stored_form(requested).resource
+    resource = storage_version_of(requested).resource
     if requested.resource.group != resource.group:
         resource, obj = requested.resource, from_stored(requested, obj)
         old = None if old is None else from_stored(requested, old)
@@ -255,7 +255,7 @@ def _causes(
         obj = restore_empty_values(obj, sent)
     more = () if old is None else (old,)
     causes = validate(resource, obj, *more)
-    if causes and sent and requested.custom is None:
+    if causes and sent and requested.crd_version is None:
         known = {_place(cause) for cause in causes}
         as_sent = [
             cause for cause in validate(resource, restore_empty_values(obj, sent), *more) if _place(cause) in known
@@ -301,10 +301,10 @@ def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
     return untimed[0] == untimed[1]
 
 
-def _ordered(served: Served, obj: JSON) -> JSON:
+def _ordered(served: ServedResource, obj: JSON) -> JSON:
     """Return `obj` with kind, apiVersion and metadata first, as every stored object (see list.item_prefix_length)."""
-    if served.custom is not None:
-        obj, served = served.custom.stored(obj), served.custom.home.served
+    if served.crd_version is not None:
+        obj, served = served.crd_version.stored(obj), served.crd_version.home.served
     resource = served.resource
     return {
         "kind": resource.kind,

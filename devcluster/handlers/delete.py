@@ -12,7 +12,7 @@ from typing import Any
 from kubeloop.devcluster.admission.chain import Admission
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
-from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, Served
+from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
 from kubeloop.devcluster.registry.custom_resource_definitions import mark_for_cleanup
 from kubeloop.devcluster.storage.store import Store, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
@@ -35,7 +35,7 @@ class ObjectDeleter:
         self._admission = admission
         self._clock = clock
 
-    def delete(self, served: Served, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
+    def delete(self, served: ServedResource, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Delete an object, or begin to; return its current form and True if it is removed. Raises StatusError."""
         resource = served.resource
         obj = before.object
@@ -129,14 +129,14 @@ class ObjectDeleter:
         raise errors.kind_conflict(resource.group, resource.kind, name, message)
 
     @staticmethod
-    def _is_graceful(served: Served, obj: JSON) -> bool:
+    def _is_graceful(served: ServedResource, obj: JSON) -> bool:
         """Return True for an object with a grace period: a pod, until that is over."""
         if served.resource.group_resource != "pods":
             return False
         metadata = obj["metadata"]
         return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
 
-    def _is_unchanged(self, served: Served, obj: JSON, options: DeleteOptions) -> bool:
+    def _is_unchanged(self, served: ServedResource, obj: JSON, options: DeleteOptions) -> bool:
         """Return True if the object is in deletion with the same or a shorter grace: nothing changes then."""
         metadata = obj["metadata"]
         if "deletionTimestamp" not in metadata or not self._is_graceful(served, obj):
@@ -168,7 +168,7 @@ class ObjectDeleter:
         metadata["deletionGracePeriodSeconds"] = 0
 
 
-def deletion_warnings(served: Served, options: DeleteOptions) -> list[str]:
+def deletion_warnings(served: ServedResource, options: DeleteOptions) -> list[str]:
     """Return the warning for deletions of Jobs without a propagation policy. Source: batch/job/storage."""
     warns = options.leaves_dependents_open and served.resource.group_resource == "jobs.batch"
     return [_JOB_WARNING] if warns else []
@@ -182,7 +182,7 @@ def _non_negative_grace(grace: int) -> int:
     return grace if grace >= 0 else 1
 
 
-def _finalizers(present: list[str], options: DeleteOptions, served: Served | None = None) -> list[str]:
+def _finalizers(present: list[str], options: DeleteOptions, served: ServedResource | None = None) -> list[str]:
     """Return the finalizers including those for dependents: by the options, else as present, else by the kind."""
     orphan, foreground = _ORPHAN in present, _FOREGROUND in present
     if served is not None and served.dependents == "ignored":

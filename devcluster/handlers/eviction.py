@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true, set_condition
-from kubeloop.devcluster.api.served_resources import Served, served
+from kubeloop.devcluster.api.served_resources import ServedResource, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.delete_options import check_delete_options, unchecked_options
@@ -24,7 +24,7 @@ from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
 from kubeloop.kube.selectors import Selector, selector_from
 
 _MAX_DISRUPTED_PODS = 2000
-_BUDGETS = served(POD_DISRUPTION_BUDGETS)
+_BUDGETS = get_served_resource(POD_DISRUPTION_BUDGETS)
 
 
 class PodEvictor:
@@ -35,7 +35,7 @@ class PodEvictor:
         self._deleter = deleter
         self._clock = clock
 
-    def evict(self, served: Served, name: str, namespace: str, options_document: JSON) -> None:
+    def evict(self, served: ServedResource, name: str, namespace: str, options_document: JSON) -> None:
         """Delete a pod if its PodDisruptionBudget allows it. Raises StatusError 404, 409, 422, 429, 500.
 
         options_document: metav1.DeleteOptions. Its values are validated after the budget has counted the eviction, as

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.continue_token import decode_continue_token, encode_continue_token
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.storage.store import StoredObject, Table
@@ -113,10 +113,10 @@ def _first_page_of(items: list[StoredObject], revision: int, options: ListOption
     return Page(chosen, metadata)
 
 
-def list_json(served: Served, page: Page) -> bytes:
+def list_json(served: ServedResource, page: Page) -> bytes:
     """Encode a page as a JSON list; items lack kind and apiVersion, as in Go's typed lists."""
     resource = served.resource
-    if served.custom is not None:
+    if served.crd_version is not None:
         metadata = {"continue": "", **page.metadata}  # untyped lists include an empty token
         whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
         return _encode(whole)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.continue_token import decode_continue_token
 from kubeloop.devcluster.handlers.selectors import Selection, selected_name, selection
 from kubeloop.kube.json_object import JSON
@@ -63,7 +63,7 @@ def query_integer(request: Request, name: str) -> int | None:
     return int(text)
 
 
-def parse_list_options(request: Request, served: Served, namespace: str, name: str = "") -> ListOptions:
+def parse_list_options(request: Request, served: ServedResource, namespace: str, name: str = "") -> ListOptions:
     """Parse and validate the query; `name` restricts it to one object. Raises StatusError 400, 422, 500."""
     watch = request.flag("watch")
     limit = query_integer(request, "limit")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.list import Page
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.protobuf import codec
@@ -20,13 +20,13 @@ STREAM_TYPE = "application/vnd.kubernetes.protobuf;stream=watch"
 class ProtobufWriter:
     """Encodes the objects of one resource in its API version."""
 
-    def __init__(self, target: Served) -> None:
+    def __init__(self, target: ServedResource) -> None:
         resource = target.resource
         self._target = target
         self._api_version = resource.api_version
         self._kind = resource.kind
         self._write = codec.writer(resource.api_version, resource.kind)
-        self._as_stored = target.shown_as_stored
+        self._as_stored = target.is_storage_version
 
     def message(self, stored: StoredObject) -> bytes:
         if self._as_stored:

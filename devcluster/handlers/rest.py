@@ -23,9 +23,9 @@ from kubeloop.devcluster.api.served_resources import (
     BINDINGS,
     SELF_SUBJECT_REVIEWS,
     VALIDATING_ADMISSION_POLICIES,
-    Served,
-    served,
-    stored_form,
+    ServedResource,
+    get_served_resource,
+    storage_version_of,
 )
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
@@ -93,7 +93,7 @@ def _plain(group: str, version: str, kind: str) -> Resource[JSON]:
 _BINDING = _plain("", "v1", "Binding")
 _EVICTION = _plain("policy", "v1", "Eviction")
 _TOKEN_REQUEST = _plain("authentication.k8s.io", "v1", "TokenRequest")
-_TOKEN_REQUESTS = Served(_TOKEN_REQUEST)
+_TOKEN_REQUESTS = ServedResource(_TOKEN_REQUEST)
 _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
 
 
@@ -178,7 +178,7 @@ class Rest:
             raise errors.internal(str(error)) from error
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
-        if info.served.looked_up is not None:
+        if info.served.compute_objects is not None:
             return self._object(request, info.served, 200, _looked_up(info.served, info.name), output=output)
         stored = self._stored(info)
         return self._object(request, info.served, 200, stored.object, stored=stored, output=output)
@@ -187,19 +187,19 @@ class Rest:
         output = negotiate_output(request.headers.get("accept", ""), "list")
         target = info.served
         options = parse_list_options(request, target, info.namespace, info.name)
-        if target.looked_up is not None:
-            selected = [obj for obj in target.looked_up() if options.select is None or options.select(obj)]
+        if target.compute_objects is not None:
+            selected = [obj for obj in target.compute_objects() if options.select is None or options.select(obj)]
             return self._list_of(request, target, selected, {}, output)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
-        if output.form == "objects" and output.protobuf and target.custom is None:
+        if output.form == "objects" and output.protobuf and target.crd_version is None:
             return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
-        if output.form == "objects" and not output.yaml and target.shown_as_stored:
+        if output.form == "objects" and not output.yaml and target.is_storage_version:
             return Response(200, list_json(target, page))
         objects = all_from_stored(target, [stored.object for stored in page.items])
         return self._list_of(request, target, objects, page.metadata, output)
 
     def _list_of(
-        self, request: Request, target: Served, objects: list[JSON], metadata: JSON, output: OutputFormat
+        self, request: Request, target: ServedResource, objects: list[JSON], metadata: JSON, output: OutputFormat
     ) -> Response:
         resource = target.resource
         check_metadata_form(output, resource, is_list=True)
@@ -210,8 +210,8 @@ class Rest:
             items = [_metadata_of(obj, output) for obj in objects] or None
             kind, api_version = "PartialObjectMetadataList", f"meta.k8s.io/{output.version}"
         else:
-            left_out = () if target.custom is not None else ("kind", "apiVersion")
-            metadata = metadata if target.custom is None else {"continue": "", **metadata}
+            left_out = () if target.crd_version is not None else ("kind", "apiVersion")
+            metadata = metadata if target.crd_version is None else {"continue": "", **metadata}
             items = [{name: value for name, value in obj.items() if name not in left_out} for obj in objects]
             kind, api_version = target.list_kind, resource.api_version
         return encode_response(
@@ -228,8 +228,10 @@ class Rest:
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
         options = parse_list_options(request, target, info.namespace, info.name)
         encoder = self._frames(request, target, output)
-        if target.custom is not None and target.custom.is_converted:
-            target.custom.prepare([stored.object for stored in self._store.table(target.resource).list(info.namespace)])
+        if target.crd_version is not None and target.crd_version.is_converted:
+            target.crd_version.prepare(
+                [stored.object for stored in self._store.table(target.resource).list(info.namespace)]
+            )
         try:
             stream, watcher = open_watch(
                 target,
@@ -249,13 +251,13 @@ class Rest:
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
         return Response(200, stream, encoder.content_type)
 
-    def _frames(self, request: Request, target: Served, output: OutputFormat) -> WatchEncoder:
+    def _frames(self, request: Request, target: ServedResource, output: OutputFormat) -> WatchEncoder:
         if output.form == "objects":
-            if output.protobuf and target.custom is None:
+            if output.protobuf and target.crd_version is None:
                 from kubeloop.devcluster.handlers.protobuf_responses import ObjectFrames
 
                 return ObjectFrames(_protobuf_writer(target))
-            if not target.shown_as_stored:
+            if not target.is_storage_version:
                 return TransformingWatchEncoder(
                     _unless_later(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
                 )
@@ -286,7 +288,7 @@ class Rest:
         """Return the targets of all open watches."""
         return [*self._watchers.values()]
 
-    def end_watches(self, target: Served) -> None:
+    def end_watches(self, target: ServedResource) -> None:
         """End the watches of a custom resource whose definition has changed; clients start new ones."""
         table = self._store.table(target.resource)
         for watcher in [watcher for watcher in self._watchers if watcher.table is table]:
@@ -300,7 +302,7 @@ class Rest:
     # --- responses ----------------------------------------------------------------------------------------------------
 
     def _table(
-        self, request: Request, target: Served, objects: list[JSON], metadata: JSON, output: OutputFormat
+        self, request: Request, target: ServedResource, objects: list[JSON], metadata: JSON, output: OutputFormat
     ) -> JSON:
         include = request.option("includeObject") or "Metadata"
         version = f"meta.k8s.io/{output.version}"
@@ -311,7 +313,7 @@ class Rest:
     def _object(
         self,
         request: Request,
-        target: Served,
+        target: ServedResource,
         status: int,
         obj: JSON,
         *,
@@ -320,9 +322,9 @@ class Rest:
     ) -> Response:
         """Encode one object in the form that the client accepts."""
         output = output or negotiate_output(request.headers.get("accept", ""))
-        if output.protobuf and stored is not None and output.form == "objects" and target.custom is None:
+        if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
             return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
-        if output.form == "objects" and not output.yaml and not output.protobuf and target.shown_as_stored:
+        if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
         obj = from_stored(target, obj)
         if output.form == "table":
@@ -335,12 +337,12 @@ class Rest:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _read(self, request: Request, target: Served, options_kind: str) -> Body:
+    def _read(self, request: Request, target: ServedResource, options_kind: str) -> Body:
         body = read_object(request, target.resource, field_validation(request, options_kind))
         request.warnings += body.warnings
         return body
 
-    def _with_defaults(self, request: Request, target: Served, body: Body) -> Body:
+    def _with_defaults(self, request: Request, target: ServedResource, body: Body) -> Body:
         metadata = body.obj["metadata"]
         if len(metadata.get("ownerReferences", ())) > 1 and (warning := deduplicate_owner_references(metadata)):
             request.warnings.append(warning)
@@ -348,13 +350,13 @@ class Rest:
         return body
 
     def _track_converted(
-        self, target: Served, body: Body, writer: Writer, before: StoredObject | None, subresource: str = ""
+        self, target: ServedResource, body: Body, writer: Writer, before: StoredObject | None, subresource: str = ""
     ) -> Writer:
         """Convert a body of a second API version to the stored form, in place.
 
         Fields are owned by their names in the requested version, plus defaults that only the stored form has.
         """
-        if target.stored_as is None:
+        if target.storage_resource is None:
             return writer
         if not writer.applied:
             body.obj = from_stored(target, to_stored(target, body.obj))
@@ -366,11 +368,11 @@ class Rest:
         body.obj = self._stored_form(target, body.obj)
         return replace(writer, applied=True)
 
-    def _stored_form(self, target: Served, obj: JSON) -> JSON:
-        if target.stored_as is None:
+    def _stored_form(self, target: ServedResource, obj: JSON) -> JSON:
+        if target.storage_resource is None:
             return obj
         stored = to_stored(target, obj)
-        apply_defaults(target.stored_as, stored)
+        apply_defaults(target.storage_resource, stored)
         return stored
 
     def _create(self, request: Request, info: RequestInfo) -> Response:
@@ -379,7 +381,7 @@ class Rest:
         dry_run = read_dry_run(request, "CreateOptions")
         if target.resource is BINDINGS:
             return self._bind(request, info)
-        if not target.stored:
+        if not target.is_stored:
             return self._create_review(request, info)
         body = self._read(request, target, "CreateOptions")
         self._writer.set_namespace(target, body.obj.setdefault("metadata", {}), info.namespace)
@@ -388,7 +390,9 @@ class Rest:
         obj = self._writer.create(target, body, info.namespace, writer, request.warnings, dry_run=dry_run)
         return self._written(request, target, 201, obj, output)
 
-    def _written(self, request: Request, target: Served, status: int, obj: JSON, output: OutputFormat) -> Response:
+    def _written(
+        self, request: Request, target: ServedResource, status: int, obj: JSON, output: OutputFormat
+    ) -> Response:
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
         stored = self._store.table(target.resource).get(key)
@@ -437,9 +441,9 @@ class Rest:
 
     def _patch(self, request: Request, info: RequestInfo, subresource: str = "") -> Response:
         kind = patch_type(request)
-        custom = info.served.custom
-        if kind not in (PATCH_TYPES if custom is None else custom.patch_types):
-            raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
+        crd_version = info.served.crd_version
+        if kind not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
+            raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
         output = negotiate_output(request.headers.get("accept", ""))
         dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
@@ -513,10 +517,10 @@ class Rest:
         target = info.served
         request.warnings += deletion_warnings(target, options)
         stored = self._stored(info)
-        if target.custom is not None:
-            target.custom.prepare([stored.object])  # an object that cannot be converted is not deleted
-        obj, gone = self.deleter.delete(stored_form(target), stored, options)
-        if not gone or target.deleted_whole:
+        if target.crd_version is not None:
+            target.crd_version.prepare([stored.object])  # an object that cannot be converted is not deleted
+        obj, gone = self.deleter.delete(storage_version_of(target), stored, options)
+        if not gone or target.return_deleted_object:
             accepted = not gone and options.orphan_dependents is False
             return self._object(request, target, 202 if accepted else 200, obj, output=output)
         resource = target.resource
@@ -546,7 +550,7 @@ class Rest:
         self._deferred_work.may_defer = False
         for selected in items:
             if (stored := table.get(selected.key)) is not None:  # a list of an old revision may contain deleted objects
-                self.deleter.delete(stored_form(target), stored, options)
+                self.deleter.delete(storage_version_of(target), stored, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
         return self._list_of(request, target, objects, metadata, output)
 
@@ -669,7 +673,7 @@ _DELETED_TOGETHER = 10_000
 """Page size of the list that a deletecollection works on."""
 
 
-_PODS = served(PODS)
+_PODS = get_served_resource(PODS)
 
 
 def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
@@ -685,17 +689,17 @@ def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], b
 
 
 @cache
-def _protobuf_writer(target: Served) -> ProtobufWriter:
+def _protobuf_writer(target: ServedResource) -> ProtobufWriter:
     """Return the protobuf encoder of a resource; imported with the first protobuf request."""
     from kubeloop.devcluster.handlers.protobuf_responses import ProtobufWriter
 
     return ProtobufWriter(target)
 
 
-def _looked_up(target: Served, name: str) -> JSON:
+def _looked_up(target: ServedResource, name: str) -> JSON:
     """Return an object of a kind that is not stored. Raises StatusError 404 with the resource's singular name."""
-    assert target.looked_up is not None
-    for obj in target.looked_up():
+    assert target.compute_objects is not None
+    for obj in target.compute_objects():
         if obj["metadata"]["name"] == name:
             return obj
     raise errors.not_found(replace(target.resource, plural=target.resource.singular), name)

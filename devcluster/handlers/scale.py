@@ -17,7 +17,7 @@ from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo, check_names
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.create_update import ObjectWriter
 from kubeloop.devcluster.handlers.patch import (
@@ -51,11 +51,11 @@ from kubeloop.kube.objects.resources import Resource
 Places = Mapping[str, tuple[str, ...] | None]
 """Path of the replicas by apiVersion, for example ("spec", "replicas"); None for a version without scale."""
 
-SCALES = Served(SCALE)
+SCALES = ServedResource(SCALE)
 REPLICAS = ("spec", "replicas")
 
 
-def scaled(served: Served, obj: JSON, scale: JSON) -> JSON:
+def scaled(served: ServedResource, obj: JSON, scale: JSON) -> JSON:
     """Return `obj` with the replicas of `scale`, whose metadata holds the preconditions. Raises StatusError."""
     name = obj["metadata"]["name"]
     metadata_of_scale = scale.get("metadata", {})
@@ -92,10 +92,10 @@ def check_uid(resource: Resource[Any], uid: str, obj: JSON, *, subresource: str 
 # --- reading and writing ----------------------------------------------------------------------------------------------
 
 
-def read_scale(target: Served, stored: StoredObject) -> JSON:
+def read_scale(target: ServedResource, stored: StoredObject) -> JSON:
     """Return the Scale of a stored object. Raises StatusError 500 for a custom resource without replicas."""
     obj = from_stored(target, stored.object)
-    return scale_of(obj) if target.custom is None else target.custom.scale_of(obj, reading=True)
+    return scale_of(obj) if target.crd_version is None else target.crd_version.scale_of(obj, reading=True)
 
 
 def write_scale(
@@ -105,11 +105,11 @@ def write_scale(
 
     verb: "update" or "patch". stored: returns the object that the path names.
     """
-    target, custom = info.served, info.served.custom
+    target, crd_version = info.served, info.served.crd_version
     kind = "UpdateOptions" if verb == "update" else "PatchOptions"
     form = "" if verb == "update" else patch_type(request)
-    if verb == "patch" and form not in (PATCH_TYPES if custom is None else custom.patch_types):
-        raise errors.unsupported_patch() if custom is None else custom.unsupported_patch()
+    if verb == "patch" and form not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
+        raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
     dry_run, mode = read_dry_run(request, kind), field_validation(request, kind)
     if form:
         check_patch_options(request, form)
@@ -128,12 +128,12 @@ def write_scale(
         old = _with_owners(target, before)
         if uid := body.obj["metadata"].get("uid"):
             check_uid(target.resource, uid, before.object)
-    if custom is not None and not form and _is_untyped(request):
+    if crd_version is not None and not form and _is_untyped(request):
         body.obj["metadata"].pop("managedFields", None)
     elif form != APPLY:
         track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
     live = from_stored(target, before.object)
-    updated = scaled(target, live, body.obj) if custom is None else custom.scaled(live, body.obj)
+    updated = scaled(target, live, body.obj) if crd_version is None else crd_version.scaled(live, body.obj)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),
         body.obj["metadata"].get("managedFields", []),
@@ -145,7 +145,7 @@ def write_scale(
         del updated["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
     obj = writing.update(target, before, Body(updated), writer, request.warnings, dry_run=dry_run, subresource="scale")
-    return scale_of(obj) if custom is None else custom.scale_of(obj)
+    return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
 
 
 def _applied(request: Request, info: RequestInfo, old: JSON, mode: FieldValidation, writing: ObjectWriter) -> Body:
@@ -154,13 +154,13 @@ def _applied(request: Request, info: RequestInfo, old: JSON, mode: FieldValidati
     configuration["metadata"].setdefault("name", info.name)
     check_names(info, {"metadata": {**configuration["metadata"]}})
     manager, force = request.option("fieldManager"), request.flag("force")
-    custom = info.served.custom is not None
-    if custom and "managedFields" not in old["metadata"]:
+    crd_version = info.served.crd_version is not None
+    if crd_version and "managedFields" not in old["metadata"]:
         raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
     obj = apply_configuration(
         SCALES, old, configuration, manager=manager, force=force, subresource="scale", now=writing.now()
     )
-    if custom and without_managed_fields(obj) != without_managed_fields(old):
+    if crd_version and without_managed_fields(obj) != without_managed_fields(old):
         metadata = configuration["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
     return Body(decoding.normalize(SCALE, obj), repeated_key_warnings(repeated, mode))
@@ -184,10 +184,10 @@ def _patched(request: Request, info: RequestInfo, old: JSON, patch_type: str, mo
     return patched(whole, request.body, patch_type, SCALE, mode)
 
 
-def _with_owners(target: Served, stored: StoredObject) -> JSON:
+def _with_owners(target: ServedResource, stored: StoredObject) -> JSON:
     """Return the Scale of an object for a write, with managedFields."""
     obj = from_stored(target, stored.object)
-    scale = scale_of(obj) if target.custom is None else target.custom.scale_to_write(obj)
+    scale = scale_of(obj) if target.crd_version is None else target.crd_version.scale_to_write(obj)
     if owners := owners_of_scale(obj["metadata"].get("managedFields", []), replicas_places(target)):
         scale["metadata"]["managedFields"] = owners
     return scale
@@ -196,10 +196,10 @@ def _with_owners(target: Served, stored: StoredObject) -> JSON:
 # --- owners -----------------------------------------------------------------------------------------------------------
 
 
-def replicas_places(served: Served) -> Places:
+def replicas_places(served: ServedResource) -> Places:
     """Return the path of the replicas in each version of a kind."""
-    if served.custom is not None:
-        return served.custom.replicas_places
+    if served.crd_version is not None:
+        return served.crd_version.replicas_places
     return {served.resource.api_version: REPLICAS}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.selectors import SelectorError, parse_label_selector
 
@@ -182,8 +182,8 @@ def selected_name(field_selector: str) -> str:
     return next((value for field, equal, value in terms if equal and field == "metadata.name"), "")
 
 
-def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
-    own = FIELDS.get(served.resource.group_resource) if served.custom is None else served.custom.getters()
+def _field_getters(served: ServedResource, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
+    own = FIELDS.get(served.resource.group_resource) if served.crd_version is None else served.crd_version.getters()
     getters = _METADATA if own is None else own
     bound = []
     for field, equal, value in terms:
@@ -202,7 +202,7 @@ def _field_getters(served: Served, terms: Sequence[tuple[str, bool, str]]) -> li
     return bound
 
 
-def selection(served: Served, label_selector: str, field_selector: str) -> Selection | None:
+def selection(served: ServedResource, label_selector: str, field_selector: str) -> Selection | None:
     """Return the predicate of both selectors, None if they match everything. Raises StatusError 400."""
     try:
         labels = parse_label_selector(label_selector) if label_selector else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
@@ -17,7 +17,7 @@ from kubeloop.kube.json_object import JSON
 MIN_WATCH_SECONDS = 1800.0
 
 
-def _empty_object(served: Served) -> JSON:
+def _empty_object(served: ServedResource) -> JSON:
     """Return an empty object of the kind, as bookmarks contain it: fields that Go encodes even if unset."""
     empty = decode(served.resource, {})[0]
     name = served.resource.group_resource
@@ -32,7 +32,7 @@ _WITH_REPLICAS = ("deployments.apps", "replicasets.apps", "statefulsets.apps")
 
 
 def open_watch(
-    served: Served,
+    served: ServedResource,
     table: Table,
     options: ListOptions,
     *,

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
     configuration_fields,
@@ -35,7 +35,7 @@ from kubeloop.kube.json_object import JSON
 
 
 def apply_configuration(
-    served: Served,
+    served: ServedResource,
     current: JSON | None,
     config: JSON,
     *,
@@ -55,8 +55,8 @@ def apply_configuration(
         )
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
-    if served.custom is not None:
-        return served.custom.apply(current, config, manager=manager, force=force, subresource=subresource, now=now)
+    if served.crd_version is not None:
+        return served.crd_version.apply(current, config, manager=manager, force=force, subresource=subresource, now=now)
     resource = served.resource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
@@ -85,7 +85,7 @@ def apply_configuration(
 
 
 def merge_applied(
-    served: Served,
+    served: ServedResource,
     base: JSON,
     config: JSON,
     applied_fields: Fields,
@@ -182,7 +182,7 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def _unchanged_since_client_side_apply(
-    served: Served,
+    served: ServedResource,
     current: JSON,
     compare: Callable[[JSON, JSON, Fields], Fields],
     read_fields: Callable[[JSON], Fields],
@@ -230,19 +230,19 @@ def _is_entry_of(entry: JSON, manager: str, subresource: str) -> bool:
 # --- merging ----------------------------------------------------------------------------------------------------------
 
 
-def merge_configuration(served: Served, current: JSON, config: JSON) -> JSON:
+def merge_configuration(served: ServedResource, current: JSON, config: JSON) -> JSON:
     """Return `current` with the values of a valid configuration, regardless of field ownership."""
-    if served.custom is not None:
-        return served.custom.merge_configuration(current, config)
+    if served.crd_version is not None:
+        return served.crd_version.merge_configuration(current, config)
     struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
     assert struct is not None, served.resource
     return _merge_struct(struct, current, config)
 
 
-def atomic_paths(served: Served, config: JSON) -> list[str]:
+def atomic_paths(served: ServedResource, config: JSON) -> list[str]:
     """Return the paths (.spec.args) of values in a configuration that are replaced as a whole, such as atomic lists."""
-    if served.custom is not None:
-        return served.custom.atomic_paths(config)
+    if served.crd_version is not None:
+        return served.crd_version.atomic_paths(config)
     struct = schema.type_for(served.resource.group, served.resource.version, served.resource.kind)
     assert struct is not None, served.resource
     return list(_atomic_values(struct, config, ""))

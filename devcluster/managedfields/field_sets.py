@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.kube import schema
@@ -43,12 +43,14 @@ _NEVER_OWNED_METADATA = (
 )
 
 
-def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], str], *, subresource: str = "") -> None:
+def track_create(
+    served: ServedResource, obj: JSON, writer: Writer, now: Callable[[], str], *, subresource: str = ""
+) -> None:
     """Make the writer the owner of all fields of a new object, in place, after defaulting and before admission."""
     if writer.applied:
         return
-    if served.custom is not None:
-        served.custom.track_create(obj, writer, now)
+    if served.crd_version is not None:
+        served.crd_version.track_create(obj, writer, now)
         return
     metadata = obj["metadata"]
     entries = entries_of_known_versions(served.resource, initial_entries(metadata.pop("managedFields", None), []))
@@ -58,7 +60,7 @@ def track_create(served: Served, obj: JSON, writer: Writer, now: Callable[[], st
     store_entries(metadata, merge_entries(served, entries, writer.manager, subresource, owned, {}, now()))
 
 
-def initial_fields(served: Served, obj: JSON, *, subresource: str) -> Fields:
+def initial_fields(served: ServedResource, obj: JSON, *, subresource: str) -> Fields:
     """Return the fields of an object of a built-in kind in which it differs from an empty object."""
     struct = _struct(served)
     assert struct is not None, served.resource.kind
@@ -66,13 +68,13 @@ def initial_fields(served: Served, obj: JSON, *, subresource: str) -> Fields:
 
 
 def track_update(
-    served: Served, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], *, subresource: str
+    served: ServedResource, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], *, subresource: str
 ) -> None:
     """Update managedFields of `obj`, in place, by its differences from `old`."""
     if writer.applied:
         return
-    if served.custom is not None:
-        served.custom.track_update(obj, old, writer, now, subresource)
+    if served.crd_version is not None:
+        served.crd_version.track_update(obj, old, writer, now, subresource)
         return
     metadata = obj["metadata"]
     entries = old["metadata"].get("managedFields", [])
@@ -180,7 +182,13 @@ def _identity(entry: JSON) -> str:
 
 
 def merge_entries(
-    served: Served, entries: list[JSON], manager: str, subresource: str, changed: Fields, removed: Fields, now: str
+    served: ServedResource,
+    entries: list[JSON],
+    manager: str,
+    subresource: str,
+    changed: Fields,
+    removed: Fields,
+    now: str,
 ) -> list[JSON]:
     """Return the entries after an Update that set the fields `changed` and removed the fields `removed`."""
     result = []
@@ -259,7 +267,7 @@ def sorted_entries(entries: list[JSON]) -> list[JSON]:
     )
 
 
-def new_entry(served: Served, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
+def new_entry(served: ServedResource, manager: str, operation: str, subresource: str, fields: Fields, now: str) -> JSON:
     """Return a new entry of metadata.managedFields."""
     entry = {
         "manager": manager,
@@ -288,12 +296,12 @@ def _empty_object(resource: Resource[Any]) -> JSON:
     return decode(resource, {})[0]
 
 
-def _struct(served: Served) -> schema.StructType | None:
+def _struct(served: ServedResource) -> schema.StructType | None:
     resource = served.resource
     return schema.type_for(resource.group, resource.version, resource.kind)
 
 
-def owned_fields(served: Served, fields: Fields, *, subresource: str) -> Fields:
+def owned_fields(served: ServedResource, fields: Fields, *, subresource: str) -> Fields:
     """Return `fields` without those that no manager owns: identity, and fields that the endpoint resets."""
     result = {name: inner for name, inner in fields.items() if name not in _NEVER_OWNED}
     metadata = result.get("f:metadata")

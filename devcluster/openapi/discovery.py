@@ -14,7 +14,13 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE
-from kubeloop.devcluster.api.served_resources import VERSIONS, Served, api_groups, group_versions, of_version
+from kubeloop.devcluster.api.served_resources import (
+    VERSIONS,
+    ServedResource,
+    api_groups,
+    group_versions,
+    resources_of_version,
+)
 from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
 from kubeloop.devcluster.serializer.negotiation import Clause, matches_accept, negotiate_media_type, without_conversion
 from kubeloop.kube.json_object import JSON
@@ -32,7 +38,7 @@ def group_version_name(group: str, version: str) -> str:
 # --- one document per group version -----------------------------------------------------------------------------------
 
 
-def api_resource(served: Served, verbs: Sequence[str], storage_hash: str) -> JSON:
+def api_resource(served: ServedResource, verbs: Sequence[str], storage_hash: str) -> JSON:
     """Return the APIResource of a resource; storage_hash: "" if nothing is stored."""
     resource = served.resource
     result: JSON = {
@@ -58,7 +64,7 @@ def storage_version_hash(resource: Resource[Any]) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
-def api_subresource(served: Served, subresource: str) -> JSON:
+def api_subresource(served: ServedResource, subresource: str) -> JSON:
     """Return the APIResource of a subresource."""
     group, version, kind = subresource_kind(served, subresource)
     result: JSON = {
@@ -73,8 +79,8 @@ def api_subresource(served: Served, subresource: str) -> JSON:
 
 def _resource_list(group: str, version: str) -> JSON:
     entries: list[JSON] = []
-    for served in of_version(group, version):
-        storage_hash = storage_version_hash(served.stored_as or served.resource) if served.stored else ""
+    for served in resources_of_version(group, version):
+        storage_hash = storage_version_hash(served.storage_resource or served.resource) if served.is_stored else ""
         entries.append(api_resource(served, served.verbs, storage_hash))
         entries.extend(api_subresource(served, name) for name in sorted(served.resource.subresources))
     document: JSON = {"kind": "APIResourceList"}
@@ -93,7 +99,7 @@ def api_group(name: str, versions: Iterable[str]) -> JSON:
 
 
 def aggregated_resource(
-    served: Served, verbs: Sequence[str], subresources: Iterable[str], group: str = "", version: str = ""
+    served: ServedResource, verbs: Sequence[str], subresources: Iterable[str], group: str = "", version: str = ""
 ) -> JSON:
     """Return the APIResourceDiscovery entry. group, version: of its kind; "" for Kubernetes' own resources."""
     resource = served.resource
@@ -131,7 +137,7 @@ def _aggregated(groups: list[str]) -> JSON:
                         version,
                         [
                             aggregated_resource(served, served.verbs, sorted(served.resource.subresources))
-                            for served in of_version(group, version)
+                            for served in resources_of_version(group, version)
                         ],
                     )
                     for version in VERSIONS[group]

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE, KEY_SET_TYPE
-from kubeloop.devcluster.api.served_resources import api_groups, group_versions, of_version
+from kubeloop.devcluster.api.served_resources import api_groups, group_versions, resources_of_version
 from kubeloop.devcluster.openapi.paths import Paths, group_name, operation_tag
 from kubeloop.devcluster.openapi.protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi.protobuf import encode
@@ -45,7 +45,7 @@ def v3_document(paths: Paths, schemas: Schemas, *, for_crds: bool = False) -> by
 def _version_document(group: str, version: str) -> bytes:
     schemas = Schemas(v3=True, of=(group, version))
     paths = Paths(schemas, v3=True)
-    for served in of_version(group, version):
+    for served in resources_of_version(group, version):
         paths.add(served)
     _add_resource_list(paths, schemas, group, version)
     return v3_document(paths, schemas)
@@ -127,7 +127,7 @@ def document_hash(name: str) -> str | None:
     if name not in _v3_documents():
         return None
     group, _, version = name.removeprefix("apis/").removeprefix("api/").rpartition("/")
-    declared = [(served.resource, served.verbs) for served in of_version(group, version)]
+    declared = [(served.resource, served.verbs) for served in resources_of_version(group, version)]
     return sha512(_source_hash() + repr((name, declared)).encode()).hexdigest().upper()
 
 
@@ -142,7 +142,7 @@ def v2_document(add_extra: Callable[[Paths, Schemas], None] | None = None) -> JS
     schemas = Schemas(v3=False)
     paths = Paths(schemas, v3=False)
     for group, version in group_versions():
-        for served in of_version(group, version):
+        for served in resources_of_version(group, version):
             paths.add(served)
         _add_resource_list(paths, schemas, group, version)
     for name in _root_paths():

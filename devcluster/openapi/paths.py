@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import JSON_TYPE
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
 from kubeloop.devcluster.openapi.schemas import Schemas, title
 from kubeloop.kube import schema
@@ -187,7 +187,7 @@ class Paths:
         self.parameters: dict[str, JSON] = {}
         self.paths: dict[str, JSON] = {}
 
-    def add(self, served: Served) -> None:
+    def add(self, served: ServedResource) -> None:
         """Add all paths of a resource."""
         resource = served.resource
         root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
@@ -202,7 +202,7 @@ class Paths:
                 self._item(f"{root}/{path}", served, allowed)
         if resource.namespaced and "list" in served.verbs:
             self._item(f"{root}/{everywhere}", served, ("list",), scope="ForAllNamespaces")
-        if "watch" in served.verbs and served.custom is None:
+        if "watch" in served.verbs and served.crd_version is None:
             self._item(f"{root}/watch/{collection}", served, ("watchlist",))
             self._item(f"{root}/watch/{one}", served, ("watch",))
             if resource.namespaced:
@@ -226,17 +226,19 @@ class Paths:
 
     # --- items --------------------------------------------------------------------------------------------------------
 
-    def _item(self, path: str, served: Served, verbs: Sequence[str], subresource: str = "", *, scope: str = "") -> None:
+    def _item(
+        self, path: str, served: ServedResource, verbs: Sequence[str], subresource: str = "", *, scope: str = ""
+    ) -> None:
         operations: dict[str, JSON] = {}
         parameters: dict[str, list[_Parameter]] = {}
-        verbs_ = _VERBS if served.custom is None else _CUSTOM_VERBS
+        verbs_ = _VERBS if served.crd_version is None else _CUSTOM_VERBS
         for verb in verbs:
             method = verbs_[verb].method
             operations[method], parameters[method] = self._operation(served, verb, verbs_[verb], subresource, scope)
             parameters[method].append(self._parameter("pretty", "query"))
         self._add(path, operations, parameters)
 
-    def _connection(self, path: str, served: Served, subresource: str) -> None:
+    def _connection(self, path: str, served: ServedResource, subresource: str) -> None:
         """Add a connect subresource: content types are unknown, parameters come from its own options type."""
         resource = served.resource
         _, _, kind = subresource_kind(served, subresource)
@@ -301,9 +303,9 @@ class Paths:
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def _operation(
-        self, served: Served, verb: str, spec: _Verb, subresource: str, scope: str
+        self, served: ServedResource, verb: str, spec: _Verb, subresource: str, scope: str
     ) -> tuple[JSON, list[_Parameter]]:
-        resource, custom = served.resource, served.custom is not None
+        resource, crd_version = served.resource, served.crd_version is not None
         group, version, kind = subresource_kind(served, subresource) if subresource else ("", "", "")
         group, version, kind = group or resource.group, version or resource.version, kind or resource.kind
         operation_id = f"{spec.prefix}{group_name(resource.group)}{title(resource.version)}"
@@ -311,7 +313,7 @@ class Paths:
         operation_id += ("" if scope else _namespaced_infix(served)) + resource.kind + title(subresource)
         operation_id += "List" if verb == "watchlist" else ""
         one = f"the {subresource} of a {resource.kind}" if subresource else f"a {resource.kind}"
-        kind_parts = (resource.group, resource.kind, resource.version) if custom else (group, kind, version)
+        kind_parts = (resource.group, resource.kind, resource.version) if crd_version else (group, kind, version)
         operation: JSON = {
             "description": spec.description.format(one=one, many=f"objects of kind {resource.kind}"),
             "tags": [operation_tag(resource.group, resource.version)],
@@ -325,19 +327,19 @@ class Paths:
             for parameter in self._query_parameters(options)
             if parameter.name not in spec.excluded_parameters
         ]
-        produces: tuple[str, ...] = _CUSTOM_MEDIA_TYPES if custom else errors.BODY_TYPES
+        produces: tuple[str, ...] = _CUSTOM_MEDIA_TYPES if crd_version else errors.BODY_TYPES
         if subresource == "log":
             parameters += self._query_parameters("core/v1.PodLogOptions")
             self._add_responses(operation, _STRING_SCHEMA, ("text/plain", *produces))
             return operation, parameters
         type_name = self._schemas.type_name(group, version, kind)
         list_type = self._schemas.type_name(group, version, f"{kind}List" if subresource else served.list_kind)
-        consumes: Sequence[str] = _CUSTOM_MEDIA_TYPES if custom else ("*/*",)
+        consumes: Sequence[str] = _CUSTOM_MEDIA_TYPES if crd_version else ("*/*",)
         if spec.body == "patch":
-            consumes = _PATCH_TYPES if served.custom is None else served.custom.patch_types
+            consumes = _PATCH_TYPES if served.crd_version is None else served.crd_version.patch_types
         if spec.body:
             self._body(operation, parameters, spec.body, type_name, consumes)
-        if "meta/v1.ListOptions" in spec.options and spec.method == "get" and not custom:
+        if "meta/v1.ListOptions" in spec.options and spec.method == "get" and not crd_version:
             produces += tuple(f"{media};stream=watch" for media in produces if media != "application/yaml")
         self._add_responses(
             operation,
@@ -365,7 +367,7 @@ class Paths:
             value: JSON = {"name": "body", "in": "body", "schema": body, **required}
             parameters.append(_Parameter("body", "body", value if kind == "object" else self._shared_reference(value)))
 
-    def _response_schema(self, served: Served, verb: str, type_name: str, list_type: str) -> JSON:
+    def _response_schema(self, served: ServedResource, verb: str, type_name: str, list_type: str) -> JSON:
         """Return the schema of a verb's response.
 
         A DELETE returns a Status, or the object if it still exists; Kubernetes only publishes the former. For objects
@@ -376,7 +378,7 @@ class Paths:
                 return self._schemas.reference(list_type)
             case "watch" | "watchlist":
                 return self._schemas.reference("meta/v1.WatchEvent")
-            case "delete" if not served.deleted_whole or served.resource is NAMESPACES:
+            case "delete" if not served.return_deleted_object or served.resource is NAMESPACES:
                 status = self._schemas.reference("meta/v1.Status")
                 if self._v3 and self._schemas.has_status(type_name):
                     return {"anyOf": [status, self._schemas.reference(type_name)]}
@@ -406,7 +408,7 @@ class Paths:
         operation["responses"] = responses | {"401": {"description": "Unauthorized"}}
 
 
-def _namespaced_infix(served: Served) -> str:
+def _namespaced_infix(served: ServedResource) -> str:
     return "Namespaced" if served.resource.namespaced else ""
 
 

@@ -13,7 +13,7 @@ from importlib import resources
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.printers.declared_columns import declared_cells, declared_columns
 from kubeloop.devcluster.printers.formatting import CellPrinter
 from kubeloop.devcluster.printers.kind_printers import PRINTERS
@@ -64,7 +64,7 @@ def check_include_object(include_object: str) -> None:
 
 
 def table(
-    served: Served,
+    served: ServedResource,
     objects: list[JSON],
     *,
     now: datetime,
@@ -88,12 +88,12 @@ def table(
     key = key if declared or key in PRINTERS else ""
     cells: CellPrinter = partial(declared_cells, declared) if declared else PRINTERS[key]
     definitions = _columns().get(key) or declared_columns(declared)
-    if served.custom is not None and key != "scale":
-        cells, definitions = served.custom.cells, served.custom.column_definitions(definitions)
+    if served.crd_version is not None and key != "scale":
+        cells, definitions = served.crd_version.cells, served.crd_version.column_definitions(definitions)
     rows: list[JSON] = []
     for obj in objects:
         # cells are computed from the stored version, also for an object in an older version
-        row: JSON = {"cells": cells(obj if served.stored_as is None else to_stored(served, obj), now)}
+        row: JSON = {"cells": cells(obj if served.storage_resource is None else to_stored(served, obj), now)}
         if key == "pods" and (conditions := _POD_CONDITIONS.get((obj.get("status") or {}).get("phase", ""))):
             row["conditions"] = conditions
         match include_object:

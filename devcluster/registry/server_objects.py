@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kubeloop.devcluster.api.served_resources import served
+from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.managedfields.field_sets import configuration_fields, initial_fields, new_entry
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
@@ -38,7 +38,7 @@ class ServerObject:
 
 def object_template(resource: Resource[Any], server_object: ServerObject) -> JSON:
     """Return the object without uid and times."""
-    target = served(resource)
+    target = get_served_resource(resource)
     metadata = {"labels": server_object.labels, "annotations": server_object.annotations}
     labelled: JSON = {"metadata": {name: value for name, value in metadata.items() if value}}
     entries = []

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeAlias
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.registry import extension_strategies
 from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, drop_disabled_status_fields
 from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
@@ -175,10 +175,10 @@ _CREATE: dict[str, PrepareCreate] = {
 }
 
 
-def prepare_for_create(served: Served, obj: JSON, now: str, user: JSON) -> None:
+def prepare_for_create(served: ServedResource, obj: JSON, now: str, user: JSON) -> None:
     """Reset the fields that a client may not set, and set those of the server. now: in the format of the API."""
-    if served.custom is not None:
-        served.custom.prepare_create(obj)
+    if served.crd_version is not None:
+        served.crd_version.prepare_create(obj)
         return
     name = served.resource.group_resource
     drop_disabled_fields(name, obj)
@@ -212,7 +212,7 @@ def _set_template_generation(daemon_set: JSON, old: JSON | None) -> None:
     annotations[_TEMPLATE_GENERATION] = str(int(before) + 1) if changed else before
 
 
-def is_defaulted_on_read(served: Served, obj: JSON) -> bool:
+def is_defaulted_on_read(served: ServedResource, obj: JSON) -> bool:
     """Return True if kube-apiserver defaults fields of this new object whenever it reads it, until the next write.
 
     True for claims, and for Jobs without labels, which get those of their template.
@@ -268,7 +268,7 @@ _SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
 _RETAINED_IF_ABSENT = ("uid", "deletionGracePeriodSeconds")
 
 
-def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None:
+def prepare_for_update(served: ServedResource, obj: JSON, old: JSON, sent: JSON) -> None:
     """Restore what a client may not change through the main resource: status, and the server's part of metadata.
 
     sent: see request_bodies.Body.
@@ -284,8 +284,8 @@ def prepare_for_update(served: Served, obj: JSON, old: JSON, sent: JSON) -> None
             metadata.setdefault(name, before[name])
     if "deletionTimestamp" in before:  # another value in the request is ignored, without an error
         metadata["deletionTimestamp"] = before["deletionTimestamp"]
-    if served.custom is not None:
-        served.custom.prepare_update(obj, old)
+    if served.crd_version is not None:
+        served.crd_version.prepare_update(obj, old)
         return
     if served.has_status:
         if "status" in old:
@@ -315,7 +315,7 @@ _EMPTY_LIST_CHANGES_GENERATION = (
 """Kinds for which [] instead of null increases the generation: their strategies compare with reflect.DeepEqual."""
 
 
-def drop_empty_lists(served: Served, obj: JSON) -> None:
+def drop_empty_lists(served: ServedResource, obj: JSON) -> None:
     """Replace empty lists by None, in place, as a round trip through protobuf does.
 
     Decoding has dropped the empty lists that JSON omits.
@@ -405,15 +405,15 @@ def _with_resize_fields(new: list[JSON], old: list[JSON]) -> list[JSON]:
 
 
 def prepare_for_status_update(
-    served: Served, obj: JSON, old: JSON, part: str = "status", *, now: Callable[[], str] = str
+    served: ServedResource, obj: JSON, old: JSON, part: str = "status", *, now: Callable[[], str] = str
 ) -> JSON:
     """Return the object that a status write stores: `old` with the new status; part "finalize": with the new spec.
 
     Deployments, ReplicaSets and ReplicationControllers keep metadata.annotations (and labels) of the request, too, as
     v1.36 does; all others take the request's labels, annotations, owner references and finalizers as well.
     """
-    if served.custom is not None:
-        return served.custom.prepare_status(obj, old)
+    if served.crd_version is not None:
+        return served.crd_version.prepare_status(obj, old)
     if part == "approval":
         return extension_strategies.prepare_for_approval_update(obj, old)
     name, result = served.resource.group_resource, dict(old)

@@ -18,7 +18,7 @@ from kubeloop.devcluster.api.served_resources import (
     EVENTS_V1,
     HORIZONTAL_POD_AUTOSCALERS,
     HORIZONTAL_POD_AUTOSCALERS_V1,
-    Served,
+    ServedResource,
 )
 from kubeloop.devcluster.serializer.decoding import DecodeError, normalize
 from kubeloop.devcluster.serializer.events_conversion import event_from_core, event_to_core
@@ -252,20 +252,20 @@ _CONVERSIONS: dict[str, Conversion] = {
 }
 
 
-def to_stored(target: Served, obj: JSON) -> JSON:
+def to_stored(target: ServedResource, obj: JSON) -> JSON:
     """Convert an object of the served version `target` to the stored version."""
-    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].to_stored(obj)
+    return obj if target.storage_resource is None else _CONVERSIONS[target.resource.path()].to_stored(obj)
 
 
-def from_stored(target: Served, obj: JSON) -> JSON:
+def from_stored(target: ServedResource, obj: JSON) -> JSON:
     """Convert a stored object to the served version `target`."""
-    if target.custom is not None:
-        return target.custom.shown(obj)
-    return obj if target.stored_as is None else _CONVERSIONS[target.resource.path()].from_stored(obj)
+    if target.crd_version is not None:
+        return target.crd_version.shown(obj)
+    return obj if target.storage_resource is None else _CONVERSIONS[target.resource.path()].from_stored(obj)
 
 
-def all_from_stored(target: Served, objects: Sequence[JSON]) -> list[JSON]:
+def all_from_stored(target: ServedResource, objects: Sequence[JSON]) -> list[JSON]:
     """Convert stored objects to the served version `target`, with at most one call of a conversion webhook."""
-    if target.custom is not None:
-        target.custom.prepare(objects)
+    if target.crd_version is not None:
+        target.crd_version.prepare(objects)
     return [from_stored(target, obj) for obj in objects]

@@ -226,8 +226,8 @@ class ApiServer:
                 return self._non_resource(request)
             if warning := info.served.deprecation:
                 request.warnings.append(warning)
-            if info.served.custom is not None:
-                info.served.custom.check_accept(request.headers.get("accept", ""))
+            if info.served.crd_version is not None:
+                info.served.crd_version.check_accept(request.headers.get("accept", ""))
             response = self._rest.handle(request, info)
             if self._definitions.pending:
                 self._definitions.settle()

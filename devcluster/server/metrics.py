@@ -211,7 +211,9 @@ def _deprecated(series: list[_Series]) -> Iterator[Labels]:
 
 
 def _objects(store: Store) -> Iterator[str]:
-    served = {info.resource.group_resource: 0 for info in BY_PATH.values() if info.stored and info.stored_as is None}
+    served = {
+        info.resource.group_resource: 0 for info in BY_PATH.values() if info.is_stored and info.storage_resource is None
+    }
     counts = sorted((served | {name: len(table) for name, table in store.tables()}).items())
     by_name = [({"resource": name}, count) for name, count in counts]
     yield from _family("apiserver_storage_objects", "gauge", "Stored objects.", by_name)

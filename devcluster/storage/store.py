@@ -377,8 +377,8 @@ class Store:
 
     def table(self, resource: Resource[Any]) -> Table:
         served = BY_PATH.get((resource.group, resource.version, resource.plural))
-        if served is not None and served.stored_as is not None:
-            resource = served.stored_as
+        if served is not None and served.storage_resource is not None:
+            resource = served.storage_resource
         return self._table(resource.group_resource)
 
     def _table(self, name: str) -> Table:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
-from kubeloop.devcluster.api.served_resources import BY_PATH, Served
+from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
 from kubeloop.devcluster.serializer.protobuf import codec
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from support.api_response import ApiResponse
@@ -82,7 +82,7 @@ def valid_objects() -> list[tuple[str, str, JSON]]:
     ]
 
 
-def served_at(path: str) -> Served:
+def served_at(path: str) -> ServedResource:
     parts = path.strip("/").split("/")
     group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
     return BY_PATH[(group, version, parts[-1])]
@@ -108,7 +108,7 @@ def test_codec_reproduces_the_bytes_of_kube_apiserver(servers):
         send(servers.real, "POST", path, body)
     compared = 0
     for served in BY_PATH.values():
-        if not served.stored:
+        if not served.is_stored:
             continue
         resource = served.resource
         path = f"/{'apis/' + resource.group if resource.group else 'api'}/{resource.version}/{resource.plural}"

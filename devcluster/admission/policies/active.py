@@ -20,7 +20,7 @@ from kubeloop.devcluster.api.served_resources import (
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
     CustomResourceVersion,
-    Served,
+    ServedResource,
 )
 from kubeloop.devcluster.storage.store import Change, Store
 from kubeloop.kube.json_object import JSON
@@ -137,21 +137,21 @@ class Policies:
             return None
         return None if _route(request).served.resource.group_resource in _EXEMPT else request
 
-    def _served(self, api_version: str, kind: str) -> Served | None:
+    def _served(self, api_version: str, kind: str) -> ServedResource | None:
         found = BY_KIND.get((api_version, kind))
         if found is not None or self.definitions is None:
-            return found if found is not None and found.stored else None
+            return found if found is not None and found.is_stored else None
         for each in self.definitions.versions():
             resource = each.served.resource
             if (resource.api_version, resource.kind) == (api_version, kind):
                 return each.served
         return None
 
-    def _others(self, served: Served) -> Sequence[Served]:
+    def _others(self, served: ServedResource) -> Sequence[ServedResource]:
         """Other versions of a resource's objects."""
         from kubeloop.devcluster.admission.policies.attributes import same_objects
 
-        if served.custom is None:
+        if served.crd_version is None:
             return same_objects(served)
         assert self.definitions is not None
         mine = (each.served for each in self.definitions.versions())

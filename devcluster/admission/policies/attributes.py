@@ -9,7 +9,7 @@ from typing import Literal
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
-from kubeloop.devcluster.api.served_resources import BY_PATH, Served
+from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
 from kubeloop.devcluster.registry.scale import scale_of
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.kube.json_object import JSON
@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[str, str, str]] = {
 """Of what is sent to subresources that have another kind than the object."""
 
 
-def kind_of(served: Served, subresource: str) -> tuple[str, str, str]:
+def kind_of(served: ServedResource, subresource: str) -> tuple[str, str, str]:
     """Group, version and kind of what is written."""
     resource = served.resource
     if subresource == "proxy":
@@ -67,7 +67,7 @@ class Attributes:
     """
 
     operation: Operation
-    served: Served
+    served: ServedResource
     subresource: str
     namespace: str
     name: str
@@ -82,32 +82,34 @@ class Attributes:
         return kind_of(self.served, self.subresource)
 
     @property
-    def told_name(self) -> str:
+    def name_in_message(self) -> str:
         """As refusals have it."""
-        return self.name or ("Unknown" if self.object is None else errors.told_name(self.object))
+        return self.name or ("Unknown" if self.object is None else errors.name_in_message(self.object))
 
     @property
     def is_of_namespace(self) -> bool:
         return self.served.resource is NAMESPACES
 
-    def seen_as(self, served: Served) -> tuple[JSON | None, JSON | None]:
+    def seen_as(self, served: ServedResource) -> tuple[JSON | None, JSON | None]:
         """(object, old) in the version of that resource, as expressions see them."""
         return _seen(self.object, served, self.subresource), _seen(self.old, served, self.subresource)
 
 
-def _seen(obj: JSON | None, served: Served, subresource: str) -> JSON | None:
+def _seen(obj: JSON | None, served: ServedResource, subresource: str) -> JSON | None:
     if obj is None:
         return None
     if subresource == "scale":
-        custom = served.custom
-        return scale_of(obj) if custom is None else custom.scale_of(obj)
+        crd_version = served.crd_version
+        return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
     if subresource in _KINDS or subresource == "proxy":
         return obj
     return from_stored(served, obj)
 
 
 @cache
-def same_objects(served: Served) -> tuple[Served, ...]:
+def same_objects(served: ServedResource) -> tuple[ServedResource, ...]:
     """Built-in resources that are other versions of the same objects."""
-    home = served.stored_as or served.resource
-    return tuple(each for each in BY_PATH.values() if (each.stored_as or each.resource) is home and each is not served)
+    home = served.storage_resource or served.resource
+    return tuple(
+        each for each in BY_PATH.values() if (each.storage_resource or each.resource) is home and each is not served
+    )

@@ -17,12 +17,12 @@ from kubeloop.devcluster.admission.policies.parameters import WrongConfiguration
 from kubeloop.devcluster.admission.policies.variables import namespace_value, request_value
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, Environment, Expression
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.json_object import JSON
 
-FindKind = Callable[[str, str], Served | None]
+FindKind = Callable[[str, str], ServedResource | None]
 """The resource of an apiVersion and kind, None if there is none."""
 
 
@@ -73,7 +73,7 @@ class Invocation:
 
     binding: str
     actions: Sequence[str]
-    matched: Served
+    matched: ServedResource
     params: JSON | None
 
 
@@ -116,7 +116,7 @@ class Surroundings:
             for params in found:
                 yield Invocation(name, spec.get("validationActions") or (), matched, params)
 
-    def values(self, request: Attributes, matched: Served) -> JSON:
+    def values(self, request: Attributes, matched: ServedResource) -> JSON:
         """The variables that every expression has, as one resource of the request's sees them."""
         obj, old = request.seen_as(matched)
         is_within = request.namespace and not request.is_of_namespace

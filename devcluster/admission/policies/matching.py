@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
-Others = Callable[[Served], Sequence[Served]]
+Others = Callable[[ServedResource], Sequence[ServedResource]]
 """Other versions of a resource's objects."""
 
 
@@ -23,7 +23,7 @@ class Matcher:
         self._store = store
         self._others = others
 
-    def match(self, wanted: JSON, request: Attributes) -> Served | None:
+    def match(self, wanted: JSON, request: Attributes) -> ServedResource | None:
         """As which resource the request is wanted by these matchConstraints or matchResources; None if it is not.
 
         Raises StatusError 404 for a request in a namespace that is not there.
@@ -52,7 +52,7 @@ class Matcher:
             raise errors.not_found(NAMESPACES, name)
         return found
 
-    def _ruled(self, rules: Iterable[JSON] | None, wanted: JSON, request: Attributes) -> Served | None:
+    def _ruled(self, rules: Iterable[JSON] | None, wanted: JSON, request: Attributes) -> ServedResource | None:
         """The first resource that a rule names: the request's own, or one of the same objects."""
         if not rules:
             return None
@@ -74,7 +74,7 @@ def _selects_object(selector: JSON, request: Attributes) -> bool:
     return any(each is not None and selector_matches(selector, _labels(each)) for each in (request.object, request.old))
 
 
-def _rule_matches(rule: JSON, request: Attributes, served: Served) -> bool:
+def _rule_matches(rule: JSON, request: Attributes, served: ServedResource) -> bool:
     resource = served.resource
     is_namespaced = bool(request.namespace) and not request.is_of_namespace
     if rule.get("scope", "*") != "*" and (rule["scope"] == "Namespaced") is not is_namespaced:

@@ -19,7 +19,7 @@ from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Con
 from kubeloop.devcluster.admission.policies.patches import WrongPatch, WrongResult, applied, patched
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
 from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
 from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
@@ -45,7 +45,9 @@ class Policy:
             text = (each.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
             self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
 
-    def run(self, values: JSON, asked: Served, matched: Served, loop_budget: LoopBudget, *, only_look: bool) -> Step:
+    def run(
+        self, values: JSON, asked: ServedResource, matched: ServedResource, loop_budget: LoopBudget, *, only_look: bool
+    ) -> Step:
         """Make one change after the other. Raises TakesLong.
 
         values: as Surroundings.values, with params. asked, matched: what the request names, and as what the policy sees
@@ -72,7 +74,7 @@ class Policy:
                 break
         return step
 
-    def _mutated(self, mutation: Expression, values: JSON, served: Served, loop_budget: LoopBudget) -> JSON:
+    def _mutated(self, mutation: Expression, values: JSON, served: ServedResource, loop_budget: LoopBudget) -> JSON:
         """What a mutation makes of the variable `object`."""
         results, _ = evaluate([mutation], values, self._conditions.own, BUDGET, loop_budget)
         result = results[0]
@@ -157,7 +159,13 @@ def mutate(
 
 
 def _step(
-    policy: Policy, values: JSON, asked: Served, matched: Served, deferred_work: DeferredWork, *, only_look: bool
+    policy: Policy,
+    values: JSON,
+    asked: ServedResource,
+    matched: ServedResource,
+    deferred_work: DeferredWork,
+    *,
+    only_look: bool,
 ) -> Step:
     """Run one policy. Raises Later."""
 
@@ -169,9 +177,9 @@ def _step(
     )
 
 
-def _check_version(asked: Served, matched: Served) -> None:
+def _check_version(asked: ServedResource, matched: ServedResource) -> None:
     """v1.36 changes Kubernetes' own kinds in the version alone in which they came. Raises WrongPatch."""
-    if matched is not asked and matched.custom is None:
+    if matched is not asked and matched.crd_version is None:
         found, wanted = (f"{each.resource.version}.{each.resource.kind}" for each in (matched, asked))
         raise WrongPatch(f"converting ({found}) to ({wanted}): unknown conversion")
 
@@ -182,14 +190,14 @@ def _run_of(policy: Policy, invocation: Invocation) -> Run:
     return Run(policy.name, invocation.binding, params)
 
 
-def _stored(asked: Served, matched: Served, obj: JSON) -> JSON:
+def _stored(asked: ServedResource, matched: ServedResource, obj: JSON) -> JSON:
     """An object as a policy leaves it, in the form in which the request's own object is."""
-    if asked.custom is not None:
+    if asked.crd_version is not None:
         return {**obj, "apiVersion": asked.resource.api_version}
-    if matched.stored_as is None:
+    if matched.storage_resource is None:
         return obj
     stored = to_stored(matched, obj)
-    apply_defaults(matched.stored_as, stored)
+    apply_defaults(matched.storage_resource, stored)
     return stored
 
 
@@ -199,7 +207,7 @@ def _refused(request: Attributes, wrong: Sequence[tuple[str, str, str, str]]) ->
         by = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
         told.append(f"{by} denied request: {why}")
     causes = [{"message": each} for each in told]
-    error = errors.forbidden(request.served.resource, request.told_name, "", causes=causes)
+    error = errors.forbidden(request.served.resource, request.name_in_message, "", causes=causes)
     error.message = told[0]
     if reason := wrong[0][3]:
         error.reason = reason

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.devcluster.validation.common.field_checks import selector_matches
@@ -15,7 +15,7 @@ class WrongConfiguration(Exception):
     """A policy and its binding do not say which parameters they mean, or there are none where there must be."""
 
 
-def kind_of_parameters(spec: JSON, find: Callable[[str, str], Served | None]) -> Served | None:
+def kind_of_parameters(spec: JSON, find: Callable[[str, str], ServedResource | None]) -> ServedResource | None:
     """The resource that a policy's paramKind names, None if it wants no parameters. Raises WrongConfiguration."""
     wanted = spec.get("paramKind")
     if wanted is None:
@@ -28,7 +28,9 @@ def kind_of_parameters(spec: JSON, find: Callable[[str, str], Served | None]) ->
     return found
 
 
-def parameters(kind: Served | None, reference: JSON | None, namespace: str, store: Store) -> Sequence[JSON | None]:
+def parameters(
+    kind: ServedResource | None, reference: JSON | None, namespace: str, store: Store
+) -> Sequence[JSON | None]:
     """What a policy is to be run with, once for each; (None,) for no parameters. Raises WrongConfiguration.
 
     reference: the binding's paramRef. namespace: the request's.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.languages.policy_cel.mutation_objects import Made, as_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
 from kubeloop.devcluster.managedfields.typed_validation import type_error
@@ -21,7 +21,7 @@ class WrongResult(Exception):
     """What a mutation has made is no object of its kind."""
 
 
-def applied(served: Served, obj: JSON, wishes: Made) -> JSON:
+def applied(served: ServedResource, obj: JSON, wishes: Made) -> JSON:
     """An object with what an Object{...} says, in which are no lists without keys. Raises WrongPatch, WrongResult."""
     if wrong := wishes.wrong_names():
         raise WrongPatch(f"type mismatch: {wrong}")
@@ -35,15 +35,15 @@ def applied(served: Served, obj: JSON, wishes: Made) -> JSON:
     return result
 
 
-def _type_error(served: Served, config: JSON) -> str:
-    if served.custom is not None:
-        return served.custom.type_error(config)
+def _type_error(served: ServedResource, config: JSON) -> str:
+    if served.crd_version is not None:
+        return served.crd_version.type_error(config)
     resource = served.resource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     return type_error(struct, config) if struct is not None else ""
 
 
-def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
+def patched(served: ServedResource, obj: JSON, operations: list[Made]) -> JSON:
     """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, WrongResult."""
     steps: list[JSON | None] = []
     for each in operations:
@@ -68,7 +68,7 @@ def patched(served: Served, obj: JSON, operations: list[Made]) -> JSON:
     return found
 
 
-def _decoded(served: Served, obj: JSON) -> tuple[JSON, list[str]]:
+def _decoded(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
     """(the object in the server's form, with its defaults; what is unknown in it). Raises WrongResult."""
     try:
         found, unknown = decoding.decode(served.resource, obj)

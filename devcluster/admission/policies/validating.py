@@ -193,6 +193,6 @@ def _consequences(question: _Question, verdict: Verdict, warnings: list[str]) ->
 
 def _refused(request: Attributes, refusal: _Refusal) -> errors.StatusError:
     message, reason = refusal.message, refusal.decision.reason or "Invalid"
-    error = errors.forbidden(request.served.resource, request.told_name, message, causes=[{"message": message}])
+    error = errors.forbidden(request.served.resource, request.name_in_message, message, causes=[{"message": message}])
     error.reason, error.code = reason, _CODES.get(reason, 422)
     return error

@@ -6,11 +6,11 @@ Source: k8s.io/apiserver pkg/admission/plugin/cel/condition.go (CreateAdmissionR
 from __future__ import annotations
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.api.served_resources import Served
+from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.kube.json_object import JSON
 
 
-def request_value(request: Attributes, matched: Served) -> JSON:
+def request_value(request: Attributes, matched: ServedResource) -> JSON:
     """The variable `request`: an admission.k8s.io AdmissionRequest without the objects, as seen in a version."""
     group, version, kind = request.kind
     told: JSON = {
@@ -36,7 +36,7 @@ def request_value(request: Attributes, matched: Served) -> JSON:
     return told | {name: text for name, text in optional.items() if text}
 
 
-def _resource(served: Served) -> JSON:
+def _resource(served: ServedResource) -> JSON:
     resource = served.resource
     return {"group": resource.group, "version": resource.version, "resource": resource.plural}
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import served
+from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.kubelet.stages.files import Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
@@ -149,7 +149,7 @@ class StagePlayer:
         if unknown:
             log.debug("stage %s: %s", play.stage.name, ", ".join(unknown))
         if patch.subresource == "status":
-            return strategies.prepare_for_status_update(served(resource), decoded, obj)
+            return strategies.prepare_for_status_update(get_served_resource(resource), decoded, obj)
         kept = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **kept}, "status": obj.get("status") or {}}
 

@@ -25,7 +25,7 @@ from kubeloop.devcluster.api.served_resources import (
     ROLE_BINDINGS,
     ROLES,
     SERVICE_CIDRS,
-    served,
+    get_served_resource,
 )
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
@@ -168,7 +168,7 @@ class Bootstrap:
                 self._rewrite(resource, stored.object, changes, metadata["managedFields"][-1]["manager"])
 
     def _rewrite(self, resource: Resource[Any], old: JSON, changes: JSON, manager: str) -> None:
-        target = served(resource)
+        target = get_served_resource(resource)
         obj = {**old, **changes, "metadata": dict(old["metadata"])}
         if target.generation:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

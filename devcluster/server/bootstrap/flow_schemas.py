@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, served
+from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, get_served_resource
 from kubeloop.devcluster.managedfields.field_sets import configuration_fields, new_entry, sorted_entries
 from kubeloop.devcluster.server.bootstrap.contents import CONSUMER, dangling
 from kubeloop.devcluster.storage.store import Change, Store
@@ -73,7 +73,7 @@ class FlowSchemas:
         assert struct is not None
         owned = configuration_fields(struct, {"status": {"conditions": [condition]}})
         entries = [entry for entry in obj["metadata"].get("managedFields", ()) if entry["manager"] != CONSUMER]
-        entries.append(new_entry(served(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
+        entries.append(new_entry(get_served_resource(FLOW_SCHEMAS), CONSUMER, "Apply", "status", owned, now))
         metadata = {**obj["metadata"], "managedFields": sorted_entries(entries)}
         status = {**obj.get("status", {}), "conditions": [*others, condition]}
         self._store.update(FLOW_SCHEMAS, {**obj, "metadata": metadata, "status": status})

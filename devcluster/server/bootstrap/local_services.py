@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kubeloop.devcluster.api.served_resources import API_SERVICES, CUSTOM_RESOURCE_DEFINITIONS, VERSIONS, served
+from kubeloop.devcluster.api.served_resources import (
+    API_SERVICES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    VERSIONS,
+    get_served_resource,
+)
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.server_objects import API_SERVER_MANAGER, object_template, stamp_object
@@ -73,7 +78,12 @@ class LocalServices:
         elif stored.object["spec"] != desired["spec"]:
             obj = {**stored.object, "metadata": dict(stored.object["metadata"]), "spec": desired["spec"]}
             track_update(
-                served(API_SERVICES), obj, stored.object, Writer(API_SERVER_MANAGER), lambda: now, subresource=""
+                get_served_resource(API_SERVICES),
+                obj,
+                stored.object,
+                Writer(API_SERVER_MANAGER),
+                lambda: now,
+                subresource="",
             )
             table.update(stored, obj)
 

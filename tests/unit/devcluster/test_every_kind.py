@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, Served, of_version
+from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, ServedResource, resources_of_version
 from kubeloop.devcluster.api.subresources import subresource_verbs
 from kubeloop.devcluster.openapi.discovery import get_discovery_document
 from kubeloop.devcluster.openapi.documents import get_openapi_document
@@ -115,7 +115,7 @@ NAMES = {
     "apiservices.apiregistration.k8s.io": "v1.example.com",
     "ipaddresses.networking.k8s.io": "10.9.0.1",
 }
-STORED = [each for each in BY_PATH.values() if each.stored and each.resource.kind != "CustomResourceDefinition"]
+STORED = [each for each in BY_PATH.values() if each.is_stored and each.resource.kind != "CustomResourceDefinition"]
 """Definitions of custom resources have a life of their own: see custom/."""
 WITH_STATUS = [each for each in STORED if each.has_status]
 SCALABLE = [each for each in STORED if "scale" in each.resource.subresources]
@@ -123,7 +123,7 @@ PROTECTED = ("Namespace", "PersistentVolume", "PersistentVolumeClaim", "VolumeAt
 PATCHES = {"json": "json-patch+json", "merge": "merge-patch+json", "strategic": "strategic-merge-patch+json"}
 
 
-def named(each: Served) -> str:
+def named(each: ServedResource) -> str:
     return f"{each.resource.plural}.{each.resource.api_version}"
 
 
@@ -132,11 +132,11 @@ async def api() -> InProcessApi:
     return InProcessApi(default_headers={"user_agent": "tests/1"})
 
 
-def collection(each: Served) -> str:
+def collection(each: ServedResource) -> str:
     return each.resource.path("default" if each.resource.namespaced else "")
 
 
-def example(each: Served, name: str = "") -> JSON:
+def example(each: ServedResource, name: str = "") -> JSON:
     resource = each.resource
     name = name or NAMES.get(resource.group_resource, "x")
     metadata: JSON = {"name": name, "labels": {"app": "x"}}
@@ -160,7 +160,7 @@ async def first_events(stream: AsyncIterator[bytes], count: int) -> list[tuple[s
 
 
 @pytest.mark.parametrize("each", STORED, ids=named)
-async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, api: InProcessApi):
+async def test_a_kind_is_created_read_changed_watched_and_deleted(each: ServedResource, api: InProcessApi):
     sent = example(each)
     created = api.succeed("POST", collection(each), sent)
     path = f"{collection(each)}/{created['metadata']['name']}"
@@ -206,7 +206,7 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: Served, 
 
 
 @pytest.mark.parametrize("each", STORED, ids=named)
-async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: Served, api: InProcessApi):
+async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: ServedResource, api: InProcessApi):
     wish = example(each)
     path = f"{collection(each)}/{wish['metadata']['name']}"
     api.succeed("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
@@ -225,7 +225,7 @@ async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: Ser
 
 
 @pytest.mark.parametrize("each", WITH_STATUS, ids=named)
-async def test_a_status_is_written_through_its_subresource_alone(each: Served, api: InProcessApi):
+async def test_a_status_is_written_through_its_subresource_alone(each: ServedResource, api: InProcessApi):
     created = api.succeed("POST", collection(each), example(each))
     path = f"{collection(each)}/{created['metadata']['name']}"
     field, value = STATUS.get(each.resource.group_resource, ("conditions", [CONDITION]))
@@ -304,7 +304,7 @@ async def test_an_autoscaler_is_one_object_under_both_versions(api: InProcessApi
 
 
 @pytest.mark.parametrize("each", SCALABLE, ids=named)
-async def test_a_scale_reads_and_writes_the_replicas(each: Served, api: InProcessApi):
+async def test_a_scale_reads_and_writes_the_replicas(each: ServedResource, api: InProcessApi):
     created = api.succeed("POST", collection(each), example(each))
     path = f"{collection(each)}/{created['metadata']['name']}"
     scale = api.succeed("GET", f"{path}/scale")
@@ -316,7 +316,7 @@ async def test_a_scale_reads_and_writes_the_replicas(each: Served, api: InProces
 
 
 @pytest.mark.parametrize("each", list(BY_PATH.values()), ids=named)
-async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(each: Served, api: InProcessApi):
+async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(each: ServedResource, api: InProcessApi):
     resource = each.resource
     root = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
     document = get_discovery_document(root, "")
@@ -324,7 +324,7 @@ async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(ea
     told = {entry["name"]: set(entry["verbs"]) for entry in document[0]["resources"]}
     assert set(told) == {
         name
-        for one in of_version(resource.group, resource.version)
+        for one in resources_of_version(resource.group, resource.version)
         for name in (one.resource.plural, *(f"{one.resource.plural}/{sub}" for sub in one.resource.subresources))
     }
     found = get_openapi_document(f"/openapi/v3/{root}", "application/json")

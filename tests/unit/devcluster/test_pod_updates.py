@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import served
+from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
 from kubeloop.kube.objects.resources import PODS
 from support.validation_causes import pod, pod_with_container, update_causes
@@ -23,7 +23,7 @@ def whole(spec, status):
 
 def test_an_update_without_priority_keeps_the_one_that_admission_gave():
     new = whole({"containers": []}, {})
-    prepare_for_update(served(PODS), new, whole({"priority": 10, "preemptionPolicy": "Never"}, {}), {})
+    prepare_for_update(get_served_resource(PODS), new, whole({"priority": 10, "preemptionPolicy": "Never"}, {}), {})
     assert new["spec"] == {"containers": [], "priority": 10, "preemptionPolicy": "Never"}
 
 
@@ -33,7 +33,7 @@ def test_a_status_without_qos_class_and_generations_keeps_them():
     written = whole(
         {}, {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": "Initialized"}]}
     )
-    assert prepare_for_status_update(served(PODS), written, old)["status"] == {
+    assert prepare_for_status_update(get_served_resource(PODS), written, old)["status"] == {
         "phase": "Running",
         "qosClass": "Burstable",
         "observedGeneration": 3,
@@ -44,7 +44,7 @@ def test_a_status_without_qos_class_and_generations_keeps_them():
 def test_what_a_status_does_say_is_taken():
     old = whole({}, {"qosClass": "Burstable", "observedGeneration": 3})
     written = whole({}, {"qosClass": "Burstable", "observedGeneration": 4})
-    assert prepare_for_status_update(served(PODS), written, old)["status"]["observedGeneration"] == 4
+    assert prepare_for_status_update(get_served_resource(PODS), written, old)["status"]["observedGeneration"] == 4
 
 
 NODE_TERM = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}

@@ -13,7 +13,7 @@ from kubeloop.devcluster.api.served_resources import (
     RESOURCE_SLICES,
     RUNTIME_CLASSES,
     SERVICE_CIDRS,
-    served,
+    get_served_resource,
 )
 from kubeloop.devcluster.registry.strategies import prepare_for_status_update, prepare_for_update
 from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
@@ -186,10 +186,10 @@ def test_an_update_is_looked_at_like_a_new_object_where_v1_36_does():
 def test_what_becomes_of_metadata_is_a_matter_of_the_kind():
     old: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": True}}
     driver: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": False}}
-    prepare_for_update(served(CSI_DRIVERS), driver, old, {})
+    prepare_for_update(get_served_resource(CSI_DRIVERS), driver, old, {})
     assert driver["metadata"]["generation"] == 1
     labelled = {"metadata": {"name": "a", "labels": {"a": "b"}}, "status": {"attached": True}}
-    written = prepare_for_status_update(served(VOLUME_ATTACHMENTS), labelled, old)
+    written = prepare_for_status_update(get_served_resource(VOLUME_ATTACHMENTS), labelled, old)
     assert (written["metadata"], written["status"]) == ({"name": "a"}, {"attached": True})
 
 

@@ -249,7 +249,7 @@ def test_metadata_of_a_new_object(metadata: JSON, causes: list[str]) -> None:
     assert create_causes(CONFIG_MAPS, {"metadata": metadata}) == causes
 
 
-@pytest.mark.parametrize("resource", [each.resource for each in BY_PATH.values() if each.stored], ids=str)
+@pytest.mark.parametrize("resource", [each.resource for each in BY_PATH.values() if each.is_stored], ids=str)
 def test_every_kind_refuses_a_missing_name(resource: Resource[Any]) -> None:
     obj = {"metadata": {"namespace": "default"} if resource.namespaced else {}, "spec": {}}
     assert "metadata.name: Required value: name or generateName is required" in cause_texts(

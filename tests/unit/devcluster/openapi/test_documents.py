@@ -66,7 +66,7 @@ def test_every_served_resource_has_paths():
         paths = document("/openapi/v3" + root)["paths"]
         scope = "/namespaces/{namespace}" if served.resource.namespaced else ""
         assert f"{root}{scope}/{plural}" in paths
-        if served.stored:
+        if served.is_stored:
             item = paths[f"{root}{scope}/{plural}/{{name}}"]
             assert {"get", "put", "patch", "delete"} <= set(item)
 

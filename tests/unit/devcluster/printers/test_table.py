@@ -72,7 +72,7 @@ def test_ages_lose_precision_as_they_grow(seconds: float, text: str):
 
 def test_every_row_has_one_cell_per_column():
     for (group, version, plural), served in BY_PATH.items():
-        if served.stored:
+        if served.is_stored:
             obj = {"metadata": {"name": "x", "creationTimestamp": CREATED}}
             printed = table(served, [obj], now=NOW, include_object="None", list_metadata={})
             (row,) = printed["rows"]

@@ -165,5 +165,5 @@ def test_bytes_are_those_of_kube_apiserver(obj: JSON, message: bytes):
 def test_one_object_of_every_kind_that_is_kept_is_recorded():
     from kubeloop.devcluster.api.served_resources import BY_PATH
 
-    kept = {f"{each.resource.api_version}/{each.resource.kind}" for each in BY_PATH.values() if each.stored}
+    kept = {f"{each.resource.api_version}/{each.resource.kind}" for each in BY_PATH.values() if each.is_stored}
     assert kept <= {name for name, *_ in recorded()}
