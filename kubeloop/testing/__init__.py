@@ -1,10 +1,11 @@
-"""Clusters inside tests: the pytest plugin, the same without pytest, and a cluster in virtual time.
+"""Clusters inside tests: the pytest plugin, a context manager, and a cluster in virtual time.
 
-    Cluster          a cluster in a process of its own, with sockets and a kubeconfig; `with` or `async with`
+    Cluster          a cluster in a separate process, with sockets and a kubeconfig; `with` or `async with`
     memory_cluster   a cluster on the test's own event loop, without sockets; also in virtual time
-    plugin           pytest's fixtures; loaded into every pytest run, so that nothing here is imported before it is used
+    plugin           pytest's fixtures; loaded into every pytest run, so this package imports its modules on first use
 
-The public face of testing: may import every room.
+`virtual_time` and `portal` import the standard library only; the other modules may import `process` and the packages
+below it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The parts of a whole cluster on one event loop: API server with simulated nodes, and controllers with the scheduler.
+"""A whole cluster on one event loop: API server with simulated nodes, and control plane.
 
-Two contexts, one inside the other: `serve_cluster` is a cluster in which nobody acts, `run_control_plane` has it acted
-on. The second imports most of kubeloop, and does so when it is called.
+Two nested contexts: `serve_cluster` runs the API server and nodes, `run_control_plane` controllers and scheduler. The
+second imports most of kubeloop when it is called.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 async def serve_cluster(
     options: ClusterOptions, *, clock: Clock, rng: random.Random, token: str | None = None
 ) -> AsyncIterator[ApiServer]:
-    """An API server with its nodes, for the length of the context. token: see ApiServer.
+    """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
-    Whatever crashes inside raises out of the context, in an ExceptionGroup. Raises UserError for options that a part
-    refuses, before anything runs.
+    A crash inside raises out of the context, in an ExceptionGroup. Raises UserError for invalid options, before
+    anything runs.
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults)
@@ -66,11 +66,11 @@ async def run_control_plane(
     registry: Registerer | None = None,
     user_agent: str = "kubeloop",
 ) -> AsyncIterator[ControlPlane]:
-    """Controllers and scheduler of a served cluster, for the length of the context; gives them once their caches are
+    """Run controllers and scheduler of a served cluster for the length of the context; yield them when their caches are
     filled.
 
-    Whatever crashes inside raises out of the context, in an ExceptionGroup. user_agent: faults on purpose spare
-    SPARED_USER_AGENT.
+    A crash inside raises out of the context, in an ExceptionGroup. user_agent: SPARED_USER_AGENT exempts the control
+    plane from injected faults.
     """
     from kubeloop.kube.auth.authorization_header import AuthorizedTransport, StaticAuthorization
     from kubeloop.kube.client.api_client import Client

@@ -1,4 +1,4 @@
-"""Ready-made clients of the libraries people test with, made when somebody asks for one."""
+"""Clients of Kubernetes libraries for tests; a library is imported when a client of it is created."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def kubernetes_client(kubeconfig: str) -> Any:
-    """A `kubernetes.client.ApiClient`."""
+    """Return a `kubernetes.client.ApiClient`."""
     _library("kubernetes")
     return importlib.import_module("kubernetes.config").new_client_from_config(config_file=kubeconfig)
 
 
 def kubernetes_asyncio_client(server: str, token: str) -> kubernetes_asyncio.client.ApiClient:
-    """An ApiClient; to be made on the event loop that uses it, as `async with`. `server` without TLS: aiohttp (3.14)
-    does not wait until an encrypted watch that was cut short is closed, and the garbage collector then says so with a
-    ResourceWarning in some other test."""
+    """Return an ApiClient; create it on the event loop that uses it, as `async with`. `server` has no TLS: aiohttp
+    (3.14) does not wait until an interrupted encrypted watch is closed, and the garbage collector then emits a
+    ResourceWarning in another test."""
     library = _library("kubernetes_asyncio")
     configuration = library.client.Configuration(host=server)
     configuration.api_key["BearerToken"] = f"Bearer {token}"
@@ -36,8 +36,8 @@ def kr8s_client(kubeconfig: str, namespace: str) -> kr8s.Api:
 
 
 def close_kr8s(client: kr8s.Api) -> None:
-    """Close its connections, which kr8s (0.20) itself never does: they would be open until the garbage collector finds
-    them, and says so with a ResourceWarning in some other test. The client opens new ones if it is used again."""
+    """Close its connections, which kr8s (0.20) itself never closes: they would stay open until garbage collection,
+    which emits a ResourceWarning in another test. The client opens new ones if it is used again."""
     session = getattr(client, "_session", None)
     portal = getattr(importlib.import_module("kr8s._async_utils"), "Portal", None)
     if session is not None and portal is not None:
@@ -52,7 +52,7 @@ async def kr8s_asyncio_client(kubeconfig: str, namespace: str) -> kr8s.asyncio.A
 
 
 def lightkube_client(kubeconfig: str, namespace: str, *, asynchronous: bool) -> Any:
-    """A `lightkube.Client` or `lightkube.AsyncClient`."""
+    """Return a `lightkube.Client` or `lightkube.AsyncClient`."""
     library = _library("lightkube")
     config = library.KubeConfig.from_file(kubeconfig)
     return (library.AsyncClient if asynchronous else library.Client)(config=config, namespace=namespace)

@@ -1,6 +1,6 @@
-"""`Cluster`: a cluster in a process of its own, for a `with` block or an `async with` block; and its namespaces.
+"""`Cluster`: a cluster in a separate process, for a `with` or an `async with` block; and its namespaces.
 
-The blocking and the asynchronous form show the same `Operations`, which run on a loop of ours (see `portal`).
+The blocking and the asynchronous form expose the same `Operations`, which run on the loop of a `portal`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class Connection:
-    """A client of one cluster that runs; made and used on the loop of `portal`."""
+    """A client of a running cluster; created and used on the loop of `portal`."""
 
     def __init__(self, address: Address, portal: Portal, *, why_ended: Callable[[], str | None]) -> None:
         self.address = address
@@ -62,24 +62,24 @@ class Connection:
         )
 
     async def remove(self, namespace: str) -> None:
-        """Have a namespace removed in the background; `wait_for_deletion` waits for it."""
+        """Delete a namespace in the background; `wait_for_deletion` waits for it."""
         self.address.kubeconfig_of(namespace).unlink(missing_ok=True)
         await self.operations.delete_namespace(namespace)
         self._deleting_namespaces.append(namespace)
 
     async def wait_for_deletion(self, timeout: float) -> dict[str, str]:
-        """Wait for all that `remove` was called with. Returns what is left after `timeout` seconds, and why."""
+        """Wait for all namespaces passed to `remove`. Returns those left after `timeout` seconds, with the reason."""
         names, self._deleting_namespaces = self._deleting_namespaces, []
         return await self.operations.namespaces_gone(names, timeout) if names else {}
 
     def on_end(self, namespace: str, close: Callable[[], None]) -> None:
-        """Have this called when the namespace is removed, or the connection closed."""
+        """Call `close` when the namespace is removed or the connection is closed."""
         self._close_callbacks.append((namespace, close))
 
     def end(self, namespace: str | None = None) -> None:
-        """Call what on_end() was given for this namespace, or for all; blocks."""
+        """Call the callbacks of on_end() for this namespace, or for all; blocks."""
         callbacks = [close for name, close in self._close_callbacks if namespace in (None, name)]
-        self._close_callbacks = [each for each in self._close_callbacks if namespace not in (None, each[0])]
+        self._close_callbacks = [entry for entry in self._close_callbacks if namespace not in (None, entry[0])]
         for close in callbacks:
             close()
 
@@ -93,15 +93,15 @@ class Connection:
                 "GET", f"{path}?{urlencode(query)}", headers={}, timeout_seconds=_TIMEOUT_SECONDS
             )
         except TransportError as error:
-            raise LookupError(f"controllers and scheduler do not answer: {error}") from None
+            raise LookupError(f"controllers and scheduler do not respond: {error}") from None
         document = msgspec.json.decode(response.body)
         if response.status != 200:
-            raise LookupError(document.get("error", f"the endpoint answers {response.status}"))
+            raise LookupError(document.get("error", f"the endpoint responds {response.status}"))
         return document
 
 
 class _ConnectedNamespace:
-    """A namespace of a cluster that runs: what its blocking and its asynchronous form have in common."""
+    """A namespace of a running cluster, shared by its blocking and its asynchronous form."""
 
     def __init__(self, connection: Connection, operations: Operations) -> None:
         self.connection = connection
@@ -109,7 +109,7 @@ class _ConnectedNamespace:
 
     @property
     def kubeconfig(self) -> str:
-        """Written when somebody asks for it; gone with the cluster, or with the namespace."""
+        """Path of the kubeconfig, created on first use; deleted with the cluster or the namespace."""
         address, namespace = self.connection.address, self.operations.namespace
         path = address.kubeconfig_of(namespace)
         if not path.exists():
@@ -118,7 +118,7 @@ class _ConnectedNamespace:
 
 
 class _View:
-    """Where the cluster is, and who we are to it; shared by all forms."""
+    """Address and credentials of the cluster, shared by all forms."""
 
     def __init__(self, resolve: Callable[[], _ConnectedNamespace]) -> None:
         self._resolve = resolve
@@ -137,7 +137,7 @@ class _View:
 
     @property
     def name(self) -> str:
-        """The namespace that is meant where none is given."""
+        """The default namespace of all operations."""
         return self._namespace.operations.namespace
 
     @property
@@ -147,12 +147,12 @@ class _View:
 
     @property
     def url(self) -> str:
-        """The API server, with TLS."""
+        """URL of the API server, with TLS."""
         return self._namespace.connection.address.server
 
     @property
     def token(self) -> str:
-        """Bearer token of a user who may do everything."""
+        """Bearer token of a cluster administrator."""
         return self._namespace.connection.address.token
 
     @property
@@ -161,17 +161,17 @@ class _View:
         return self._namespace.connection.address.endpoint
 
     def kubernetes_asyncio(self) -> kubernetes_asyncio.client.ApiClient:
-        """A new client of the library kubernetes_asyncio, for the running event loop; close it (`async with`)."""
+        """Return a new client of kubernetes_asyncio, for the running event loop; close it (`async with`)."""
         address = self._namespace.connection.address
         return clients.kubernetes_asyncio_client(address.plain_server, address.token)
 
     @property
     def address(self) -> Address:
-        """All of where it is, in a form for another process of this machine."""
+        """Address and credentials, in a form for another process of this machine."""
         return self._namespace.connection.address
 
     def why_ended(self) -> str | None:
-        """None while the cluster runs."""
+        """Return None while the cluster runs, else why it ended."""
         return self._namespace.connection.why_ended()
 
     def __repr__(self) -> str:
@@ -179,7 +179,7 @@ class _View:
 
 
 class Namespace(_View):
-    """A namespace of a cluster, for tests that block. `aio` is the same for tests that await."""
+    """A namespace of a cluster, with blocking methods. `aio` has the same as coroutines."""
 
     apply = blocking(Operations.apply)
     get = blocking(Operations.get)
@@ -192,7 +192,7 @@ class Namespace(_View):
     explain = blocking(Operations.explain)
 
     def describe(self, describe: Callable[[Operations], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine function of this namespace's Operations, and block."""
+        """Run a coroutine function with this namespace's Operations, and block."""
         return self._portal.wait(describe(self._operations))
 
     @property
@@ -200,7 +200,7 @@ class Namespace(_View):
         return AsyncNamespace(self._resolve)
 
     def kubernetes(self) -> Any:
-        """A new ApiClient of the library kubernetes."""
+        """Return a new ApiClient of the library kubernetes."""
         return clients.kubernetes_client(self.kubeconfig)
 
     def kr8s(self) -> kr8s.Api:
@@ -214,7 +214,7 @@ class Namespace(_View):
 
 
 class AsyncNamespace(_View):
-    """A namespace of a cluster, for tests that await, on whatever event loop."""
+    """A namespace of a cluster, with coroutines for any event loop."""
 
     apply = awaited(Operations.apply)
     get = awaited(Operations.get)
@@ -230,17 +230,17 @@ class AsyncNamespace(_View):
         return await clients.kr8s_asyncio_client(self.kubeconfig, self.name)
 
     def lightkube(self) -> lightkube.AsyncClient:
-        """A new AsyncClient of the library lightkube."""
+        """Return a new AsyncClient of the library lightkube."""
         client: lightkube.AsyncClient = clients.lightkube_client(self.kubeconfig, self.name, asynchronous=True)
         return client
 
 
 class AsyncCluster(AsyncNamespace):
-    """A cluster that runs, for tests that await: its namespace `default`, and others."""
+    """A running cluster, with coroutines: its namespace `default`, and methods to create others."""
 
     @contextlib.asynccontextmanager
     async def namespace(self, name: str = "test") -> AsyncIterator[AsyncNamespace]:
-        """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
+        """Create a namespace with a name that begins with `name`; delete it in the background at the end."""
         connection = self._namespace.connection
         created_name = await self._portal.wait_async(connection.operations.create_namespace(name))
         connected = connection.in_namespace(created_name)
@@ -251,13 +251,13 @@ class AsyncCluster(AsyncNamespace):
 
 
 class Cluster(Namespace):
-    """A cluster with API server, nodes, controllers and scheduler, in a process of its own, for one block:
+    """A cluster with API server, nodes, controllers and scheduler in a separate process, for one block:
 
         with Cluster(nodes=3) as cluster: cluster.apply(...)
         async with Cluster(nodes=3) as cluster: await cluster.apply(...)
 
-    `Options` says what it can be told. Entering takes what the process takes to start, some tenths of a second; raises
-    UserError for options that are wrong. Nothing is left when the block or the process ends, however it ends.
+    The keywords are those of `Options`. Entering takes some tenths of a second, the start time of the process; raises
+    UserError for invalid options. The process and its files are removed when the block ends, in any way.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
@@ -270,14 +270,14 @@ class Cluster(Namespace):
 
     @classmethod
     def on_host(cls, host: HostProcess, options: ClusterOptions) -> Self:
-        """A cluster in a process that also runs others, and goes on without it."""
+        """Return a cluster in a process that also runs others and continues without it."""
         cluster = cls()
         cluster._options, cluster._host, cluster._shares_host = options, host, True
         return cluster
 
     @classmethod
     def at_address(cls, address: Address, portal: Portal) -> Self:
-        """A cluster that somebody else runs, and goes on running."""
+        """Return a cluster that another process runs, and that continues to run."""
         cluster = cls()
         cluster._shared_address = (address, portal)
         return cluster
@@ -288,7 +288,7 @@ class Cluster(Namespace):
 
     @contextlib.contextmanager
     def namespace(self, name: str = "test") -> Iterator[Namespace]:
-        """A new namespace whose name begins with `name`, removed with all it holds, in the background, at the end."""
+        """Create a namespace with a name that begins with `name`; delete it in the background at the end."""
         connection = self._namespace.connection
         created_name = connection.portal.wait(connection.operations.create_namespace(name))
         connected = connection.in_namespace(created_name)
@@ -299,7 +299,7 @@ class Cluster(Namespace):
             connection.portal.wait(connection.remove(created_name))
 
     def removed_namespaces(self, timeout: float) -> dict[str, str]:
-        """Wait until the namespaces that were removed are gone. Returns those that are not, and why."""
+        """Wait until removed namespaces are deleted. Returns those that are not, with the reason."""
         connection = self._namespace.connection
         return connection.portal.wait(connection.wait_for_deletion(timeout))
 
@@ -338,16 +338,16 @@ class Cluster(Namespace):
             await asyncio.to_thread(self._close_host)
 
     def __repr__(self) -> str:
-        return super().__repr__() if self._connection is not None else f"<{type(self).__name__} that does not run>"
+        return super().__repr__() if self._connection is not None else f"<{type(self).__name__} (not running)>"
 
     def _connected(self) -> _ConnectedNamespace:
         if self._connection is None:
-            raise ClusterEnded("this cluster does not run: use it inside its with block")
+            raise ClusterEnded("this cluster is not running: use it inside its with block")
         return self._connection.in_namespace("default")
 
     def _acquire_host(self) -> Portal:
         if self._connection is not None:
-            raise RuntimeError("this cluster runs already: make another one for another block")
+            raise RuntimeError("this cluster is already running: create another one for another block")
         if self._shared_address is not None:
             return self._shared_address[1]
         if self._host is None:

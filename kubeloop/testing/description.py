@@ -1,5 +1,5 @@
-"""The state of a namespace in words: for a wait that failed, and for the report of a test that failed. Pure functions
-of objects (and of who can explain a pending pod)."""
+"""The state of a namespace as text, for the report of a failed wait or test. Pure functions of objects (and of a
+function that explains a pending pod)."""
 
 from __future__ import annotations
 
@@ -27,35 +27,37 @@ async def unmet_reasons(
     events: Sequence[Event],
     explain_pod: ExplainPod,
 ) -> list[str]:
-    """Why `obj` (None: it is not there) is not what somebody waits for, a sentence each. `pods` and `events` are its
-    namespace's; those of other workloads are left out where the object has a selector."""
+    """Return why `obj` (None: it does not exist) does not meet a condition, a sentence per reason.
+
+    `pods` and `events` are those of its namespace; pods of other workloads are left out if the object has a selector.
+    """
     if obj is None:
         lines = [f"there is no {resource.singular} {name}"]
-        return lines + event_lines([each for each in events if each.involved_object.name == name])
+        return lines + event_lines([event for event in events if event.involved_object.name == name])
     lines = status_lines(obj)
     related = related_pods(resource, obj, pods)
     lines += unfinished_reasons(measure_progress([], [], related), related)
     lines += await pending_lines([pod for pod in related if not _has_scheduling_result(pod)], explain_pod)
     names = {pod.metadata.name for pod in related} | {name}
-    said = [each for each in events if each.involved_object.name in names or _owned_name(each, name)]
-    return lines + event_lines(said)
+    involved_events = [event for event in events if event.involved_object.name in names or _owned_name(event, name)]
+    return lines + event_lines(involved_events)
 
 
 def status_lines(obj: JSON) -> list[str]:
-    """What an object says of itself: generation not yet seen, replica counts, phase, conditions."""
+    """Return the object's state: unobserved generation, replica counts, phase, conditions."""
     status, metadata = obj.get("status") or {}, obj["metadata"]
     lines = []
     if metadata.get("deletionTimestamp"):
         waits = metadata.get("finalizers")
-        lines.append(f"it is being deleted{f', waits for finalizers {chr(44).join(waits)}' if waits else ''}")
+        lines.append(f"it is being deleted{f', with finalizers {chr(44).join(waits)}' if waits else ''}")
     generation, observed = metadata.get("generation"), status.get("observedGeneration")
-    # of its own kinds this cluster knows that somebody will; who looks at a custom resource may never say so
+    # this cluster's own controllers report observedGeneration; those of a custom resource may not
     awaited = observed is not None or str(obj.get("apiVersion", "")) in ("apps/v1", "v1")
     if awaited and generation and (observed or 0) < generation and "replicas" in (obj.get("spec") or {}):
-        lines.append(f"no controller has seen generation {generation} yet")
+        lines.append(f"no controller has observed generation {generation} yet")
     counts = [f"{name} {status[name]}" for name in _COUNTS if name in status]
     if counts and "replicas" in (obj.get("spec") or {}):
-        lines.append(f"wants {obj['spec']['replicas']}: {', '.join(counts)}")
+        lines.append(f"desired {obj['spec']['replicas']}: {', '.join(counts)}")
     elif status.get("phase"):
         lines.append(f"phase {status['phase']}")
     for condition in status.get("conditions") or ():
@@ -66,7 +68,7 @@ def status_lines(obj: JSON) -> list[str]:
 
 
 def related_pods(resource: Resource[Any], obj: JSON, pods: Sequence[Pod]) -> list[Pod]:
-    """The pods that an object is about: itself, those its selector selects, else all of its namespace."""
+    """Return the pods of an object: itself, those its selector matches, else all of its namespace."""
     if resource.kind == "Pod":
         return [pod for pod in pods if pod.metadata.name == obj["metadata"]["name"]]
     selector = (obj.get("spec") or {}).get("selector")
@@ -77,18 +79,18 @@ def related_pods(resource: Resource[Any], obj: JSON, pods: Sequence[Pod]) -> lis
 
 
 async def pending_lines(pods: Iterable[Pod], explain_pod: ExplainPod) -> list[str]:
-    """Of pods that say nothing themselves: what the scheduler says."""
+    """Return the scheduler's explanation of unscheduled pods."""
     unscheduled = [pod for pod in pods if not pod.spec.node_name and not pod.metadata.deletion_timestamp]
     lines = [f"pod {pod.key}: {await explain_pod(pod)}" for pod in unscheduled[:3]]
     return lines + ([f"and {len(unscheduled) - 3} more pods without a node"] if len(unscheduled) > 3 else [])
 
 
 def event_lines(events: Sequence[Event], *, limit: int = _MAX_EVENTS) -> list[str]:
-    """The last ones, a line for all that say the same of objects of one kind."""
+    """Return the last events, one line per group of equal events on objects of one kind."""
     groups_by_content: dict[tuple[str, ...], list[Event]] = {}
     for event in events:
-        said = (event.type, event.reason, event.involved_object.kind, _message_without_names(event))
-        groups_by_content.setdefault(said, []).append(event)
+        content = (event.type, event.reason, event.involved_object.kind, _message_without_names(event))
+        groups_by_content.setdefault(content, []).append(event)
     groups = sorted(groups_by_content.values(), key=lambda group: events.index(group[-1]))
     lines = [f"({len(groups) - limit} kinds of earlier events)"] if len(groups) > limit else []
     for group in groups[-limit:]:
@@ -100,12 +102,12 @@ def event_lines(events: Sequence[Event], *, limit: int = _MAX_EVENTS) -> list[st
 
 
 def _message_without_names(event: Event) -> str:
-    """The message without names that differ from pod to pod."""
+    """Return the message without names that differ from pod to pod."""
     return event.message.replace(event.involved_object.name, "").partition("created pod:")[0].split(" to ")[0]
 
 
 def pod_lines(pods: Sequence[Pod], *, limit: int = _MAX_PODS) -> list[str]:
-    """Pods in short, those that are not ready first."""
+    """Return a summary line per pod, those that are not ready first."""
     ordered = sorted(pods, key=lambda pod: (is_pod_ready(pod), pod.metadata.name))
     lines = []
     for pod in ordered[:limit]:
@@ -116,7 +118,7 @@ def pod_lines(pods: Sequence[Pod], *, limit: int = _MAX_PODS) -> list[str]:
 
 
 def trace_lines(trace: JSON) -> list[str]:
-    """A pod's trace in short, a line for each span under its root."""
+    """Return a summary of a pod's trace, one line per span under its root."""
     from rich.console import Console
 
     from kubeloop.tracing.views.waterfall import waterfall

@@ -1,11 +1,11 @@
-"""The process that clusters of tests run in. What `launch` starts; no command of its own.
+"""The host process of test clusters, started by `launch`; it has no command.
 
-One process has imported everything once and runs any number of clusters, one after the other or side by side, each with
-its own API server, nodes, controllers, scheduler and ports. It ends when its stdin does or its parent is gone, however
-that came about, and takes all of its ports and files with it.
+It imports everything once and runs any number of clusters, sequentially or concurrently, each with its own API server,
+nodes, controllers, scheduler and ports. It ends when its stdin ends or its parent exits, in any way, and removes its
+files.
 
-The API server is imported first, and the first cluster is there when it serves; controllers and scheduler, which take
-longer to import (numpy above all), are imported in a thread meanwhile and join it a moment later.
+The API server is imported first, and the first cluster is available when it serves; controllers and scheduler, which
+take longer to import (numpy above all), are imported in a thread and join shortly after.
 """
 
 from __future__ import annotations
@@ -50,21 +50,21 @@ _CONTROL_PLANE = (
     "kubeloop.process.endpoint.server",
     "kubeloop.process.endpoint.process_pages",
 )
-_SWITCH_SECONDS = 0.0005  # for which importing holds up who waits for the interpreter
+_SWITCH_SECONDS = 0.0005  # longest time that importing blocks other threads
 
 
 def main() -> None:
     """Run until stdin ends. Argument: the parent's process id."""
     responses = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what a plugin prints is no answer
+    os.dup2(2, 1)  # output of plugins must not mix with responses
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in kubeloop.__main__
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests; they end us in order
-    configure_logging("error")  # controllers that meet a namespace in removal have a lot to warn of
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the tests, which then stop this process in order
+    configure_logging("error")  # controllers log many warnings for namespaces that are being deleted
     uvloop.run(Host(responses, parent=int(sys.argv[1])).run())
 
 
 def _import_control_plane() -> None:
-    """Import what a cluster needs beside its API server, and set all that there is then aside from collections."""
+    """Import the control plane, and exclude all existing objects from garbage collection."""
     usual_seconds = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
@@ -80,7 +80,7 @@ def _import_control_plane() -> None:
 
 
 class HostedCluster:
-    """A cluster of this process."""
+    """State of a cluster of this process."""
 
     def __init__(self) -> None:
         self.stop_requested = asyncio.Event()
@@ -90,7 +90,7 @@ class HostedCluster:
 
 
 class Host:
-    """Answers requests on stdin. `parent`: the process whose death ends us."""
+    """Handles requests on stdin. `parent`: the process whose exit ends this one."""
 
     def __init__(self, responses: BinaryIO, *, parent: int) -> None:
         self._responses = responses
@@ -103,7 +103,7 @@ class Host:
         self._encode = msgspec.json.Encoder().encode
 
     async def run(self) -> None:
-        """Until stdin ends or SIGTERM comes, and all clusters are stopped. Those that are kept run until SIGTERM."""
+        """Run until stdin ends or SIGTERM arrives, and all clusters are stopped. Kept clusters run until SIGTERM."""
         loop = asyncio.get_running_loop()
         terminated = asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, terminated.set)
@@ -115,7 +115,7 @@ class Host:
                 group.create_task(terminated.wait(), name="terminated"),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not terminated.is_set() and any(each.is_kept for each in self._clusters.values()):
+            if not terminated.is_set() and any(hosted.is_kept for hosted in self._clusters.values()):
                 for hosted in self._clusters.values():
                     if not hosted.is_kept:
                         hosted.stop_requested.set()
@@ -126,13 +126,13 @@ class Host:
                 hosted.stop_requested.set()
 
     async def _import(self) -> None:
-        """Make ready for controllers and scheduler, in a thread: API servers serve meanwhile."""
+        """Import the control plane in a thread, while API servers already serve."""
         await asyncio.to_thread(_import_control_plane)
         self._imported.set()
         _remove_stale_directories()
 
     async def _wait_for_parent_exit(self) -> None:
-        """Where stdin does not tell: a process that was forked from our parent may hold its other end."""
+        """Covers the case that stdin does not end: another child of the parent may hold its other end."""
         while os.getppid() == self._parent:
             await asyncio.sleep(_PARENT_POLL_SECONDS)
 
@@ -152,7 +152,7 @@ class Host:
                     group.create_task(self._keep(id, number), name=f"keep/{number}")
 
     def _send(self, response: Response) -> None:
-        with contextlib.suppress(BrokenPipeError):  # nobody listens any more: stdin is about to end
+        with contextlib.suppress(BrokenPipeError):  # the test process is gone: stdin is about to end
             self._responses.write(self._encode(response) + b"\n")
 
     async def _stop(self, id: int, number: int) -> None:
@@ -165,11 +165,13 @@ class Host:
     async def _keep(self, id: int, number: int) -> None:
         hosted = self._clusters.get(number)
         if hosted is None or hosted.address is None or hosted.stop_requested.is_set():
-            self._send(Failed(id, f"cluster {number} does not run", ""))
+            self._send(Failed(id, f"cluster {number} is not running", ""))
             return
         hosted.is_kept = True
-        where = hosted.address
-        process = ProcessRecord(where.pid, where.endpoint, where.server, where.kubeconfig, self._clock.time_ns())
+        address = hosted.address
+        process = ProcessRecord(
+            address.pid, address.endpoint, address.server, address.kubeconfig, self._clock.time_ns()
+        )
         with process_file(process):  # kubeloop trace and explain find it
             self._send(Done(id))
             await hosted.stopped.wait()
@@ -182,7 +184,7 @@ class Host:
                 hosted.address = address
                 self._send(Done(start.id, address))
                 await hosted.stop_requested.wait()
-        except Exception as error:  # whatever crashes in one cluster, its plugins above all, must not end the others
+        except Exception as error:  # a crash of one cluster, such as in a plugin, must not end the others
             problem = _first(error)
             if hosted.address is None:
                 hint = problem.hint if isinstance(problem, UserError) else ""
@@ -198,13 +200,13 @@ class Host:
 
     @contextlib.asynccontextmanager
     async def _cluster(self, number: int, start: Start, *, early: bool) -> AsyncIterator[Address]:
-        """early: give it as soon as its API server serves; else when controllers and scheduler run, too."""
+        """Run a cluster. early: yield its address when the API server serves, else when the control plane runs, too."""
         _extend_import_path(start.import_path)
         seed = start.options.seed
         rng = random.Random() if seed is None else random.Random(seed)
         token = secrets.token_urlsafe(32)
         directory = Path(tempfile.mkdtemp(prefix=f"{DIRECTORY_PREFIX}{os.getpid()}-"))
-        pages = loopback_socket(0)  # who asks before there is an answer waits in its backlog
+        pages = loopback_socket(0)  # requests before the endpoint serves wait in the backlog
         try:
             async with (
                 _listener(self._certificate) as listener,
@@ -242,8 +244,8 @@ class Host:
         pages: socket.socket,
         ready: asyncio.Event,
     ) -> None:
-        """Run controllers, scheduler and their endpoint until cancelled; sets `ready` when they run. Raises UserError
-        for options that one of them refuses."""
+        """Run controllers, scheduler and their endpoint until cancelled; set `ready` when they run. Raises UserError
+        for invalid options."""
         await self._imported.wait()
         from kubeloop.process.endpoint.process_pages import add_process_pages
         from kubeloop.process.endpoint.server import Endpoint
@@ -258,7 +260,7 @@ class Host:
             rng=rng,
             token=token,
             registry=registry,
-            user_agent=SPARED_USER_AGENT,  # faults are for the programs under test, not for their cluster
+            user_agent=SPARED_USER_AGENT,  # faults affect the programs under test, not the cluster's controllers
         ) as plane:
             add_process_pages(endpoint, plane)
             async with endpoint.serving_on(pages):
@@ -268,9 +270,9 @@ class Host:
 
 @contextlib.asynccontextmanager
 async def _listener(certificate: ServerCertificate) -> AsyncIterator[Callable[[HttpServer], Awaitable[int]]]:
-    """Gives a function that serves on a loopback port of its own, which it returns, until the end of the context.
+    """Yield a function that serves on a new loopback port until the end of the context, and returns the port.
 
-    To be entered before the API server runs: its end ends watches, and closing connections waits for those.
+    Enter it before the API server runs: the server's end also ends watches, which open connections wait for.
     """
     listener_socket = loopback_socket(0)
     async with contextlib.AsyncExitStack() as stack:
@@ -292,7 +294,7 @@ async def _listener(certificate: ServerCertificate) -> AsyncIterator[Callable[[H
 
 
 def _extend_import_path(test_path: list[str]) -> None:
-    """The test's import path, in its order, before what only we have."""
+    """Put the test's import path, in its order, before entries that only this process has."""
     own_path = [entry for entry in sys.path if entry not in test_path]
     sys.path[:] = [*test_path, *own_path]
 
@@ -310,7 +312,7 @@ def _log_crash(error: Exception) -> None:
 
 
 def _remove_stale_directories() -> None:
-    """Directories of our like whose process was killed together with its parent."""
+    """Remove directories of processes that were killed together with their parent."""
     for path in Path(tempfile.gettempdir()).glob(f"{DIRECTORY_PREFIX}*"):
         pid = path.name.removeprefix(DIRECTORY_PREFIX).partition("-")[0]
         with contextlib.suppress(OSError):

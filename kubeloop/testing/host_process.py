@@ -1,4 +1,4 @@
-"""The process of a test's clusters (`host`), seen from the test: starting it, asking it, ending it."""
+"""The test's side of the `host` process: start it, send requests, end it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _LOG_TAIL_BYTES = 8192
 
 
 class ClusterEnded(RuntimeError):
-    """A cluster, or the process of all of them, is gone before its test was done with it; the text says why."""
+    """A cluster, or the process of all clusters, ended before its test; the text contains the reason."""
 
 
 class HostProcess:
-    """A process that runs clusters. Made at once, ready some time later: whoever asks for a cluster waits for it.
+    """A process that runs clusters. The constructor returns at once; requests wait until the process is ready.
 
-    `portal` is where its coroutines run. Use from one process only: a fork of ours must not touch it. launched: the
-    process, if it has been started already; it is ours from then on.
+    `portal` runs its coroutines. Use it from one process only, not from a fork. launched: a process that has already
+    been started; this object then owns it.
     """
 
     def __init__(self, launched: LaunchedHost | None = None) -> None:
@@ -51,40 +51,41 @@ class HostProcess:
         return self._process.poll() is None
 
     async def start(self, options: ClusterOptions) -> Address:
-        """Start a cluster. Raises UserError for options that it refuses, ClusterEnded if it crashes on its way."""
+        """Start a cluster. Raises UserError for options that it rejects, ClusterEnded if it crashes during the
+        start."""
         address = await self._request(Start(self._next_id(), options, [entry or os.getcwd() for entry in sys.path]))
         assert address is not None
         return address
 
     async def stop(self, cluster: int) -> None:
-        """Stop it, with its ports closed and its files gone; nothing if it has ended already."""
+        """Stop a cluster: close its ports and remove its files. No-op if it has already ended."""
         if self.is_running:
             await self._request(Stop(self._next_id(), cluster))
 
     async def keep(self, cluster: int) -> None:
-        """Let it outlive us."""
+        """Let a cluster run on after this process ends."""
         await self._request(Keep(self._next_id(), cluster))
 
     def why_ended(self, cluster: int) -> str | None:
-        """None while it runs."""
+        """Return None while the cluster runs, else why it ended."""
         if cluster in self._ended:
             return f"the cluster ended: {self._ended[cluster]}"
         if not self.is_running:
-            return f"the process of the clusters ended (exit code {self._process.poll()}): {self.log_tail()}"
+            return f"the host process ended (exit code {self._process.poll()}): {self.log_tail()}"
         return None
 
     def log_tail(self, since: int = 0) -> str:
-        """The end of what it has written to stderr after the first `since` bytes: log records, plugins' output."""
+        """Return the end of its stderr after the first `since` bytes: log records, plugins' output."""
         size = self.log_size()
         start = max(since, size - _LOG_TAIL_BYTES)
         return os.pread(self._log.fileno(), size - start, start).decode(errors="replace").strip()
 
     def log_size(self) -> int:
-        """Bytes written to stderr so far."""
+        """Return the number of bytes written to stderr."""
         return os.fstat(self._log.fileno()).st_size
 
     def close(self, *, keep: bool = False) -> None:
-        """End the process and all its clusters, except those it keeps: then it goes on without us. Idempotent."""
+        """End the process and all its clusters; with `keep`, it continues with the kept clusters. Idempotent."""
         if os.getpid() != self._owner:
             return
         assert self._process.stdin is not None
@@ -92,7 +93,7 @@ class HostProcess:
         if not self._process.stdin.closed:
             self._process.stdin.close()
         if keep:
-            self._process.returncode = self._process.poll() or 0  # subprocess would warn: it still runs, as wished
+            self._process.returncode = self._process.poll() or 0  # prevents a warning of subprocess: it runs on purpose
         else:
             try:
                 self._process.wait(_STOP_SECONDS)
@@ -125,12 +126,12 @@ class HostProcess:
             async with asyncio.timeout(_START_SECONDS):
                 return await response
         except TimeoutError:
-            raise ClusterEnded(f"no answer within {_START_SECONDS:g} s from the process of the clusters") from None
+            raise ClusterEnded(f"no response within {_START_SECONDS:g} s from the host process") from None
         finally:
             del self._pending[request.id]
 
     async def _read(self) -> None:
-        """Hand out answers until there are no more."""
+        """Dispatch responses until the end of the stream."""
         reader = asyncio.StreamReader(limit=4 << 20)
         assert self._process.stdout is not None
         pipe = os.fdopen(os.dup(self._process.stdout.fileno()), "rb", buffering=0)
@@ -155,4 +156,4 @@ class HostProcess:
                     response.set_exception(self._ended_error())
 
     def _ended_error(self) -> ClusterEnded:
-        return ClusterEnded(f"the process of the clusters is gone: {self.log_tail() or 'it has not said why'}")
+        return ClusterEnded(f"the host process has ended: {self.log_tail() or 'no output on stderr'}")

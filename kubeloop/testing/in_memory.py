@@ -1,6 +1,6 @@
-"""A whole cluster on the test's own event loop: no sockets, no process, and on a virtual loop no time either.
+"""A whole cluster on the test's own event loop, without sockets and processes.
 
-With the loop of `kubeloop.testing.virtual_time` it runs in virtual time, and the same seed gives the same run.
+On the loop of `kubeloop.testing.virtual_time` it runs in virtual time, and the same seed gives the same run.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _POLL_SECONDS = 0.01
 
 
 class MemoryCluster(Operations):
-    """What a test does with its cluster: all that it does with any, and a look into its parts.
+    """A cluster in the test's process: the operations of any cluster, and access to its parts.
 
-    api: the API server itself, with its store. plane: controllers, scheduler, informers and traces. client: speaks to
-    the API server; faults on purpose spare it.
+    api: the API server with its store. plane: controllers, scheduler, informers and traces. client: a client of the API
+    server, exempt from injected faults.
     """
 
     def __init__(self, api: ApiServer, plane: ControlPlane, client: Client) -> None:
@@ -40,25 +40,25 @@ class MemoryCluster(Operations):
         self.plane = plane
 
     async def until(self, condition: Callable[[], bool], *, timeout: float = 30.0) -> None:
-        """Wait until `condition` holds; it is asked again after each turn of the cluster. Raises TimeoutError."""
+        """Wait until `condition` holds; it is evaluated every 10 ms. Raises TimeoutError."""
         async with asyncio.timeout(timeout):
             while not condition():
                 await asyncio.sleep(_POLL_SECONDS)
 
     def seen_deployment(self, name: str, namespace: str = "default") -> Deployment | None:
-        """As the controllers' caches have it."""
+        """Return the Deployment in the controllers' caches."""
         return self.plane.informers.informer(DEPLOYMENTS).store.get(f"{namespace}/{name}")
 
     def seen_pods(self, namespace: str = "default") -> list[Pod]:
-        """As the controllers' caches have them."""
+        """Return the pods in the controllers' caches."""
         return self.plane.informers.informer(PODS).store.by_index("namespace", namespace)
 
     def seen_nodes(self) -> list[Node]:
-        """As the controllers' caches have them."""
+        """Return the nodes in the controllers' caches."""
         return self.plane.informers.informer(NODES).store.list()
 
     async def _get_page(self, path: str, query: Mapping[str, str]) -> Any:
-        """What the endpoint of another cluster would answer."""
+        """Return what the endpoint of a cluster in a separate process would return."""
         if path == EXPLAIN_PATH:
             from kubeloop.scheduler.explain.pending_pod import explain
 
@@ -70,18 +70,20 @@ class MemoryCluster(Operations):
         await self.plane.tracing.flush()
         memory = self.plane.tracing.recent
         named = "pod" in query
-        found = memory.find_pod_trace(query["namespace"], query["pod"]) if named else memory.slowest(query["namespace"])
-        if found is None:
+        document = (
+            memory.find_pod_trace(query["namespace"], query["pod"]) if named else memory.slowest(query["namespace"])
+        )
+        if document is None:
             raise LookupError(f"no trace of a pod {query['namespace']}/{query.get('pod', '...')}")
-        return found
+        return document
 
 
 @contextlib.asynccontextmanager
 async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Options]) -> AsyncIterator[MemoryCluster]:
-    """A cluster with all controllers for the length of the context; gives it once its caches are filled.
+    """Run a cluster with all controllers for the length of the context; yield it when its caches are filled.
 
-    clock: the wall time of its objects. The rest is said by `Options`; the seed is 0 unless it is given. Whatever
-    crashes inside raises out of the context, in an ExceptionGroup. Raises UserError for options that are wrong.
+    clock: wall time of its objects. The other keywords are those of `Options`; the default seed is 0. A crash inside
+    raises out of the context, in an ExceptionGroup. Raises UserError for invalid options.
     """
     clock = clock or SystemClock()
     options = cluster_options(requested)

@@ -1,6 +1,6 @@
-"""Starting the process of a test's clusters (`host`), with nothing imported that pytest has not imported already.
+"""Start of the `host` process, without importing modules that pytest has not already imported.
 
-It imports for some tenths of a second, which pass while we import what speaks with it.
+The process imports for some tenths of a second, while the test process imports its client.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ main()
 
 @dataclass(frozen=True, slots=True)
 class LaunchedHost:
-    """The process, and the file that its stderr goes to. Both are to be closed by whoever takes them."""
+    """The process and the file of its stderr. The owner closes both."""
 
     process: subprocess.Popen[bytes]
     log: IO[bytes]
 
     def close(self) -> None:
-        """End a process that nobody has asked for anything."""
+        """End a process that has received no request."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
@@ -40,14 +40,14 @@ class LaunchedHost:
 
 
 def launch() -> LaunchedHost:
-    """Start the process. It ends when its stdin does, or when we are gone."""
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; it has no name
-    here = str(Path(__file__).resolve().parents[2])
+    """Start the process. It ends when its stdin ends or this process exits."""
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process; has no name
+    package_root = str(Path(__file__).resolve().parents[2])
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), here],
+        [sys.executable, "-P", "-c", _PROGRAM, str(os.getpid()), package_root],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        start_new_session=True,  # Ctrl-C in the terminal is for the tests
+        start_new_session=True,  # Ctrl-C in the terminal stops the tests only
     )
     return LaunchedHost(process, log)

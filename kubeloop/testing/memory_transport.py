@@ -1,4 +1,4 @@
-"""A Transport without sockets: requests end in the handlers of a development API server in the same process."""
+"""A Transport without sockets: calls the handlers of a development API server in the same process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeloop.kube.client.transport import Response, StreamedResponse, Transport
 
 
 class MemoryTransport:
-    """`handle` is `ApiServer.handle`. Answers are whole or streamed as they would be over HTTP."""
+    """`handle` is `ApiServer.handle`. Responses are complete or streamed, as over HTTP."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[ServerResponse]]) -> None:
         self._handle = handle
@@ -30,7 +30,7 @@ class MemoryTransport:
         body: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> Response:
-        del timeout_seconds  # handlers answer at once, or the caller cancels
+        del timeout_seconds  # handlers respond at once, or the caller cancels
         response = await self._handle_request(Request.of(method, target, headers, body))
         content = (
             response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
@@ -42,7 +42,7 @@ class MemoryTransport:
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
         response = await self._handle_request(Request.of(method, target, headers, body))
-        chunks = _once(response.body) if isinstance(response.body, bytes) else response.body
+        chunks = _single_chunk(response.body) if isinstance(response.body, bytes) else response.body
         try:
             yield StreamedResponse(response.status, _headers(response), chunks)
         finally:
@@ -54,13 +54,13 @@ class MemoryTransport:
         try:
             return await self._handle(request)
         except AnswerLost:
-            raise TransportError("the server closed the connection without an answer", request_sent=True) from None
+            raise TransportError("the server closed the connection without a response", request_sent=True) from None
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """No-op: there is no connection."""
 
 
-async def _once(body: bytes) -> AsyncIterator[bytes]:
+async def _single_chunk(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 

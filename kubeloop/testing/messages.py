@@ -1,5 +1,7 @@
-"""What a test's process and the process of its clusters say to each other: lines of JSON on the latter's stdin and
-stdout. Requests are answered in any order, by their `id`; `Ended` comes unasked."""
+"""Messages between a test process and its `host` process: lines of JSON on the latter's stdin and stdout.
+
+Responses come in any order and carry the request's `id`; `Ended` is unsolicited.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from kubeloop.testing.options import ClusterOptions
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Start a cluster. import_path: where its scheduler's plugins are looked for, as sys.path."""
+    """Start a cluster. import_path: sys.path entries to import scheduler plugins from."""
 
     id: int
     options: ClusterOptions
@@ -25,15 +27,15 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class Keep(msgspec.Struct, frozen=True, tag="keep"):
-    """Let this cluster run on when the test's process is gone, until SIGTERM."""
+    """Let this cluster run on after the test process has ended, until SIGTERM."""
 
     id: int
     cluster: int
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a cluster is. `server` speaks TLS; `plain_server` is the same without, for this machine. `endpoint` answers
-    for traces and explanations. directory: private to the cluster, removed with it."""
+    """Address of a cluster. `server` uses TLS; `plain_server` is the same server without TLS, for this machine.
+    `endpoint` serves traces and explanations. directory: private to the cluster, removed with it."""
 
     cluster: int
     pid: int
@@ -45,7 +47,7 @@ class Address(msgspec.Struct, frozen=True):
 
     @property
     def kubeconfig(self) -> str:
-        """Whose context has the namespace `default`."""
+        """Path of the kubeconfig whose context has the namespace `default`."""
         return str(self.kubeconfig_of("default"))
 
     @property
@@ -53,7 +55,7 @@ class Address(msgspec.Struct, frozen=True):
         return Path(self.directory) / "ca.pem"
 
     def kubeconfig_of(self, namespace: str) -> Path:
-        """The path; `write_kubeconfig_of` makes the file."""
+        """Return the path of a namespace's kubeconfig, which `write_kubeconfig_of` creates."""
         return Path(self.directory) / f"{namespace}.yaml"
 
     def write_kubeconfig_of(self, namespace: str) -> None:
@@ -63,19 +65,19 @@ class Address(msgspec.Struct, frozen=True):
         )
         partial = path.with_suffix(".partial")
         partial.touch(mode=0o600)
-        partial.write_bytes(msgspec.json.encode(document))  # JSON is YAML, and quickly written
+        partial.write_bytes(msgspec.json.encode(document))  # JSON is valid YAML, and faster to write
         partial.rename(path)
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """address: of the cluster that was started."""
+    """Success. address: of the started cluster."""
 
     id: int
     address: Address | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """hint: what to try; "" if it is no mistake of the user's."""
+    """Failure. hint: suggested fix; "" if the input is not at fault."""
 
     id: int
     problem: str
@@ -83,7 +85,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
-    """A cluster that should have run on is gone."""
+    """A cluster ended unexpectedly."""
 
     cluster: int
     problem: str

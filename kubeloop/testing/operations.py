@@ -1,5 +1,5 @@
-"""What tests do with a cluster, as coroutines: the one implementation behind `Cluster`, `Namespace`, their asynchronous
-forms and `MemoryCluster`. A failure to wait says why: with the object, the scheduler's message and the last events."""
+"""Operations of tests on a cluster, as coroutines: the implementation behind `Cluster`, `Namespace`, their asynchronous
+forms and `MemoryCluster`. A failed wait reports the object's state, the scheduler's message and the last events."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from kubeloop.testing.wait_conditions import Condition, parse_condition
 
 JSON = dict[str, Any]
 Target = str | Mapping[str, Any]
-"""What a call is about: "deployment/web", "po/web-1", "widgets.example.com/one", or an object (or manifest)."""
+"""Target of an operation: "deployment/web", "po/web-1", "widgets.example.com/one", or an object (or manifest)."""
 
 GetPage = Callable[[str, Mapping[str, str]], Awaitable[Any]]
-"""Path and query of a page of the cluster's endpoint -> its JSON. Raises LookupError with the page's own words."""
+"""Path and query of a page of the cluster's endpoint -> its JSON. Raises LookupError with the page's message."""
 
 _RETRY_SECONDS = 0.05
 _NAME_LENGTH = 40
 
 
 class WaitTimeout(TimeoutError):
-    """What was waited for has not come; the text says what there is instead, and why."""
+    """A condition was not met in time; the text contains the actual state and the reasons."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """One object: which resource, and its name."""
+    """Reference to an object: its resource, namespace and name."""
 
     resource: Resource[JSON]
     namespace: str
@@ -52,10 +52,10 @@ class ObjectRef:
 
 
 class Operations:
-    """All that a test does through one client, in one namespace unless it says another.
+    """Operations through one client, in one namespace by default.
 
-    ask: how the cluster's endpoint is asked. why_ended: None while the cluster runs, else why it does not. Raises what
-    `Client` raises, and UserError for what the test has written wrong.
+    get_page: requests a page of the cluster's endpoint. why_ended: returns None while the cluster runs, else why it
+    ended. Raises what `Client` raises, and UserError for invalid arguments.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class Operations:
         self._resource_map: ResourceMap | None = None
 
     def within(self, namespace: str) -> Operations:
-        """The same cluster, with another namespace to begin with."""
+        """Return operations on the same cluster with another default namespace."""
         other = Operations(self.client, self._get_page, namespace, why_ended=self._why_ended)
         other._resource_map = self._resource_map
         return other
 
     async def apply(self, *manifests: str | Path | Mapping[str, Any]) -> list[str]:
-        """Apply files, folders, YAML text or objects, as `kubectl apply` does; returns what kubectl would print, a line
-        for each object.
+        """Apply files, folders, YAML text or objects, as `kubectl apply` does; returns kubectl's output, a line per
+        object.
 
-        Raises UserError for what cannot be read or is refused, with the server's own words.
+        Raises UserError for input that cannot be read or is rejected, with the server's message.
         """
         objects: list[Manifest] = []
         try:
@@ -98,107 +98,113 @@ class Operations:
         return [f"{title} {outcome}" for title, outcome in outcomes]
 
     async def get(self, target: Target, *, namespace: str | None = None) -> JSON:
-        """The object as plain JSON. Raises NotFound."""
+        """Return the object as plain JSON. Raises NotFound."""
         ref = await self._object_ref(target, namespace)
         return await self.client.get(ref.resource, ref.name, ref.namespace)
 
     async def delete(self, target: Target, *, namespace: str | None = None) -> None:
-        """Delete the object, and in the background what it owns. Raises NotFound."""
+        """Delete the object, and its dependents in the background. Raises NotFound."""
         ref = await self._object_ref(target, namespace)
         await self.client.delete(ref.resource, ref.name, ref.namespace, propagation_policy="Background")
 
     async def wait_for(
         self, target: Target, condition: Condition, timeout: float = 30.0, *, namespace: str | None = None
     ) -> JSON:
-        """Wait until `condition` holds of `target`, which need not exist yet; returns the object as it then is (as it
-        last was, if it is gone; {} if it never was there).
+        """Wait until `target`, which need not exist yet, meets `condition`; return the object in that state (its last
+        state if it is deleted; {} if it never existed).
 
-        condition: "Available", "Ready=False", "complete" (a workload as `kubectl rollout status` means it), "create",
-        "delete", "{.status.phase}=Running", or a function of the object. timeout: seconds.
+        condition: "Available", "Ready=False", "complete" (a workload, as `kubectl rollout status` defines it),
+        "create", "delete", "{.status.phase}=Running", or a function of the object. timeout: seconds.
 
-        Raises WaitTimeout, which says why: conditions, pods that are pending and what the scheduler says, events.
+        Raises WaitTimeout with the reasons: conditions, pending pods with the scheduler's message, events.
         """
         __tracebackhide__ = True
         try:
-            holds, wanted = parse_condition(condition)
+            holds, description = parse_condition(condition)
             ref = await self._object_ref(target, namespace)
         except UserError as error:
             raise _with_hint(error) from None
         latest: JSON | None = None
         try:
             async with asyncio.timeout(timeout), aclosing(self._states(ref)) as states:
-                async for seen in states:
-                    if holds(seen):
-                        return seen or latest or {}
-                    latest = seen
+                async for obj in states:
+                    if holds(obj):
+                        return obj or latest or {}
+                    latest = obj
         except TimeoutError:
             reasons = await self._unmet_reasons(ref, latest)
-        raise WaitTimeout("\n  ".join([f"{ref}: not {wanted} after {timeout:g} s", *reasons]))
+        raise WaitTimeout("\n  ".join([f"{ref}: not {description} after {timeout:g} s", *reasons]))
 
     async def events(self, target: Target | None = None, *, namespace: str | None = None) -> list[Event]:
-        """The namespace's events, oldest first; those about `target` alone, if it is given."""
+        """Return the namespace's events, oldest first; with `target`, only its events."""
         ref = None if target is None else await self._object_ref(target, namespace)
         page = await self.client.list_all(EVENTS, self.namespace if namespace is None else namespace)
-        found = page.items
+        events = page.items
         if ref is not None:
-            found = [each for each in found if _is_about(each, ref)]
-        return sorted(found, key=lambda each: int(each.metadata.resource_version or 0))
+            events = [event for event in events if _is_about(event, ref)]
+        return sorted(events, key=lambda event: int(event.metadata.resource_version or 0))
 
     async def pods(self, *, namespace: str | None = None) -> list[Pod]:
-        """The namespace's pods, by name."""
+        """Return the namespace's pods, sorted by name."""
         page = await self.client.list_all(PODS, self.namespace if namespace is None else namespace)
         return sorted(page.items, key=lambda pod: pod.metadata.name)
 
     async def trace(self, pod: str | Pod | Mapping[str, Any], *, namespace: str | None = None) -> JSON:
-        """The pod's trace, as `kubeloop trace --json` prints it. Raises LookupError if there is none."""
+        """Return the pod's trace in the format of `kubeloop trace --json`. Raises LookupError if there is none."""
         return await self._get_pod_page(TRACES_PATH, pod, namespace)
 
     async def slowest_trace(self, *, namespace: str | None = None) -> JSON:
-        """The trace of the namespace's pod that took longest to be bound. Raises LookupError if there is none."""
+        """Return the trace of the namespace's pod with the longest time to binding. Raises LookupError if none."""
         query = {"namespace": self.namespace if namespace is None else namespace}
-        found: JSON = await self._get_page(TRACES_PATH, query)
-        return found
+        trace: JSON = await self._get_page(TRACES_PATH, query)
+        return trace
 
     async def explain(self, pod: str | Pod | Mapping[str, Any], *, namespace: str | None = None) -> JSON:
-        """Why the pod is pending, as `kubeloop explain --json` prints it. Raises LookupError if there is no such pod,
-        or no scheduler."""
+        """Return why the pod is pending, in the format of `kubeloop explain --json`. Raises LookupError if the pod or
+        the scheduler does not exist."""
         return await self._get_pod_page(EXPLAIN_PATH, pod, namespace)
 
     async def pending_reason(self, pod: Pod) -> str:
-        """What the scheduler says of a pod without a node, in a sentence."""
+        """Return the scheduler's message on a pod without a node, in a sentence."""
         try:
             return str((await self.explain(pod))["summary"])
         except LookupError as error:
             return str(error.args[0])
 
     async def kinds(self) -> list[Resource[JSON]]:
-        """The namespaced resources whose objects can be listed, each in one version."""
+        """Return the namespaced resources that support list, each in one version."""
         resource_map = await self._resources()
-        listed = [each for each in resource_map.resources if each.namespaced and "list" in resource_map.verbs(each)]
-        return list({each.group_resource: each for each in reversed(listed)}.values())[::-1]
+        listable = [
+            resource
+            for resource in resource_map.resources
+            if resource.namespaced and "list" in resource_map.verbs(resource)
+        ]
+        return list({resource.group_resource: resource for resource in reversed(listable)}.values())[::-1]
 
     # --- namespaces ---------------------------------------------------------------------------------------------------
 
     async def create_namespace(self, prefix: str = "") -> str:
-        """Make a namespace that did not exist; `prefix` is what its name begins with. Returns its name."""
+        """Create a namespace with a unique name that begins with `prefix`. Returns its name."""
         start = re.sub(r"[^a-z0-9]+", "-", prefix.lower()).strip("-")[:_NAME_LENGTH].rstrip("-") or "test"
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": f"{start}-"}}
         return (await self.client.create(NAMESPACES, body)).metadata.name
 
     async def delete_namespace(self, name: str) -> None:
-        """Have it removed with all that it holds; that goes on in the background."""
+        """Start the deletion of a namespace with all its content."""
         try:
             await self.client.delete(NAMESPACES, name)
         except NotFound:
-            return  # the test has done it
+            return  # deleted by the test
 
     async def namespaces_gone(self, names: Sequence[str], timeout: float) -> dict[str, str]:
-        """Wait until none of `names` is there. Returns those that are left after `timeout` seconds, and why."""
+        """Wait until none of `names` exists. Returns those left after `timeout` seconds, with the reason."""
         deadline = asyncio.get_running_loop().time() + timeout
         while True:
-            there = {each.metadata.name: each for each in (await self.client.list_all(NAMESPACES)).items}
-            left = [there[name] for name in names if name in there]
-            if not left:
+            existing = {
+                namespace.metadata.name: namespace for namespace in (await self.client.list_all(NAMESPACES)).items
+            }
+            remaining = [existing[name] for name in names if name in existing]
+            if not remaining:
                 return {}
             if asyncio.get_running_loop().time() >= deadline:
                 break
@@ -207,11 +213,11 @@ class Operations:
             namespace.metadata.name: "; ".join(
                 condition.message for condition in namespace.status.conditions if condition.status == "True"
             )
-            or "no controller has begun to empty it"
-            for namespace in left
+            or "the namespace controller has not processed it yet"
+            for namespace in remaining
         }
 
-    # --- finding out --------------------------------------------------------------------------------------------------
+    # --- lookup -------------------------------------------------------------------------------------------------------
 
     async def _resources(self) -> ResourceMap:
         if self._resource_map is None:
@@ -221,33 +227,33 @@ class Operations:
     async def _object_ref(self, target: Target, namespace: str | None) -> ObjectRef:
         within = self.namespace if namespace is None else namespace
         if isinstance(target, str):
-            written, slash, name = target.partition("/")
+            resource_name, slash, name = target.partition("/")
             if not slash or not name or "/" in name:
-                raise UserError(f"cannot tell which object '{target}' is", hint="say for example deployment/web")
-            resource = await self._resource(lambda resource_map: _find_resource(resource_map, written.lower()))
+                raise UserError(f"cannot parse the target '{target}'", hint="use for example deployment/web")
+            resource = await self._resource(lambda resource_map: _find_resource(resource_map, resource_name.lower()))
             if resource is None:
-                raise UserError(f"the server has no resource '{written}'", hint="kubectl api-resources lists them")
+                raise UserError(f"the server has no resource '{resource_name}'", hint="see kubectl api-resources")
         else:
             body = _body_of(target)
             name, kind = str(body["metadata"]["name"]), str(body["kind"])
             version = str(body["apiVersion"])
             resource = await self._resource(lambda resource_map: resource_map.find(version, kind))
             if resource is None:
-                raise UserError(f"the server has no kind {kind} in {version}", hint="kubectl api-resources lists them")
+                raise UserError(f"the server has no kind {kind} in {version}", hint="see kubectl api-resources")
             within = str(body["metadata"].get("namespace") or within)
         return ObjectRef(resource, within if resource.namespaced else "", name)
 
     async def _resource(self, find: Callable[[ResourceMap], Resource[JSON] | None]) -> Resource[JSON] | None:
-        """What `find` finds among what the server serves, which may have become more since we asked."""
+        """Return the resource that `find` selects; repeat the discovery if it finds none in cached resources."""
         fresh = self._resource_map is None
-        found = find(await self._resources())
-        if found is None and not fresh:
+        resource = find(await self._resources())
+        if resource is None and not fresh:
             self._resource_map = None
-            found = find(await self._resources())
-        return found
+            resource = find(await self._resources())
+        return resource
 
     async def _states(self, ref: ObjectRef) -> AsyncGenerator[JSON | None, None]:
-        """The object whenever it changes, from now on; None where there is none. Goes on over lost watches."""
+        """Yield the object's current state and each change; None if it does not exist. Survives lost watches."""
         selector = f"metadata.name={ref.name}"
         while True:
             try:
@@ -287,40 +293,40 @@ class Operations:
         else:
             metadata = _body_of(pod)["metadata"]
             name, within = metadata["name"], metadata.get("namespace") or within
-        found: JSON = await self._get_page(path, {"namespace": within, "pod": name})
-        return found
+        page: JSON = await self._get_page(path, {"namespace": within, "pod": name})
+        return page
 
 
 def _with_hint(error: UserError) -> UserError:
-    """Where a test fails there is no command line to print the hint."""
+    """Add the hint as a note, since a test has no command line that prints it."""
     if error.hint:
         error.add_note(f"hint: {error.hint}")
     return error
 
 
 def _typed(obj: JSON, ref: ObjectRef) -> JSON:
-    """Items of a list do not repeat what the list says."""
+    """Return a list item with apiVersion and kind, which items of a list lack."""
     return {"apiVersion": ref.resource.api_version, "kind": ref.resource.kind, **obj}
 
 
 def _body_of(target: Any) -> Mapping[str, Any]:
-    """The plain JSON of an object of any library: a mapping itself, or what has it as `raw` (kr8s) or `to_dict()`."""
+    """Return the plain JSON of an object of any library: a mapping itself, or its `raw` (kr8s) or `to_dict()`."""
     body = getattr(target, "raw", target)
     if not isinstance(body, Mapping) and hasattr(body, "to_dict"):
         body = body.to_dict()
-    if isinstance(body, Mapping) and "api_version" in body:  # the generated clients' own spelling
+    if isinstance(body, Mapping) and "api_version" in body:  # spelling of the generated clients
         body = {**body, "apiVersion": body["api_version"]}
     if not isinstance(body, Mapping) or not isinstance(body.get("metadata"), Mapping) or not body.get("kind"):
         raise UserError(
-            f"cannot tell which object a {type(target).__name__} is",
-            hint="give deployment/web, or an object with apiVersion, kind and metadata.name",
+            f"cannot identify the object of a {type(target).__name__}",
+            hint="use deployment/web, or an object with apiVersion, kind and metadata.name",
         )
     return body
 
 
-def _find_resource(resource_map: ResourceMap, written: str) -> Resource[JSON] | None:
-    """As kubectl reads a resource: plural, singular, kind or short name, with or without its group."""
-    word, _, group = written.partition(".")
+def _find_resource(resource_map: ResourceMap, resource_name: str) -> Resource[JSON] | None:
+    """Resolve a resource name as kubectl does: plural, singular, kind or short name, with or without its group."""
+    word, _, group = resource_name.partition(".")
     for resource in resource_map.resources:
         usual = BY_GROUP_KIND.get((resource.group, resource.kind))
         short_names = {*resource.short_names, *(usual.short_names if usual is not None else ())}
@@ -334,5 +340,5 @@ def _find_resource(resource_map: ResourceMap, written: str) -> Resource[JSON] | 
 
 
 def _is_about(event: Event, ref: ObjectRef) -> bool:
-    about = event.involved_object
-    return (about.kind, about.name, about.namespace) == (ref.resource.kind, ref.name, ref.namespace)
+    involved = event.involved_object
+    return (involved.kind, involved.name, involved.namespace) == (ref.resource.kind, ref.name, ref.namespace)

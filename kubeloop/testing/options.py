@@ -1,6 +1,6 @@
-"""What a test's cluster is like: one set of options for all forms, the command line and pyproject.toml.
+"""Options of test clusters, common to all forms, the command line and pyproject.toml.
 
-Knows what the options mean to the parts of a cluster; how they are written on a command line is the plugin's.
+Converts options to the settings of a cluster's parts; the plugin parses them from the command line.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 class Options(TypedDict, total=False):
     """The keywords of `Cluster`.
 
-    nodes: how many there are at the start; Nodes that a test applies work, too, with the capacity they say.
-    node_cpu, node_memory: quantities per node; node_pods: Pods per node; zones: how many zones the nodes are in.
-    start_delay, start_spread: seconds from binding to a running container, drawn evenly from delay +- spread.
-    stages: files that say what becomes of pods and when, as `kubeloop apiserver --stages` takes them.
+    nodes: number of nodes at the start; Nodes that a test applies are simulated as well, with their own capacity.
+    node_cpu, node_memory: quantities per node; node_pods: maximum number of pods per node; zones: number of zones.
+    start_delay, start_spread: seconds from binding to running containers, drawn evenly from delay +- spread.
+    stages: files of KWOK stages that simulate pods, as for `kubeloop apiserver --stages`.
     scheduler_config: a KubeSchedulerConfiguration (or Policy): a file, its text, or the object itself. Its plugins
       ("module:Class") are imported with the test's own import path.
-    controllers: names with commas, "*" for all, "-name" to leave one out, as `kubeloop run --controllers` takes them.
-    faults: what the API server does wrong now and then to the programs under test, as `kubeloop apiserver --faults`
-      takes it, or as a mapping; in a `memory_cluster` to its controllers, too.
-    seed: of everything that chance decides (names, delays); None: another one each time.
+    controllers: comma-separated names, "*" for all, "-name" to exclude one, as for `kubeloop run --controllers`.
+    faults: faults that the API server injects into requests of the programs under test, as for `kubeloop apiserver
+      --faults`, or as a mapping; in a `memory_cluster` also into those of its controllers.
+    seed: of all random decisions (names, delays); None: a different one each time.
     """
 
     nodes: int
@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
 
 
 class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Options, complete and in a form that can be sent to another process: files of the scheduler's are read."""
+    """Complete options, in a form that can be sent to another process: scheduler configuration files are read."""
 
     nodes: int = 3
     node_cpu: str = "8"
@@ -68,11 +68,11 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def has_default_control_plane(self) -> bool:
-        """Is there nothing that controllers or scheduler could refuse?"""
+        """Return True if the options cannot be rejected by controllers or scheduler."""
         return not self.scheduler_config and self.controllers == "*"
 
     def node_settings(self) -> NodeSettings:
-        """Raises UserError."""
+        """Return the settings of the simulated nodes. Raises UserError."""
         from kubeloop.devcluster.simulation.node_objects import NodeSettings
         from kubeloop.process.quantity_options import positive_quantity
 
@@ -95,7 +95,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         )
 
     def settings(self) -> Settings:
-        """What the control plane runs. Imports plugins of the scheduler's configuration. Raises UserError."""
+        """Return the settings of the control plane. Imports the scheduler's plugins. Raises UserError."""
         from kubeloop.process.control_plane import Settings, parse_controllers
         from kubeloop.scheduler.config.load import load_configuration
         from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -106,7 +106,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         )
 
     def parsed_stages(self) -> list[Stage]:
-        """Raises UserError."""
+        """Return the KWOK stages. Raises UserError."""
         if not self.stages:
             return []
         from kubeloop.devcluster.kubelet.stages.files import read_stages
@@ -114,14 +114,14 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return read_stages([Path(path) for path in self.stages])
 
     def parsed_faults(self) -> Faults | None:
-        """Raises UserError."""
+        """Return the faults to inject. Raises UserError."""
         from kubeloop.devcluster.server.faults import parse_faults
 
         return parse_faults(self.faults) if self.faults else None
 
 
 def cluster_options(requested: Options, *, defaults: ClusterOptions | None = None) -> ClusterOptions:
-    """Complete `requested`, and check them as far as that needs no part of a cluster. Raises UserError."""
+    """Return complete options, validated as far as possible without imports of a cluster's parts. Raises UserError."""
     changes: dict[str, Any] = dict(requested)
     fields = ClusterOptions.__struct_fields__
     for name in changes:
@@ -145,7 +145,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
     except msgspec.ValidationError as error:
         what, _, where = str(error).rstrip("`").partition(" - at `$.")
         problem = f"cluster option {where}: {what[0].lower()}{what[1:]}" if where else f"cluster options: {what}"
-        raise UserError(problem.replace("`", ""), hint="kubeloop.testing.Options says what each takes") from None
+        raise UserError(problem.replace("`", ""), hint="see kubeloop.testing.Options") from None
     for name, minimum in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
         if getattr(options, name) < minimum:
             raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")

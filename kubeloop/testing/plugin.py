@@ -1,9 +1,9 @@
-"""The pytest plugin: fixtures with a cluster. Loaded into every pytest run where kubeloop is installed, so that nothing
-but pytest is imported before a test asks for a fixture; `fixtures` then does the work.
+"""The pytest plugin: fixtures with a cluster. It is loaded into every pytest run where kubeloop is installed; so it
+imports only pytest until a test uses a fixture, which `session` implements.
 
-    kubeloop_cluster         one cluster for the session (of each xdist worker, or of all: --kubeloop-shared)
-    kubeloop_namespace       a new namespace of it for each test, removed afterwards with all it holds
-    kubeloop_fresh_cluster   a cluster for one test alone; @pytest.mark.kubeloop(nodes=1) gives it other options
+    kubeloop_cluster         a cluster for the session (per xdist worker, or for all: --kubeloop-shared)
+    kubeloop_namespace       a new namespace of it per test, deleted afterwards with its content
+    kubeloop_fresh_cluster   a cluster for a single test; @pytest.mark.kubeloop(nodes=1) sets its options
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 _FIXTURES = frozenset({"kubeloop_cluster", "kubeloop_namespace", "kubeloop_fresh_cluster"})
 OPTIONS = {
-    "nodes": "Simulated nodes of the cluster (3).",
-    "node_cpu": "CPU of each node (8).",
-    "node_memory": "Memory of each node (32Gi).",
-    "node_pods": "Pods per node (110).",
-    "zones": "Zones the nodes are in (3).",
-    "start_delay": "Seconds from binding to a running container (0).",
-    "start_spread": "Seconds by which the start delay varies (0).",
-    "stages": "Files, with commas, that say what becomes of pods and when, as of kubeloop apiserver --stages.",
+    "nodes": "Number of simulated nodes (3).",
+    "node_cpu": "CPU capacity per node (8).",
+    "node_memory": "Memory capacity per node (32Gi).",
+    "node_pods": "Maximum number of pods per node (110).",
+    "zones": "Number of zones of the nodes (3).",
+    "start_delay": "Mean seconds from the binding of a pod to its running containers (0).",
+    "start_spread": "Maximum deviation from the start delay, in seconds (0).",
+    "stages": "Comma-separated files of KWOK stages, as for kubeloop apiserver --stages.",
     "scheduler_config": "KubeSchedulerConfiguration file; its plugins are imported with the tests' import path.",
-    "controllers": "Which controllers run: names with commas, '*' for all, '-name' to leave one out (*).",
-    "faults": "What the API server does wrong: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",
-    "seed": "Of all that chance decides in the cluster.",
+    "controllers": "Comma-separated list of controllers to run; '*' for all, '-name' to exclude one (*).",
+    "faults": "Faults to inject: error=0.02,throttle=0.02,conflict=0.02,drop-watch=0.05,latency=0.1.",
+    "seed": "Seed of all random decisions in the cluster.",
 }
 """The options of a cluster: --kubeloop-node-cpu and kubeloop_node_cpu in the ini file."""
 
@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Start the process of the clusters while pytest has other things to do."""
+    """Start the host process while pytest is still busy."""
     if session.config.option.collectonly:
         return
     config = session.config
@@ -72,7 +72,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         launched = launch()
         try:
             plugin_session = _session(config)  # imports for a tenth of a second, while the process starts
-            if not hasattr(config, "workerinput"):  # in a worker of pytest-xdist the tests tell of it
+            if not hasattr(config, "workerinput"):  # in a worker of pytest-xdist, the tests report invalid options
                 with _user_errors():
                     plugin_session.check()
         except BaseException:
@@ -83,7 +83,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """In the controller of pytest-xdist: give each worker the shared cluster."""
+    """In the controller of pytest-xdist: pass the address of the shared cluster to each worker."""
     if _flag(node.config, "shared"):
         with _user_errors():
             node.workerinput["kubeloop_address"] = _session(node.config).shared_address()
@@ -91,7 +91,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: Any) -> None:
-    """What a worker has to tell, it tells here: its own terminal is not seen."""
+    """Collect the messages of a worker, whose own terminal output is not shown."""
     del error
     output = getattr(node, "workeroutput", {})
     node.config.stash[_MESSAGES].extend(output.get("kubeloop_messages", ()))
@@ -101,7 +101,7 @@ def pytest_testnodedown(node: Any, error: Any) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Add the state of the cluster to the report of a test that failed, before anything is torn down."""
+    """Add the state of the cluster to the report of a failed test, before the teardown."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
     session = item.config.stash.get(_SESSION, None)
     if session is not None and report.failed and call.when != "teardown":
@@ -111,7 +111,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """After all fixtures are torn down: end the process, whatever became of the tests."""
+    """End the process after the teardown of all fixtures, whatever the outcome of the tests."""
     config = session.config
     plugin_session = config.stash.get(_SESSION, None)
     output = getattr(config, "workeroutput", None)
@@ -125,7 +125,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Where a session does not finish in order."""
+    """End the process if the session did not finish in order."""
     plugin_session = config.stash.get(_SESSION, None)
     if plugin_session is not None:
         plugin_session.close()
@@ -142,7 +142,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 
 @pytest.fixture(scope="session")
 def kubeloop_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A Kubernetes cluster (API server, nodes, controllers, scheduler) for the session, in a process of its own.
+    """A Kubernetes cluster (API server, nodes, controllers, scheduler) for the session, in a separate process.
 
     `apply`, `wait_for`, `events`, `trace`, `kubeconfig`, `url`, `token`, clients; `aio` has the same for coroutines.
     """
@@ -152,17 +152,17 @@ def kubeloop_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture
 def kubeloop_namespace(request: pytest.FixtureRequest, kubeloop_cluster: Cluster) -> Iterator[Namespace]:
-    """A new namespace of kubeloop_cluster, removed afterwards with everything in it."""
+    """A new namespace of kubeloop_cluster, deleted afterwards with its content."""
     with _session(request.config).namespace(kubeloop_cluster, request.node) as namespace:
         yield namespace
 
 
 @pytest.fixture
 def kubeloop_fresh_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """A whole cluster for this test alone; @pytest.mark.kubeloop(nodes=1, faults="error=0.1") gives it options."""
+    """A whole cluster for this test alone; @pytest.mark.kubeloop(nodes=1, faults="error=0.1") sets its options."""
     marks = list(request.node.iter_markers("kubeloop"))
     if any(mark.args for mark in marks):
-        pytest.fail("kubeloop: the options of a mark have names\n  hint: @pytest.mark.kubeloop(nodes=1)", pytrace=False)
+        pytest.fail("kubeloop: mark options need names\n  hint: @pytest.mark.kubeloop(nodes=1)", pytrace=False)
     option_values = {name: value for mark in reversed(marks) for name, value in mark.kwargs.items()}
     with _session(request.config).fresh_cluster(option_values) as cluster:
         yield cluster
@@ -184,7 +184,7 @@ def _session(config: pytest.Config) -> Session:
 
 @contextlib.contextmanager
 def _user_errors() -> Iterator[None]:
-    """End the session with what is wrong with its options, in a line."""
+    """Turn a UserError into a usage error of pytest, which ends the session."""
     from kubeloop.kube.errors import UserError
 
     try:
@@ -194,13 +194,13 @@ def _user_errors() -> Iterator[None]:
 
 
 def _shared_cluster_address(config: pytest.Config) -> str | None:
-    """Of the cluster that the workers of pytest-xdist share."""
+    """Return the address of the cluster that the workers of pytest-xdist share."""
     address: str | None = getattr(config, "workerinput", {}).get("kubeloop_address")
     return address
 
 
 def _option_value(config: pytest.Config, name: str) -> str:
-    """The option of the command line, else that of the ini file; "" if it is in neither."""
+    """Return the option of the command line, else of the ini file; "" if neither sets it."""
     cli_value = config.getoption(f"kubeloop_{name}")
     return str(cli_value if cli_value is not None else config.getini(f"kubeloop_{name}"))
 

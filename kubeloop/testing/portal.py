@@ -1,8 +1,8 @@
-"""One implementation, two ways to call it: coroutines run on a loop of their own, and callers block or await.
+"""Coroutines on an event loop of their own, for callers that block or await.
 
-    Portal      an event loop in a thread, for as long as somebody needs it
-    blocking    a coroutine method of `Operations` and its like, as a method that blocks
-    awaited     the same as a coroutine for the caller's own event loop, whichever that is
+    Portal      an event loop in a thread
+    blocking    a coroutine method of `Operations`, as a blocking method
+    awaited     the same as a coroutine for the caller's own event loop
 
 May import the standard library only.
 """
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Portal:
-    """An event loop in a daemon thread; starts with the first call. close() ends both."""
+    """An event loop in a daemon thread, started by the first call. close() ends both."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -38,7 +38,7 @@ class Portal:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Block until `work` is done, and give its result or raise what it raises; Ctrl-C cancels it."""
+        """Block until `work` is done; return its result or raise its error. Ctrl-C cancels it."""
         __tracebackhide__ = True
         future = self.start(work)
         try:
@@ -48,12 +48,12 @@ class Portal:
             raise
 
     async def wait_async(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work` from any other loop. Cancellation reaches it."""
+        """Await `work` from another loop. Cancellation is passed on."""
         __tracebackhide__ = True
         return await asyncio.wrap_future(self.start(work))
 
     def close(self) -> None:
-        """End the loop and its thread; what still runs there is cancelled."""
+        """End the loop and its thread; running work is cancelled."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -75,7 +75,7 @@ async def _cancel_others() -> None:
 
 
 class View(Protocol):
-    """What has `blocking` or `awaited` members: the object whose coroutines it shows, and the portal they run on."""
+    """An object with `blocking` or `awaited` members: the operations that they call, and the portal that runs them."""
 
     @property
     def _operations(self) -> Any: ...
@@ -84,8 +84,8 @@ class View(Protocol):
     def _portal(self) -> Portal: ...
 
 
-class blocking(Generic[P, T]):  # noqa: N801 - reads as a property does
-    """`apply = blocking(Operations.apply)`: the method of the object shown, blocking."""
+class blocking(Generic[P, T]):  # noqa: N801 - used like a property
+    """`apply = blocking(Operations.apply)`: a blocking method that calls the view's operations."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
         self._method = method
@@ -93,18 +93,18 @@ class blocking(Generic[P, T]):  # noqa: N801 - reads as a property does
 
     def __get__(self, view: View, owner: type) -> Callable[P, T]:
         if view is None:
-            return self  # type: ignore[unreachable]  # pydoc asks the class
+            return self  # type: ignore[unreachable]  # pydoc accesses it on the class
 
         @functools.wraps(self._method)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            __tracebackhide__ = True  # pytest then shows the test's line and what it got
+            __tracebackhide__ = True  # pytest then shows the line of the test
             return view._portal.wait(self._method(view._operations, *args, **kwargs))
 
         return call
 
 
 class awaited(Generic[P, T]):  # noqa: N801
-    """`apply = awaited(Operations.apply)`: the method of the object shown, for the caller's event loop."""
+    """`apply = awaited(Operations.apply)`: a coroutine method that calls the view's operations."""
 
     def __init__(self, method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
         self._method = method

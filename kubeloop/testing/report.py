@@ -1,4 +1,4 @@
-"""What the report of a failed test says of a namespace: its objects in short, pending pods, events, slowest trace."""
+"""Report of a failed test on its namespace: summary of the objects, pending pods, events and the slowest trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DEFAULT_OBJECTS = {("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "defau
 
 
 async def report_lines(operations: Operations) -> list[str]:
-    """Raises TimeoutError if the cluster takes too long to answer, and what `Client` raises."""
+    """Return the lines of the report. Raises TimeoutError if the cluster is too slow, and what `Client` raises."""
     async with asyncio.timeout(_SECONDS):
         return await _lines(operations)
 
@@ -48,10 +48,10 @@ async def _objects(operations: Operations, resource: Resource[JSON]) -> list[str
     try:
         page = await operations.client.list(resource, operations.namespace)
     except ApiError:
-        return []  # a kind that cannot be listed
-    found = [each for each in page.items if (resource.kind, each["metadata"]["name"]) not in _DEFAULT_OBJECTS]
+        return []  # a kind without list
+    objects = [obj for obj in page.items if (resource.kind, obj["metadata"]["name"]) not in _DEFAULT_OBJECTS]
     lines = []
-    for each in found[:_MAX_NAMES]:
-        said = "; ".join(line for line in status_lines(each) if not line.startswith("condition"))
-        lines.append(f"{resource.singular}/{each['metadata']['name']}{f': {said}' if said else ''}")
-    return lines + ([f"and {len(found) - _MAX_NAMES} more {resource.plural}"] if len(found) > _MAX_NAMES else [])
+    for obj in objects[:_MAX_NAMES]:
+        state = "; ".join(line for line in status_lines(obj) if not line.startswith("condition"))
+        lines.append(f"{resource.singular}/{obj['metadata']['name']}{f': {state}' if state else ''}")
+    return lines + ([f"and {len(objects) - _MAX_NAMES} more {resource.plural}"] if len(objects) > _MAX_NAMES else [])

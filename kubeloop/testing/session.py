@@ -1,4 +1,4 @@
-"""What the fixtures of `plugin` do, for one pytest process: process of the clusters, namespaces, failure reports."""
+"""Implementation of the `plugin` fixtures for one pytest process: host process, namespaces, failure reports."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _FIXTURES = ("kubeloop_namespace", "kubeloop_fresh_cluster", "kubeloop_cluster")
 
 
 class Session:
-    """wishes: options of the command line and the ini file, as text; files are relative to `root`. keep: after a failed
-    test, leave its cluster up. given: the address of a cluster that all workers of pytest-xdist share."""
+    """Clusters of one pytest process.
+
+    option_values: options of the command line and the ini file, as text; files are relative to `root`. keep: leave the
+    cluster of a failed test running. shared_address: of a cluster that all workers of pytest-xdist share.
+    """
 
     def __init__(self, option_values: Mapping[str, str], *, root: Path, keep: bool, shared_address: str | None) -> None:
         self._option_texts = dict(option_values)
@@ -41,35 +44,35 @@ class Session:
         self._log_sizes: dict[int, int] = {}
 
     def check(self) -> None:
-        """Raises UserError for options of the command line and the ini file that no cluster can have."""
+        """Raise UserError for invalid options of the command line and the ini file."""
         self._defaults()
 
     def use(self, launched: LaunchedHost) -> None:
-        """Have clusters run in this process, which has just been started."""
+        """Run clusters in this process, which has just been started."""
         self._host = HostProcess(launched)
 
     def shared_address(self) -> str:
-        """Start the cluster that all workers share; where it is. Raises UserError."""
+        """Start the cluster that all workers share, and return its address. Raises UserError."""
         if self._shared is None:
             self._shared = Cluster.on_host(self._running_host(), self._defaults()).__enter__()
         return msgspec.json.encode(self._shared.address).decode()
 
     @contextlib.contextmanager
     def cluster(self) -> Iterator[Cluster]:
-        """The session's cluster. At its end those of its namespaces that will not go are told."""
+        """Run the session's cluster. Afterwards, report its namespaces that could not be deleted."""
         if self._shared_address is not None:
             cluster = Cluster.at_address(self._shared_address, self._portal)
         else:
             cluster = Cluster.on_host(self._running_host(), self._options({}))
         with self._entered(cluster):
             yield cluster
-            with contextlib.suppress(ClusterEnded, ServerUnreachable):  # its tests have told of that
-                for name, why in cluster.removed_namespaces(_REMOVED_SECONDS).items():
-                    self._messages.append(f"namespace {name} was not removed within {_REMOVED_SECONDS:g} s: {why}")
+            with contextlib.suppress(ClusterEnded, ServerUnreachable):  # its tests have reported that
+                for name, reason in cluster.removed_namespaces(_REMOVED_SECONDS).items():
+                    self._messages.append(f"namespace {name} was not removed within {_REMOVED_SECONDS:g} s: {reason}")
 
     @contextlib.contextmanager
     def namespace(self, cluster: Cluster, item: pytest.Item) -> Iterator[Namespace]:
-        """A namespace for one test; it stays if the test has failed and clusters are kept."""
+        """Create a namespace for one test; it is preserved if the test fails and clusters are kept."""
         with contextlib.ExitStack() as stack:
             namespace = stack.enter_context(cluster.namespace(item.name))
             self._mark_log_position(namespace)
@@ -84,7 +87,7 @@ class Session:
             yield cluster
 
     def keep_shared(self) -> None:
-        """In the controller of pytest-xdist: a test of some worker has failed."""
+        """In the controller of pytest-xdist: keep the shared cluster after a failure in a worker."""
         if self._keep and self._shared is not None:
             self._keep_cluster(self._shared)
 
@@ -93,7 +96,7 @@ class Session:
         return bool(self._failed)
 
     def record_failure(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Describe the clusters of a test that failed, and keep them if that is wished."""
+        """Add the state of the clusters of a failed test to its report, and keep them if configured."""
         self._failed.add(item.nodeid)
         funcargs = getattr(item, "funcargs", {})
         namespaces: list[Namespace] = [funcargs[name] for name in _FIXTURES if name in funcargs]
@@ -105,7 +108,7 @@ class Session:
                 self._keep_cluster(namespace)
 
     def close(self) -> list[str]:
-        """End everything, except clusters that are kept. Returns what the user should know."""
+        """End everything except kept clusters. Returns messages for the user."""
         if self._shared is not None and self._shared.address.cluster not in self._kept_clusters:
             with contextlib.suppress(ClusterEnded):
                 self._shared.__exit__(None, None, None)
@@ -116,7 +119,7 @@ class Session:
         self._portal.close()
         for address in self._kept_clusters.values():
             self._messages += [
-                f"the cluster of a failed test is still up: export KUBECONFIG={address.kubeconfig}",
+                f"the cluster of a failed test is still running: export KUBECONFIG={address.kubeconfig}",
                 f"  traces: kubeloop trace --endpoint {address.endpoint}; to end it: kill {address.pid}",
             ]
         messages, self._messages = self._messages, []
@@ -130,14 +133,14 @@ class Session:
         return self._host
 
     def _options(self, option_values: Mapping[str, Any]) -> ClusterOptions:
-        """Fails the test for what the user can mend."""
+        """Return the options of a cluster; fail the test if they are invalid."""
         try:
             return cluster_options(dict(option_values), defaults=self._defaults())  # type: ignore[arg-type]
         except UserError as error:
             _fail(error)
 
     def _defaults(self) -> ClusterOptions:
-        """Raises UserError."""
+        """Return the options of the command line and the ini file. Raises UserError."""
         texts = {name: _value(name, text) for name, text in self._option_texts.items()}
         if "scheduler_config" in texts:
             texts["scheduler_config"] = self._root / texts["scheduler_config"]
@@ -157,11 +160,11 @@ class Session:
             yield
         finally:
             if address.cluster not in self._kept_clusters:
-                with contextlib.suppress(ClusterEnded):  # its tests have told of that
+                with contextlib.suppress(ClusterEnded):  # its tests have reported that
                     cluster.__exit__(None, None, None)
 
     def _mark_log_position(self, namespace: Namespace) -> None:
-        """What its cluster's process writes from now on belongs to the test that begins."""
+        """Store the size of the process' log at the start of a test."""
         if self._host is not None and self._host.is_running:
             self._log_sizes[namespace.address.cluster] = self._host.log_size()
 
@@ -191,12 +194,12 @@ class Session:
 
 
 def _fail(error: UserError) -> NoReturn:
-    """Fail the test with what is wrong and what to do, and without the way to it."""
+    """Fail the test with the problem and the hint, without a traceback."""
     raise pytest.fail.Exception(f"kubeloop: {error}\n  hint: {error.hint}", pytrace=False) from None
 
 
 def _value(name: str, text: str) -> Any:
-    """The text of a command line or ini file as the option's type. Raises UserError."""
+    """Convert the text of a command line or ini file to the option's type. Raises UserError."""
     type_ = ClusterOptions.__annotations__[name]
     try:
         if type_ in ("int", "int | None"):

@@ -1,12 +1,12 @@
-"""An asyncio event loop in virtual time: when nothing is ready, the clock jumps to the next timer.
+"""An asyncio event loop in virtual time: when no task is ready, the clock jumps to the next timer.
 
 Days of waiting take milliseconds, and the order of events depends on the program alone. `VirtualTimeLoop` is the loop,
-`VirtualClock` the wall clock that goes with it, `run(coroutine)` is `asyncio.run` on such a loop. In tests, mark a
-module or a test with `@pytest.mark.virtual_time` and pytest-asyncio runs it here (see `tests/conftest.py`).
+`VirtualClock` its wall clock, `run(coroutine)` is `asyncio.run` on such a loop. In tests, mark a module or a test with
+`@pytest.mark.virtual_time` and pytest-asyncio runs it on this loop (see `tests/conftest.py`).
 
-For programs without sockets, subprocesses and threads: what arrives from outside has no place in virtual time. A
-function given to `run_in_executor` (or `asyncio.to_thread`) runs at once, in the loop's own thread. May import the
-standard library only.
+For programs without sockets, subprocesses and threads: external events have no place in virtual time. A function passed
+to `run_in_executor` (or `asyncio.to_thread`) runs immediately, in the loop's own thread. May import the standard
+library only.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MAX_TASKS_LISTED = 20
 
 
 class DeadlockError(RuntimeError):
-    """Nothing is ready and no timer is set: no task of the program can ever go on."""
+    """Nothing is ready and no timer is set: no task can ever continue."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """Where the loop would sleep, asks it to move the clock instead."""
+    """Moves the clock where the loop would sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,23 +41,26 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """`time()` starts at 0.0 seconds and moves only while every task waits. Raises DeadlockError out of the running
-    `run_until_complete` when nothing could ever happen again; the message names the tasks and where they wait."""
+    """`time()` starts at 0.0 seconds and advances only while every task waits.
+
+    Raises DeadlockError out of the running `run_until_complete` if no task can ever continue; the message lists the
+    tasks and where they wait.
+    """
 
     def __init__(self) -> None:
         self._virtual_seconds = 0.0
         selector = _JumpingSelector()
         super().__init__(selector)
         selector.would_sleep = self._jump
-        # A timer is due when it is less than this away. Above any float's spacing below a century in seconds, so that
-        # adding a small delay to a large time cannot leave a timer forever in the future.
+        # A timer is due when it is less than this away. The value exceeds the spacing of floats below a century in
+        # seconds, so that adding a small delay to a large time cannot leave a timer in the future forever.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._virtual_seconds
 
     def advance(self, seconds: float) -> None:
-        """Let time pass without anybody waiting, as a long computation would. Timers that it passes become due."""
+        """Advance the time while no task waits, as a long computation would. Timers that it passes become due."""
         self._virtual_seconds += seconds
 
     def run_in_executor(self, executor: object, func: Callable[..., T], *args: object) -> asyncio.Future[T]:
@@ -69,8 +72,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return future
 
     def _run_once(self) -> None:
-        # A timer may run when it is a resolution away. Whoever then waits for the same moment again ("until time() has
-        # reached it") would spin forever at a time that stands a rounding error before it.
+        # A timer may run one clock resolution early. A task that then waits for the same moment again ("until time()
+        # has reached it") would spin forever at a time that is a rounding error before it.
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         if scheduled and scheduled[0].when() < self._virtual_seconds + self._clock_resolution:
             self._virtual_seconds = max(self._virtual_seconds, scheduled[0].when())
@@ -84,7 +87,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 def _describe(tasks: Iterable[asyncio.Task[Any]]) -> str:
     lines = []
-    for task in sorted(tasks, key=lambda each: each.get_name()):
+    for task in sorted(tasks, key=lambda task: task.get_name()):
         frames = task.get_stack(limit=1)
         place = f"{frames[-1].f_code.co_filename}:{frames[-1].f_lineno}" if frames else "?"
         lines.append(f"  {task.get_name()} ({task.get_coro()!r}) waits at {place}")
@@ -95,7 +98,8 @@ def _describe(tasks: Iterable[asyncio.Task[Any]]) -> str:
 class VirtualClock:
     """A `kubeloop.kube.clock.Clock` that follows the loop: `start` is the wall time when the loop's time is 0.
 
-    Without a loop given it follows the one that runs when it is asked."""
+    Without a loop, it follows the loop that runs at the time of the call.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop | None = None, *, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)
@@ -112,6 +116,6 @@ class VirtualClock:
 
 
 def run(main: Coroutine[Any, Any, T], *, debug: bool | None = None) -> T:
-    """`asyncio.run` in virtual time, on a loop of its own: for tests that are not coroutines, such as hypothesis'."""
+    """`asyncio.run` in virtual time, on a new loop: for tests that are not coroutines, such as those of hypothesis."""
     with asyncio.Runner(debug=debug, loop_factory=VirtualTimeLoop) as runner:
         return runner.run(main)

@@ -1,10 +1,10 @@
-"""What `wait_for` waits for: conditions as `kubectl wait --for` writes them, read into functions of an object.
+"""Conditions of `wait_for`, in the notation of `kubectl wait --for`, parsed into predicates of an object.
 
 "Available", "condition=Ready", "Ready=False"   a condition of status.conditions; names in any case
-"create", "delete"                              that the object is there, that it is gone
-"complete"                                      a workload as `kubectl rollout status` means it
+"create", "delete"                              the object exists, or does not exist
+"complete"                                      a workload is complete, as `kubectl rollout status` defines it
 "{.status.phase}=Running"                       a field; also "jsonpath={.status.phase}=Running"
-a function                                      called with the object as plain JSON; a LookupError means: not yet
+a function                                      called with the object as plain JSON; LookupError counts as False
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONDITION = re.compile(r"(?:condition=)?([A-Za-z0-9./_-]+)(?:==?([A-Za-z]+))?")
 
 
 def parse_condition(condition: Condition) -> tuple[Predicate, str]:
-    """What it asks, and how a message names it. Raises UserError for text that is none of the forms above."""
+    """Return the predicate of a condition, and its name for messages. Raises UserError for an unknown notation."""
     if callable(condition):
         return _predicate(condition), getattr(condition, "__name__", "the condition")
     text = condition.strip()
@@ -42,12 +42,12 @@ def parse_condition(condition: Condition) -> tuple[Predicate, str]:
         steps = _steps(field[1], text)
         expected = field[2].strip("'\"") if field[2] is not None else None
         return lambda obj: _field_is(obj, steps, expected), text
-    if (named := _CONDITION.fullmatch(text)) is not None and not text.startswith("condition=="):
-        name, status = named[1], (named[2] or "True").lower()
+    if (condition_match := _CONDITION.fullmatch(text)) is not None and not text.startswith("condition=="):
+        name, status = condition_match[1], (condition_match[2] or "True").lower()
         return lambda obj: _has_condition(obj, name, status), text
     raise UserError(
         f"cannot wait for {condition!r}",
-        hint='say "Available", "Ready=False", "create", "delete", "complete", "{.status.phase}=Running", or a function',
+        hint='use "Available", "Ready=False", "create", "delete", "complete", "{.status.phase}=Running", or a function',
     )
 
 
@@ -56,7 +56,7 @@ def _predicate(function: Callable[[dict[str, Any]], object]) -> Predicate:
         try:
             return obj is not None and bool(function(dict(obj)))
         except LookupError:
-            return False  # a field that nobody has written yet
+            return False  # a field that is not set yet
 
     return holds
 
@@ -72,7 +72,7 @@ def _complete(obj: JSON | None) -> bool:
         case "Pod":
             return obj.get("status", {}).get("phase") == "Succeeded" or _has_condition(obj, "Ready", "true")
     raise UserError(
-        f'"complete" says nothing about a {obj.get("kind")}', hint="wait for a condition, a field, or with a function"
+        f'"complete" is not defined for a {obj.get("kind")}', hint="wait for a condition, a field, or with a function"
     )
 
 
@@ -84,7 +84,7 @@ def _all_available(obj: JSON) -> bool:
 
 
 def _has_condition(obj: JSON | None, name: str, status: str) -> bool:
-    """Source: kubectl v1.36, pkg/cmd/wait: a condition of an older generation does not count."""
+    """Conditions of an older generation do not count. Source: kubectl v1.36, pkg/cmd/wait."""
     if obj is None:
         return False
     generation = obj["metadata"].get("generation") or 0

@@ -152,7 +152,7 @@ def test_fits_nowhere(kubeloop_namespace):
         assert code == 1
         assert "not Available after 0.3 s" in output
         assert re.search(r"pod .* \(and 1 more\): Unschedulable: 0/2 nodes are available", output)
-        assert "deployment/web: wants 2: replicas 2" in output
+        assert "deployment/web: desired 2: replicas 2" in output
         assert "event Warning FailedScheduling" in output
         assert "slowest trace:" in output
         kept = re.search(r"export KUBECONFIG=(\S+)", output)
@@ -325,7 +325,7 @@ def test_wrong_options_are_said_in_one_line(folder: Folder):
             ["-k", "misspelt or nameless or number"],
             "kubeloop: a cluster has no option 'nods'\n  hint: did you mean nodes?",
         ),
-        (["-k", "nameless"], "kubeloop: the options of a mark have names"),
+        (["-k", "nameless"], "kubeloop: mark options need names"),
         (["-k", "no_number"], "kubeloop: cluster option nodes: expected int, got str"),
     ):
         code, output = folder.run("-q", *arguments)
