@@ -28,7 +28,7 @@ def deployment(kubectl, request):
 
 
 def test_get_lists_deployments_replicasets_and_pods(kubectl):
-    page = kubectl.shows(
+    page = kubectl.wait_for_output(
         r"deployment.apps/web +(\d+)/\1 +\1 +\1 (.|\n)*replicaset.apps/web-[0-9a-z]+ +(\d+) +\3 +\3 ",
         *("get", "deploy,rs,pods", "-o", "wide"),
     )
@@ -104,14 +104,14 @@ def test_a_deleted_pod_is_replaced(kubectl, deployment):
 def test_describe_pod_tells_its_story_in_events(kubectl, deployment):
     pod = kubectl("get", "pods", "-l", f"app={deployment}", "-o", "name").split()[0]
     scheduled = r"Normal +Scheduled .* default-scheduler +Successfully assigned default/\S+ to \S+"
-    page = kubectl.shows(scheduled, "describe", pod)
+    page = kubectl.wait_for_output(scheduled, "describe", pod)
     assert re.search(r"Controlled By: +ReplicaSet/", page)
     assert re.search(r"Status: +Running", page)
 
 
 def test_describe_deployment_shows_conditions_and_scaling_events(kubectl, deployment):
     scaled = rf"ScalingReplicaSet .* deployment-controller +Scaled up replica set {deployment}-\S+ from 0 to 3"
-    page = kubectl.shows(scaled, "describe", "deploy", deployment)
+    page = kubectl.wait_for_output(scaled, "describe", "deploy", deployment)
     assert re.search(r"Available +True +MinimumReplicasAvailable", page)
     assert re.search(r"Progressing +True +NewReplicaSetAvailable", page)
 
@@ -119,7 +119,7 @@ def test_describe_deployment_shows_conditions_and_scaling_events(kubectl, deploy
 def test_describe_deployment_tells_the_story_of_a_rollout(kubectl, deployment):
     kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
-    page = kubectl.shows(r"Scaled down .* from 1 to 0", "describe", "deploy", deployment)
+    page = kubectl.wait_for_output(r"Scaled down .* from 1 to 0", "describe", "deploy", deployment)
     old, new = (re.search(rf"{which}: +({deployment}-[0-9a-z]+) ", page).group(1) for which in OLD_AND_NEW)
     assert f"{old} (0/0 replicas created)" in page
     assert f"{new} (3/3 replicas created)" in page
@@ -234,7 +234,7 @@ spec:
     kubectl("apply", "-f", "-", stdin=manifest)
     kubectl("wait", "pod/picky", "--for=condition=PodScheduled=False", "--timeout=90s")
     reason = r"0/5 nodes are available: 5 node\(s\) didn't match Pod's node affinity/selector\."
-    kubectl.shows(reason, "describe", "pod", "picky")
+    kubectl.wait_for_output(reason, "describe", "pod", "picky")
     node = kubectl("get", "nodes", "-o", "name").split()[0]
     kubectl("label", node, "disk=ssd")
     kubectl("wait", "pod/picky", "--for=condition=Ready", "--timeout=90s")
@@ -257,7 +257,7 @@ def test_drain_moves_pods_to_other_nodes(kubectl, deployment):
     kubectl("drain", node, "--timeout=90s")
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
     placed = ("get", "pods", "-l", f"app={deployment}", "-o", "jsonpath={.items[*].spec.nodeName}")
-    nodes = kubectl.shows(r"^\S+ \S+ \S+$", *placed).split()
+    nodes = kubectl.wait_for_output(r"^\S+ \S+ \S+$", *placed).split()
     assert node not in nodes
     kubectl("uncordon", node)
 

@@ -101,9 +101,9 @@ def test_a_failed_node_loses_its_pods_to_others_and_comes_back(reader):
     assert lost
     assert all("deletionTimestamp" in pod["metadata"] for pod in lost)  # and nobody confirms that they have ended
     elsewhere = ("get", "pods", "-l", "app=failover", "--field-selector", "spec.nodeName!=node-1", "-o", "name")
-    reader.kubectl.shows(r"^(\S+\s){6}$", *elsewhere)
+    reader.kubectl.wait_for_output(r"^(\S+\s){6}$", *elsewhere)
     evictions = ("get", "events", "--field-selector", "reason=TaintManagerEviction")
-    reader.kubectl.shows("Marking for deletion Pod default/failover-", *evictions)
+    reader.kubectl.wait_for_output("Marking for deletion Pod default/failover-", *evictions)
     assert "NotReady" in reader.kubectl("get", "node", "node-1")
     reader.follow("A node fails")
     reader.kubectl("wait", "--for=delete", *(f"pod/{pod['metadata']['name']}" for pod in lost), "--timeout=90s")
@@ -113,13 +113,17 @@ def test_a_failed_node_loses_its_pods_to_others_and_comes_back(reader):
 
 def test_pods_do_what_their_annotations_say(reader):
     reader.follow("What pods do")
-    reader.kubectl.shows("BackOff", "get", "events", "--field-selector", "involvedObject.name=crashes-twice")
+    reader.kubectl.wait_for_output("BackOff", "get", "events", "--field-selector", "involvedObject.name=crashes-twice")
 
 
 def test_stages_of_a_file_are_played(reader):
     reader.follow("Stages", until="kubeloop up -f database.yaml")
-    reader.kubectl.shows(r"(started by a stage(.|\n)*){3}", "get", "events", "--field-selector", "reason=Staged")
-    reader.kubectl.shows("node.kubernetes.io/disk-pressure", "get", "node", "node-0", "-o", "jsonpath={.spec.taints}")
+    reader.kubectl.wait_for_output(
+        r"(started by a stage(.|\n)*){3}", "get", "events", "--field-selector", "reason=Staged"
+    )
+    reader.kubectl.wait_for_output(
+        "node.kubernetes.io/disk-pressure", "get", "node", "node-0", "-o", "jsonpath={.spec.taints}"
+    )
 
 
 def test_stages_of_custom_resources_are_played_and_apply_other_objects(reader):
@@ -127,7 +131,7 @@ def test_stages_of_custom_resources_are_played_and_apply_other_objects(reader):
     reader.outputs.update(dict.fromkeys(first.splitlines(), ""))  # another test has followed these
     reader.outputs["kubeloop up -f deploy/examples/web.yaml --stages stages.yaml"] = ""
     reader.follow("Stages")
-    reader.kubectl.shows("the database is up", "get", "events", "--field-selector", "reason=Started")
+    reader.kubectl.wait_for_output("the database is up", "get", "events", "--field-selector", "reason=Started")
     secret = reader.kubectl.json("get", "secret", "orders-credentials")
     assert secret["data"] == {"engine": "cG9zdGdyZXM=", "user": "YWRtaW4="}
     refused = reader.kubectl.run("patch", "database", "orders", "--type=merge", "-p", '{"spec":{"engine":"mysql"}}')

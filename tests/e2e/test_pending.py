@@ -58,7 +58,7 @@ def wait_for_reason(kubectl: Kubectl, pod: str, text: str) -> None:
     except AssertionError as error:
         raise AssertionError(f"{error}\n{kubectl('describe', 'pod', pod, '-n', 'mixed')}") from None
     event = f"FailedScheduling .* default-scheduler +{re.escape(text)}"
-    kubectl.shows(event, "describe", "pod", pod, "-n", "mixed")
+    kubectl.wait_for_output(event, "describe", "pod", pod, "-n", "mixed")
 
 
 def wait_until_scheduled(kubectl: Kubectl, pod: str) -> str:
@@ -86,13 +86,13 @@ def test_a_pod_runs_once_the_taint_is_removed(kubectl):
 
 def test_a_pod_runs_once_the_pod_in_its_way_is_deleted(kubectl):
     reason = re.escape("0/5 nodes are available: 5 node(s) didn't match pod anti-affinity rules. no new claims")
-    kubectl.shows(reason, "describe", "pod", "standby", "-n", "mixed")
+    kubectl.wait_for_output(reason, "describe", "pod", "standby", "-n", "mixed")
     kubectl("delete", "pod", "leader", "-n", "mixed")
     wait_until_scheduled(kubectl, "standby")
 
 
 def test_a_pod_runs_once_there_is_a_volume_for_it(kubectl):
-    kubectl.shows("waiting for pod archive to be scheduled", "describe", "pvc", "archive", "-n", "mixed")
+    kubectl.wait_for_output("waiting for pod archive to be scheduled", "describe", "pvc", "archive", "-n", "mixed")
     kubectl("apply", "-f", VOLUME)
     wait_until_scheduled(kubectl, "archive")
     claim = kubectl.json("get", "pvc", "archive", "-n", "mixed")
@@ -108,7 +108,7 @@ def test_a_pod_with_an_immediate_claim_runs_once_the_claim_is_bound(kubectl):
         "0/5 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found",
     )
     reason = "no persistent volumes available for this claim and no storage class is set"
-    kubectl.shows(reason, "describe", "pvc", "now", "-n", "mixed")
+    kubectl.wait_for_output(reason, "describe", "pvc", "now", "-n", "mixed")
     volume = VOLUME.read_text().replace("mixed-archive", "now").replace("mixed-by-hand", '""')
     kubectl("apply", "-f", "-", stdin=volume)
     wait_until_scheduled(kubectl, "now")
@@ -122,7 +122,7 @@ def test_the_default_class_provides_a_volume_that_goes_with_its_claim(kubectl):
     assert claim["spec"]["storageClassName"] == "standard"
     assert claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] == node
     volume = claim["spec"]["volumeName"]
-    kubectl.shows(f"Successfully provisioned volume {volume}", "describe", "pvc", "provided", "-n", "mixed")
+    kubectl.wait_for_output(f"Successfully provisioned volume {volume}", "describe", "pvc", "provided", "-n", "mixed")
     kubectl("delete", "pvc", "provided", "-n", "mixed", "--wait=false")
     assert "Terminating" in kubectl("get", "pvc", "provided", "-n", "mixed")  # in use
     kubectl("delete", "pod", "provided", "-n", "mixed", TIMEOUT)

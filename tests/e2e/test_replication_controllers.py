@@ -97,7 +97,7 @@ def test_its_controllers_keep_scale_adopt_and_release_pods(kubeloop, guestbook, 
         wait_until(lambda: "ownerReferences" not in kubectl.json("get", "pod", released)["metadata"], "it is nobody's")
         wait_until(lambda: len(names(kubectl)) == 2, "another one in its place")
 
-        page = kubectl.shows("2 current / 2 desired", "describe", "rc", "frontend")
+        page = kubectl.wait_for_output("2 current / 2 desired", "describe", "rc", "frontend")
         assert f"Created pod: {pods[0]}" in page
         assert "replication-controller" in page
         kubectl("delete", "rc", "frontend")

@@ -1,4 +1,4 @@
-"""`kubeloop run` on a real kube-apiserver with its etcd, as its users run it, and what goes wrong there."""
+"""`kubeloop run` on a real kube-apiserver with etcd: rollouts, restarts, throttling, leader election, permissions."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ SMALL = {"resources": {"requests": {"cpu": "10m"}}}
 OWN_CONTROLLERS = "deployment,replicaset,replicationcontroller,scheduler"
 
 
-def wait(condition: Callable[[], object], what: str) -> None:
+def wait(condition: Callable[[], object], description: str) -> None:
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {what}"
+        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {description}"
         time.sleep(0.05)
 
 
 class Cluster:
-    """A server with six ready nodes, and a namespace."""
+    """An API server with six ready nodes, and a namespace."""
 
     def __init__(self, server: RealApiServer, folder: Path, namespace: str) -> None:
         self.server = server
@@ -47,8 +47,10 @@ class Cluster:
         self.kubectl = Kubectl(str(server.kubeconfig), folder)
         server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
 
-    def run(self, *more: str, kubeconfig: Path | None = None) -> AbstractContextManager[KubeloopProcess]:
-        return self.kubeloop.running("run", f"--kubeconfig={kubeconfig or self.server.kubeconfig}", "-v", "info", *more)
+    def run(self, *flags: str, kubeconfig: Path | None = None) -> AbstractContextManager[KubeloopProcess]:
+        return self.kubeloop.running(
+            "run", f"--kubeconfig={kubeconfig or self.server.kubeconfig}", "-v", "info", *flags
+        )
 
     @property
     def deployments(self) -> str:
@@ -62,7 +64,7 @@ class Cluster:
             "PATCH",
             f"{self.deployments}/{name}",
             {"spec": {"replicas": replicas}},
-            kind="application/merge-patch+json",
+            content_type="application/merge-patch+json",
         )
 
     def pods(self) -> list[JSON]:
@@ -73,42 +75,42 @@ class Cluster:
 
     def wait_complete(self, name: str) -> None:
         def complete() -> bool:
-            found = self.server.request("GET", f"{self.deployments}/{name}")
-            wanted, status = found["spec"]["replicas"], found.get("status", {})
-            return status.get("observedGeneration") == found["metadata"]["generation"] and all(
-                status.get(key, 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas")
+            obj = self.server.request("GET", f"{self.deployments}/{name}")
+            desired, status = obj["spec"]["replicas"], obj.get("status", {})
+            return status.get("observedGeneration") == obj["metadata"]["generation"] and all(
+                status.get(key, 0) == desired for key in ("replicas", "updatedReplicas", "availableReplicas")
             )
 
         wait(complete, f"{name} is complete")
 
 
-def nodes(server: RealApiServer) -> None:
+def create_nodes(server: RealApiServer) -> None:
     for number in range(6):
         make_node(server, f"node-{number}", labels={scenario.ZONE: f"zone-{number % 3}"})
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
     needs_binaries()
     with real_apiserver(tmp_path_factory.mktemp("shared")) as server, fake_kubelet(server):
-        nodes(server)
+        create_nodes(server)
         yield server
 
 
 @pytest.fixture
-def cluster(shared: RealApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """On the server that the tests of this file share; what a test made is gone after it."""
+def cluster(shared_server: RealApiServer, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A namespace on the shared server; its workloads are deleted after the test."""
     namespace = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
-    cluster = Cluster(shared, tmp_path, namespace)
+    cluster = Cluster(shared_server, tmp_path, namespace)
     yield cluster
     for path in (cluster.deployments, f"/apis/apps/v1/namespaces/{cluster.namespace}/replicasets"):
-        shared.request("DELETE", path)
-    shared.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods?gracePeriodSeconds=0")
+        shared_server.request("DELETE", path)
+    shared_server.request("DELETE", f"/api/v1/namespaces/{cluster.namespace}/pods?gracePeriodSeconds=0")
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """A server for this test alone, with flags of its own."""
+def make_cluster(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
+    """Start a separate server, with additional flags."""
     needs_binaries()
     opened: list[AbstractContextManager[object]] = []
 
@@ -119,7 +121,7 @@ def own(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
         kubelet = fake_kubelet(server)
         kubelet.__enter__()
         opened.append(kubelet)
-        nodes(server)
+        create_nodes(server)
         return Cluster(server, tmp_path, "shop")
 
     yield make
@@ -151,7 +153,7 @@ def test_kubectl_rolls_out_and_back_and_scales(cluster, needs_kubectl):
         assert {"ScalingReplicaSet", "SuccessfulCreate", "SuccessfulDelete", "Scheduled"} <= reasons
 
 
-def test_its_own_garbage_collector_and_namespace_controller_clean_up(cluster, needs_kubectl):
+def test_garbage_collector_and_namespace_controller_delete_objects(cluster, needs_kubectl):
     namespace = ("-n", cluster.namespace)
     with cluster.run("--controllers=*") as running:
         running.wait_for("endpoint")
@@ -161,9 +163,12 @@ def test_its_own_garbage_collector_and_namespace_controller_clean_up(cluster, ne
         cluster.kubectl("delete", *namespace, "deploy/background", "--wait", "--cascade=background")
         cluster.kubectl("delete", *namespace, "deploy/foreground", "--wait", "--cascade=foreground")
         cluster.kubectl("delete", *namespace, "deploy/orphaned", "--wait", "--cascade=orphan")
-        wait(lambda: {pod["metadata"]["labels"]["app"] for pod in cluster.pods()} == {"orphaned"}, "others are gone")
+        wait(
+            lambda: {pod["metadata"]["labels"]["app"] for pod in cluster.pods()} == {"orphaned"},
+            "the others are deleted",
+        )
         sets = cluster.kubectl.json("get", *namespace, "replicasets")["items"]
-        assert [each["metadata"]["labels"]["app"] for each in sets] == ["orphaned"]
+        assert [replica_set["metadata"]["labels"]["app"] for replica_set in sets] == ["orphaned"]
         assert "ownerReferences" not in sets[0]["metadata"]
         cluster.server.request("POST", "/api/v1/namespaces", {"metadata": {"name": f"{cluster.namespace}-2"}})
         other = f"/api/v1/namespaces/{cluster.namespace}-2"
@@ -171,8 +176,8 @@ def test_its_own_garbage_collector_and_namespace_controller_clean_up(cluster, ne
         cluster.kubectl("delete", "namespace", f"{cluster.namespace}-2", "--wait", "--timeout=90s")
 
 
-def test_preemption_spares_what_a_disruption_budget_protects(own):
-    cluster = own()
+def test_preemption_respects_disruption_budgets(make_cluster):
+    cluster = make_cluster()
     make_node(cluster.server, "small-1", labels={"size": "small"}, size={"cpu": "1", "memory": "8Gi", "pods": "10"})
     make_node(cluster.server, "small-2", labels={"size": "small"}, size={"cpu": "1", "memory": "8Gi", "pods": "10"})
     for name, value in (("low", 1), ("high", 1000)):
@@ -196,7 +201,7 @@ def test_preemption_spares_what_a_disruption_budget_protects(own):
             "expectedPods": 1,
         }
         cluster.server.request(
-            "PATCH", f"{budgets}/protected/status", {"status": status}, kind="application/merge-patch+json"
+            "PATCH", f"{budgets}/protected/status", {"status": status}, content_type="application/merge-patch+json"
         )
         before = {pod["metadata"]["labels"]["app"]: pod["metadata"]["uid"] for pod in cluster.pods()}
         cluster.create("urgent", 1, container=big, pod=small | {"priorityClassName": "high"})
@@ -206,16 +211,16 @@ def test_preemption_spares_what_a_disruption_budget_protects(own):
         assert before["unprotected"] not in after
 
 
-def test_nothing_is_lost_or_doubled_when_kubeloop_and_the_api_server_are_killed(own):
+def test_no_pod_is_lost_or_duplicated_after_sigkill(make_cluster):
     replicas = 300
-    cluster = own()
+    cluster = make_cluster()
     with cluster.run() as running:
         running.wait_for("endpoint")
         cluster.create("web", replicas, container=SMALL)
         wait(lambda: len(cluster.bound()) >= 30, "the first pods are bound")
         running.stop(signal.SIGKILL)
     with cluster.run() as running:
-        wait(lambda: len(cluster.bound()) >= 120, "a new process goes on")
+        wait(lambda: len(cluster.bound()) >= 120, "the new process continues")
         cluster.server.kill_apiserver()
         cluster.server.start_apiserver()
         cluster.wait_complete("web")
@@ -226,8 +231,8 @@ def test_nothing_is_lost_or_doubled_when_kubeloop_and_the_api_server_are_killed(
         assert not any("Traceback" in line for line in running.lines)
 
 
-def test_changes_missed_while_events_were_compacted_are_seen_by_a_new_list(own):
-    cluster = own()
+def test_changes_in_compacted_history_are_relisted(make_cluster):
+    cluster = make_cluster()
     server = cluster.server
     with cluster.run("--controllers=*") as running:
         running.wait_for("endpoint")
@@ -239,28 +244,31 @@ def test_changes_missed_while_events_were_compacted_are_seen_by_a_new_list(own):
         cluster.create("comes", 2)
         cluster.scale("stays", 3)
         compact(server)
-        server.kill_apiserver()  # its watch cache would still have what etcd has no more
+        server.kill_apiserver()  # its watch cache still holds the compacted history
         server.start_apiserver()
         running.process.send_signal(signal.SIGCONT)
         for name in ("stays", "comes"):
             cluster.wait_complete(name)
-        wait(lambda: all(pod["metadata"]["labels"]["app"] != "goes" for pod in cluster.pods()), "goes is gone")
+        wait(
+            lambda: all(pod["metadata"]["labels"]["app"] != "goes" for pod in cluster.pods()),
+            "the pods of goes are deleted",
+        )
 
 
 def compact(server: RealApiServer) -> None:
-    """Forget all history, in etcd itself. Sources: etcd's gRPC gateway, /v3/kv."""
+    """Compact the history in etcd. Source: etcd's gRPC gateway, /v3/kv."""
 
-    def ask(path: str, body: JSON) -> JSON:
-        asked = urllib.request.Request(server.etcd_url + path, data=json.dumps(body).encode(), method="POST")
-        with urllib.request.urlopen(asked, timeout=10) as answer:
-            return json.load(answer)
+    def post(path: str, body: JSON) -> JSON:
+        request = urllib.request.Request(server.etcd_url + path, data=json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=10) as response:
+            return json.load(response)
 
-    revision = ask("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
-    ask("/v3/kv/compaction", {"revision": revision, "physical": True})
+    revision = post("/v3/kv/range", {"key": "AA=="})["header"]["revision"]
+    post("/v3/kv/compaction", {"revision": revision, "physical": True})
 
 
-def test_a_server_that_throttles_slows_it_down_and_loses_nothing(own):
-    cluster = own()
+def test_throttled_requests_are_retried(make_cluster):
+    cluster = make_cluster()
     server = cluster.server
     certificate, key = server.authority.sign("throttled", user="throttled", groups=["people"])
     level = {
@@ -270,13 +278,15 @@ def test_a_server_that_throttles_slows_it_down_and_loses_nothing(own):
             "limited": {"nominalConcurrencyShares": 1, "borrowingLimitPercent": 0, "limitResponse": {"type": "Reject"}},
         },
     }
-    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    all_resources = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
     schema = {
         "metadata": {"name": "narrow"},
         "spec": {
             "matchingPrecedence": 2,
             "priorityLevelConfiguration": {"name": "narrow"},
-            "rules": [{"subjects": [{"kind": "User", "user": {"name": "throttled"}}], "resourceRules": [everything]}],
+            "rules": [
+                {"subjects": [{"kind": "User", "user": {"name": "throttled"}}], "resourceRules": [all_resources]}
+            ],
         },
     }
     flow = "/apis/flowcontrol.apiserver.k8s.io/v1"
@@ -288,15 +298,15 @@ def test_a_server_that_throttles_slows_it_down_and_loses_nothing(own):
         cluster.create("web", 40, container=SMALL)
         cluster.wait_complete("web")
         assert len(cluster.pods()) == 40
-        with urllib.request.urlopen(f"{url}/metrics") as answer:
-            requests = [line for line in answer.read().decode().splitlines() if 'code="429"' in line]
-        assert requests, "the server has refused nothing: too much room for a test"
+        with urllib.request.urlopen(f"{url}/metrics") as response:
+            requests = [line for line in response.read().decode().splitlines() if 'code="429"' in line]
+        assert requests, "the server throttled no request"
 
 
-def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster):
-    # short, but not so short that a leader on a busy machine gives up
-    short = ("--leader-elect", "--leader-elect-lease-duration=8", "--leader-elect-renew-deadline=7")
-    short += ("--leader-elect-retry-period=0.5",)
+def test_standby_takes_over_after_the_leader_is_killed(cluster):
+    # short, but long enough that a leader on a busy machine does not lose its lease
+    lease_flags = ("--leader-elect", "--leader-elect-lease-duration=8", "--leader-elect-renew-deadline=7")
+    lease_flags += ("--leader-elect-retry-period=0.5",)
     lease = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kubeloop"
 
     def holder() -> str:
@@ -305,26 +315,26 @@ def test_of_two_one_leads_and_the_other_takes_over_when_it_is_killed(cluster):
         except urllib.error.HTTPError:
             return ""
 
-    with cluster.run(*short) as first:
-        wait(holder, "somebody leads")
+    with cluster.run(*lease_flags) as first:
+        wait(holder, "the first process leads")
         leader = holder()
-        with cluster.run(*short) as second:
+        with cluster.run(*lease_flags) as second:
             second.wait_for("endpoint")
             cluster.create("web", 4)
             cluster.wait_complete("web")
             assert holder() == leader
             first.stop(signal.SIGKILL)
             cluster.scale("web", 9)
-            wait(lambda: holder() != leader or second.process.poll() is not None, "another one leads")
+            wait(lambda: holder() != leader or second.process.poll() is not None, "the second process leads")
             assert second.process.poll() is None, second.lines
             cluster.wait_complete("web")
             assert holder() not in ("", leader)
             assert second.stop() == 0
-    assert not holder(), "a lease is given back at an orderly end"
+    assert not holder(), "the lease is released at shutdown"
 
 
-def test_a_rotated_token_is_read_from_its_file_again(own):
-    cluster = own()
+def test_rotated_token_file_is_reloaded(make_cluster):
+    cluster = make_cluster()
     server = cluster.server
     server.request("POST", "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": "kubeloop"}})
     token_file = cluster.folder / "token"
@@ -351,36 +361,36 @@ def token_of(server: RealApiServer) -> str:
 
 
 @pytest.mark.parametrize(
-    ("user", "words"),
+    ("user", "messages"),
     [
-        pytest.param({"token": "wrong"}, "Unauthorized", id="a wrong token"),
-        pytest.param({}, "Unauthorized|forbidden", id="nobody"),
+        pytest.param({"token": "wrong"}, ("Unauthorized",), id="wrong token"),
+        pytest.param({}, ("Unauthorized", "forbidden"), id="no credentials"),
     ],
 )
-def test_who_is_refused_is_told_so_and_what_to_look_at(cluster, user, words):
-    done = cluster.kubeloop.run("run", f"--kubeconfig={cluster.server.kubeconfig_of('refused', user)}")
-    assert done.returncode != 0
-    assert any(word in done.stderr for word in words.split("|")), done.stderr
-    assert "hint" in done.stderr
-    assert "Traceback" not in done.stderr
+def test_refused_credentials_are_reported_with_a_hint(cluster, user, messages):
+    result = cluster.kubeloop.run("run", f"--kubeconfig={cluster.server.kubeconfig_of('refused', user)}")
+    assert result.returncode != 0
+    assert any(message in result.stderr for message in messages), result.stderr
+    assert "hint" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-# Granted, and not asked for in the scenario: each with the moment in which it is.
-ON_OCCASION: dict[Permission, str] = {
-    ("", "nodes", "get"): "whole nodes for extenders",
-    ("", "pods", "get"): "whether a binding took place whose answer was lost; whole pods for extenders",
+# Permissions that the scenario does not use, with the situation that needs them.
+RARELY_USED: dict[Permission, str] = {
+    ("", "nodes", "get"): "complete nodes for extenders",
+    ("", "pods", "get"): "check of a binding whose response was lost; complete pods for extenders",
     ("", "persistentvolumeclaims", "patch"): "provisioning for the first consumer",
-    ("apps", "deployments", "get"): "is it really there, before a ReplicaSet is adopted",
+    ("apps", "deployments", "get"): "uncached read before a ReplicaSet is adopted",
     (
         "apps",
         "replicasets",
         "get",
-    ): "the same before pods are adopted; anew, when a status was written by somebody else",
-    ("apps", "deployments", "patch"): "revisions of a Deployment that changes without a new ReplicaSet",
+    ): "uncached read before pods are adopted, and after a conflict of a status update",
+    ("apps", "deployments", "patch"): "revision annotation of a Deployment that changes without a new ReplicaSet",
 }
 
 
-def test_the_cluster_role_grants_what_is_needed_and_nothing_else(tmp_path):
+def test_cluster_role_grants_exactly_the_needed_permissions(tmp_path):
     needs_binaries("kube-controller-manager")
     policy, log = tmp_path / "policy.json", tmp_path / "audit.log"
     policy.write_text(json.dumps(AUDIT_POLICY))
@@ -389,20 +399,22 @@ def test_the_cluster_role_grants_what_is_needed_and_nothing_else(tmp_path):
         "audit-policy-file": str(policy),
         "audit-log-path": str(log),
         "enable-admission-plugins": "OwnerReferencesPermissionEnforcement",
-        "feature-gates": "WatchList=false",  # lists are asked for, as from servers before v1.32
+        "feature-gates": "WatchList=false",  # so that informers use list requests, as with servers before v1.32
     }
     with real_apiserver(tmp_path / "server", flags) as server, fake_kubelet(server):
-        granted = with_the_role(server, Kubeloop(tmp_path))
-        did, refused = audited_permissions(log, ACCOUNT)
+        granted = run_with_cluster_role(server, Kubeloop(tmp_path))
+        used, refused = audited_permissions(log, ACCOUNT)
     assert not refused
-    finalizers = {permission for permission in granted if permission[1].endswith("/finalizers")}  # asked by admission
-    assert sorted(granted - did - finalizers - set(ON_OCCASION)) == []
-    assert sorted(set(ON_OCCASION) - granted) == []
+    finalizers = {
+        permission for permission in granted if permission[1].endswith("/finalizers")
+    }  # needed by an admission plugin
+    assert sorted(granted - used - finalizers - set(RARELY_USED)) == []
+    assert sorted(set(RARELY_USED) - granted) == []
 
 
-def with_the_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Permission]:
-    """Play what makes kubeloop ask for everything, with its ServiceAccount; what its ClusterRole grants."""
-    documents = [each for each in yaml.safe_load_all(ROLE.read_text()) if each["kind"] != "Deployment"]
+def run_with_cluster_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Permission]:
+    """Run steps that need all permissions as kubeloop's ServiceAccount. Returns what its ClusterRole grants."""
+    documents = [document for document in yaml.safe_load_all(ROLE.read_text()) if document["kind"] != "Deployment"]
     paths = {
         "ServiceAccount": "/api/v1/namespaces/kube-system/serviceaccounts",
         "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -410,14 +422,14 @@ def with_the_role(server: RealApiServer, kubeloop: Kubeloop) -> set[Permission]:
     }
     for document in documents:
         server.request("POST", paths[document["kind"]], document)
-    left_out = ",".join(f"-{name}-controller" for name in ("deployment", "replicaset", "replicationcontroller"))
+    disabled = ",".join(f"-{name}-controller" for name in ("deployment", "replicaset", "replicationcontroller"))
     server.start_component(
-        "kube-controller-manager", f"--controllers=*,-node-lifecycle-controller,{left_out}", "--leader-elect=false"
+        "kube-controller-manager", f"--controllers=*,-node-lifecycle-controller,{disabled}", "--leader-elect=false"
     )
     kubeconfig = server.kubeconfig_of("kubeloop", {"token": token_of(server)})
-    acts = (scenario.placement, scenario.no_room, scenario.makes_room, scenario.recreated)
-    acts += (scenario.replication_controller, scenario.volumes, scenario.preemption)
+    steps = (scenario.placement, scenario.unschedulable, scenario.schedulable_again, scenario.recreated)
+    steps += (scenario.replication_controller, scenario.volumes, scenario.preemption)
     with kubeloop.running("run", f"--kubeconfig={kubeconfig}", "--leader-elect", f"--controllers={OWN_CONTROLLERS}"):
-        for _ in run_scenario(server, acts):
+        for _ in run_scenario(server, steps):
             pass
-    return granted_permissions(next(each["rules"] for each in documents if each["kind"] == "ClusterRole"))
+    return granted_permissions(next(document["rules"] for document in documents if document["kind"] == "ClusterRole"))

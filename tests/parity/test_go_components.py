@@ -1,7 +1,7 @@
-"""kube-controller-manager and kube-scheduler on our API server, with simulated nodes: what they do for everybody works.
+"""kube-controller-manager and kube-scheduler on the development API server with simulated nodes.
 
-They are clients as no other: protobuf, watch lists, leases, a service account and token for each controller, metadata
-informers and discovery of their own, server-side bookkeeping of what they have written. Skipped where they are not.
+They use protobuf, watch lists, leases, a service account token for each controller, metadata informers, discovery and
+managed fields. Skipped if the binaries are not installed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NODES = 5
 WORKLOADS = Path(__file__).parents[1] / "support" / "go_components" / "workloads.yaml"
 COMPONENTS = ("kube-controller-manager", "kube-scheduler")
 
-# What they say of a server that they cannot talk to well. That caches are behind, and others faster, they say of any.
-SERIOUS = re.compile(
+# Log messages about a faulty server. Messages about stale caches and conflicts occur with any server.
+SERVER_ERRORS = re.compile(
     r"proto:|decod|marshal|Unauthorized|credentials|cceptable|media type|ailed to (list|watch)|could not find the req|"
     r"nable to get|is invalid|Invalid value|Internal error|panic|timed out|refused|unexpected|malformed|not supported"
 )
@@ -38,7 +38,7 @@ NO_METRICS = re.compile(r"unable to (get|fetch) metrics")
 
 
 class Components:
-    """The two programs, logging into `folder`."""
+    """The two processes. They log into `folder`."""
 
     def __init__(self, folder: Path, kubeconfig: str) -> None:
         self.folder = folder
@@ -54,29 +54,29 @@ class Components:
             f"--root-ca-file={authority.certificate}",
         ]
         self._processes = [
-            self._start(name, kubeconfig, more)
-            for name, more in zip(COMPONENTS, ([*manager, *signing], []), strict=True)
+            self._start(name, kubeconfig, flags)
+            for name, flags in zip(COMPONENTS, ([*manager, *signing], []), strict=True)
         ]
 
-    def _start(self, name: str, kubeconfig: str, more: list[str]) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, kubeconfig: str, extra_flags: list[str]) -> subprocess.Popen[bytes]:
         binary = find_binary(name)
         assert binary is not None
-        flags = [f"--{each}kubeconfig={kubeconfig}" for each in ("", "authentication-", "authorization-")]
+        flags = [f"--{prefix}kubeconfig={kubeconfig}" for prefix in ("", "authentication-", "authorization-")]
         flags += ["--leader-elect=true", "--authentication-skip-lookup", f"--cert-dir={self.folder / name}"]
         flags += [f"--secure-port={free_ports(1)[0]}", "--bind-address=127.0.0.1"]
         with (self.folder / f"{name}.log").open("wb") as log:
-            return subprocess.Popen([binary, *flags, *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            return subprocess.Popen([binary, *flags, *extra_flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def end(self) -> None:
+    def kill(self) -> None:
         for process in self._processes:
             process.kill()
             process.wait()
 
-    def complaints(self) -> list[str]:
-        """Errors and warnings of theirs that are about the server."""
+    def server_errors(self) -> list[str]:
+        """Return logged errors and warnings about the API server."""
         lines = (line for name in COMPONENTS for line in (self.folder / f"{name}.log").read_text().splitlines())
-        bad = (line for line in lines if re.match(r"(\?+ )?[EWF]\d{4} ", line) and SERIOUS.search(line))
-        return [line for line in bad if not NO_METRICS.search(line)]
+        errors = (line for line in lines if re.match(r"(\?+ )?[EWF]\d{4} ", line) and SERVER_ERRORS.search(line))
+        return [line for line in errors if not NO_METRICS.search(line)]
 
 
 @pytest.fixture(scope="module")
@@ -93,30 +93,30 @@ def cluster(tmp_path_factory) -> Iterator[tuple[Kubectl, Components]]:
             kubectl("apply", "-f", WORKLOADS)
             yield kubectl, components
         finally:
-            components.end()
+            components.kill()
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = TIMEOUT_SECONDS) -> None:
+def wait_until(condition: Callable[[], object], description: str, seconds: float = TIMEOUT_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"{what}: not within {seconds} s"
+        assert time.monotonic() < end, f"{description}: not within {seconds} s"
         time.sleep(0.2)
 
 
 def names(kubectl: Kubectl, *arguments: str) -> set[str]:
-    return {each["metadata"]["name"] for each in kubectl.json("get", "-n", "work", *arguments)["items"]}
+    return {item["metadata"]["name"] for item in kubectl.json("get", "-n", "work", *arguments)["items"]}
 
 
-def test_every_workload_comes_up(cluster, needs_kubectl):
+def test_all_workloads_become_available(cluster, needs_kubectl):
     kubectl, _ = cluster
 
-    def field(what: str, path: str) -> str:
-        return kubectl.run("get", "-n", "work", what, "-o", f"jsonpath={path}").stdout  # nothing while it is not there
+    def field(name: str, path: str) -> str:
+        return kubectl.run("get", "-n", "work", name, "-o", f"jsonpath={path}").stdout  # "" while it does not exist
 
-    def is_so(what: str, path: str, wanted: str) -> bool:
-        return field(what, path) == wanted
+    def field_equals(name: str, path: str, expected: str) -> bool:
+        return field(name, path) == expected
 
-    for what, path, wanted in (
+    for name, path, expected in (
         ("deployment/web", "{.status.availableReplicas}", "3"),
         ("statefulset/db", "{.status.readyReplicas}", "2"),
         ("daemonset/agent", "{.status.numberAvailable}", str(NODES)),
@@ -130,85 +130,89 @@ def test_every_workload_comes_up(cluster, needs_kubectl):
         ("hpa/web", '{.status.conditions[?(@.type=="ScalingActive")].reason}', "FailedGetResourceMetric"),
         ("configmap/kube-root-ca.crt", "{.metadata.name}", "kube-root-ca.crt"),
     ):
-        until(partial(is_so, what, path, wanted), f"{what} {path} {wanted}")
-    (piece,) = kubectl.json("get", "endpointslices", "-n", "work", "-l", "kubernetes.io/service-name=web")["items"]
-    assert len(piece["endpoints"]) == 3
-    until(lambda: field("resourcequota/q", "{.status.used.pods}") == "11", "the quota counts what runs")
+        wait_until(partial(field_equals, name, path, expected), f"{name} {path} {expected}")
+    (endpoint_slice,) = kubectl.json("get", "endpointslices", "-n", "work", "-l", "kubernetes.io/service-name=web")[
+        "items"
+    ]
+    assert len(endpoint_slice["endpoints"]) == 3
+    wait_until(lambda: field("resourcequota/q", "{.status.used.pods}") == "11", "the quota counts all pods")
 
 
-def test_a_rollout_replaces_every_pod(cluster, needs_kubectl):
+def test_rollout_replaces_all_pods(cluster, needs_kubectl):
     kubectl, _ = cluster
     before = names(kubectl, "pods", "-l", "app=web")
     kubectl("set", "image", "-n", "work", "deployment/web", "c=nginx:2")
     kubectl("rollout", "status", "-n", "work", "deployment/web", "--timeout=90s")
-    until(lambda: not names(kubectl, "pods", "-l", "app=web") & before, "the old pods are gone")
+    wait_until(lambda: not names(kubectl, "pods", "-l", "app=web") & before, "the old pods are deleted")
 
 
-def test_a_node_is_drained_as_its_budgets_allow(cluster, needs_kubectl):
+def test_drain_respects_disruption_budgets(cluster, needs_kubectl):
     kubectl, _ = cluster
     node = kubectl.json("get", "pods", "-n", "work", "-l", "app=web")["items"][0]["spec"]["nodeName"]
     kubectl("drain", node, "--ignore-daemonsets", "--timeout=90s")
-    left = kubectl.json("get", "pods", "-n", "work", "--field-selector", f"spec.nodeName={node}")["items"]
-    assert {each["metadata"]["labels"]["app"] for each in left} <= {"agent"}
+    remaining = kubectl.json("get", "pods", "-n", "work", "--field-selector", f"spec.nodeName={node}")["items"]
+    assert {pod["metadata"]["labels"]["app"] for pod in remaining} <= {"agent"}
     kubectl("uncordon", node)
     kubectl("rollout", "status", "-n", "work", "deployment/web", "--timeout=90s")
-    until(lambda: len(names(kubectl, "pods", "-l", "app=web")) == 3, "three pods run elsewhere")
+    wait_until(lambda: len(names(kubectl, "pods", "-l", "app=web")) == 3, "three pods run on other nodes")
 
 
 @pytest.mark.parametrize("cascade", ["foreground", "background", "orphan"])
-def test_what_an_owner_leaves_behind(cluster, needs_kubectl, cascade):
+def test_cascading_deletion(cluster, needs_kubectl, cascade):
     kubectl, _ = cluster
     kubectl("create", "deployment", cascade, "-n", "work", "--image=x", "--replicas=0")
-    until(lambda: names(kubectl, "replicasets", "-l", f"app={cascade}"), "it has a ReplicaSet")
+    wait_until(lambda: names(kubectl, "replicasets", "-l", f"app={cascade}"), "the Deployment has a ReplicaSet")
     kubectl("delete", "deployment", cascade, "-n", "work", f"--cascade={cascade}")
     if cascade != "orphan":
-        until(lambda: not names(kubectl, "replicasets", "-l", f"app={cascade}"), "its ReplicaSet is gone")
+        wait_until(lambda: not names(kubectl, "replicasets", "-l", f"app={cascade}"), "its ReplicaSet is deleted")
         return
-    (left,) = kubectl.json("get", "replicasets", "-n", "work", "-l", f"app={cascade}")["items"]
-    assert "ownerReferences" not in left["metadata"]
+    (orphan,) = kubectl.json("get", "replicasets", "-n", "work", "-l", f"app={cascade}")["items"]
+    assert "ownerReferences" not in orphan["metadata"]
 
 
-def test_a_claim_is_protected_while_it_is_used_and_its_volume_released(cluster, needs_kubectl):
+def test_claim_in_use_is_protected_and_its_volume_released(cluster, needs_kubectl):
     kubectl, _ = cluster
     volume = kubectl("get", "pvc", "data-db-1", "-n", "work", "-o", "jsonpath={.spec.volumeName}")
     kubectl("delete", "pvc", "data-db-1", "-n", "work", "--wait=false")
     assert "data-db-1" in names(kubectl, "pvc")
     kubectl("scale", "statefulset/db", "-n", "work", "--replicas=1")
-    until(lambda: "data-db-1" not in names(kubectl, "pvc"), "the claim goes with its pod")
+    wait_until(lambda: "data-db-1" not in names(kubectl, "pvc"), "the claim is deleted after its pod")
     phase = ("get", "pv", volume, "-o", "jsonpath={.status.phase}")
-    until(lambda: kubectl(*phase) == "Released", "its volume is released")
+    wait_until(lambda: kubectl(*phase) == "Released", "its volume is released")
 
 
-def test_a_certificate_is_signed(cluster, needs_kubectl):
+def test_certificate_signing_request_is_signed(cluster, needs_kubectl):
     kubectl, _ = cluster
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "somebody")])
-    asked = x509.CertificateSigningRequestBuilder().subject_name(name)
-    pem = asked.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "user")])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(name)
+    pem = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256()).public_bytes(
+        serialization.Encoding.PEM
+    )
     spec = {"signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"]}
     request = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
     request |= {"metadata": {"name": "mine"}, "spec": spec | {"request": base64.b64encode(pem).decode()}}
     kubectl("create", "-f", "-", stdin=str(request).replace("'", '"'))
     kubectl("certificate", "approve", "mine")
     read = ("get", "csr", "mine", "-o", "jsonpath={.status.certificate}")
-    until(lambda: kubectl(*read), "there is a certificate")
+    wait_until(lambda: kubectl(*read), "the certificate is issued")
     signed = x509.load_pem_x509_certificate(base64.b64decode(kubectl(*read)))
     assert signed.subject == name
 
 
-def test_a_cron_job_has_run(cluster, needs_kubectl):
+def test_cron_job_creates_a_job(cluster, needs_kubectl):
     kubectl, _ = cluster
-    until(lambda: any(name.startswith("tick-") for name in names(kubectl, "jobs")), "a minute passes", 75)
-    (run, *_) = (name for name in names(kubectl, "jobs") if name.startswith("tick-"))
-    kubectl("wait", "-n", "work", "--for=condition=complete", f"job/{run}", "--timeout=90s")
+    wait_until(lambda: any(name.startswith("tick-") for name in names(kubectl, "jobs")), "the cron job has run", 75)
+    (job, *_) = (name for name in names(kubectl, "jobs") if name.startswith("tick-"))
+    kubectl("wait", "-n", "work", "--for=condition=complete", f"job/{job}", "--timeout=90s")
 
 
-def test_a_namespace_goes_with_all_that_is_in_it(cluster, needs_kubectl):
+def test_namespace_deletion_deletes_its_contents(cluster, needs_kubectl):
     kubectl, _ = cluster
     kubectl("delete", "namespace", "work", "--timeout=55s")
     kinds = kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
     assert kubectl("get", ",".join(kinds), "-n", "work", "-o", "name", "--ignore-not-found") == ""
 
 
-def test_the_two_have_nothing_to_complain_of(cluster, needs_kubectl):
+def test_components_log_no_server_errors(cluster, needs_kubectl):
     _, components = cluster
-    assert components.complaints() == []
+    assert components.server_errors() == []

@@ -1,6 +1,6 @@
-"""The same steps under kube-controller-manager's resource quota controller and under kubeloop's: the same is used.
+"""The resource quota controllers of kube-controller-manager and kubeloop compute the same usage after the same steps.
 
-Both run on a real kube-apiserver of their own, and nobody else acts.
+Each runs on its own kube-apiserver, without other controllers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 JSON = dict[str, Any]
 Used = dict[str, JSON]
-REST_SECONDS, TOO_LONG_SECONDS = 1.5, 60.0
+QUIET_SECONDS, TIMEOUT_SECONDS = 1.5, 60.0
 SHOP = "/api/v1/namespaces/shop"
-EVERYTHING = """
+ALL_RESOURCES = """
 pods count/pods cpu memory requests.cpu requests.memory requests.ephemeral-storage limits.cpu limits.memory
 limits.ephemeral-storage requests.example.com/gpu hugepages-2Mi requests.hugepages-2Mi services services.nodeports
 services.loadbalancers count/services persistentvolumeclaims requests.storage count/persistentvolumeclaims
@@ -29,7 +29,7 @@ fast.storageclass.storage.k8s.io/requests.storage fast.storageclass.storage.k8s.
 configmaps count/secrets count/configmaps resourcequotas replicationcontrollers count/deployments.apps
 count/widgets.example.com count/nothing.example.com"""
 QUOTAS: dict[str, JSON] = {
-    "everything": {"hard": dict.fromkeys(EVERYTHING.split(), "1000Gi")},
+    "everything": {"hard": dict.fromkeys(ALL_RESOURCES.split(), "1000Gi")},
     "best-effort": {"hard": {"pods": "9"}, "scopes": ["BestEffort"]},
     "lasting": {"hard": {"pods": "9", "requests.cpu": "9"}, "scopes": ["NotBestEffort", "NotTerminating"]},
     "critical": {
@@ -66,27 +66,27 @@ WIDGETS = "/apis/example.com/v1/namespaces/shop/widgets"
 
 def pod(requests: JSON | None = None, limits: JSON | None = None, **spec: Any) -> JSON:
     resources = {"requests": requests or {}, "limits": limits or {}}
-    return {"nodeName": "away", **spec, "containers": [{"name": "main", "image": "app:1", "resources": resources}]}
+    return {"nodeName": "remote", **spec, "containers": [{"name": "main", "image": "app:1", "resources": resources}]}
 
 
 def claim(storage: str, storage_class: str) -> JSON:
-    asked = {"requests": {"storage": storage}}
-    return {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": asked}
+    resources = {"requests": {"storage": storage}}
+    return {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class, "resources": resources}
 
 
-def there_before(server: RealApiServer) -> None:
-    """What is there before anybody counts."""
+def create_objects(server: RealApiServer) -> None:
+    """Create the objects that the quotas count."""
     server.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", DEFINITION)
     server.request("POST", "/api/v1/namespaces", {"metadata": {"name": "shop"}})
     extended = {"example.com/gpu": "2", "hugepages-2Mi": "4Mi"}
-    asked = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1500M", **extended}
-    allowed = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "2Gi", **extended}
-    starting = [{"name": "first", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]
+    requests = {"cpu": "250m", "memory": "1Gi", "ephemeral-storage": "1500M", **extended}
+    limits = {"cpu": "1", "memory": "2Gi", "ephemeral-storage": "2Gi", **extended}
+    init_containers = [{"name": "first", "image": "app:1", "resources": {"requests": {"cpu": "2"}}}]
     terms = [{"topologyKey": "zone", "namespaces": ["other"], "labelSelector": {}}]
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     for name, spec in {
-        "large": pod(asked, allowed),
-        "starting": pod({"cpu": "1"}, initContainers=starting),
+        "large": pod(requests, limits),
+        "starting": pod({"cpu": "1"}, initContainers=init_containers),
         "plain": pod(),
         "short": pod({"cpu": "100m"}, activeDeadlineSeconds=600),
         "apart": pod({"memory": "100M"}, affinity=apart),
@@ -104,7 +104,7 @@ def there_before(server: RealApiServer) -> None:
     for kind in ("secrets", "configmaps"):
         for name in ("a", "b"):
             server.request("POST", f"{SHOP}/{kind}", {"metadata": {"name": name}})
-    _until(lambda: not _refused(server, WIDGETS))
+    _wait_until(lambda: not _refused(server, WIDGETS))
     for name in ("a", "b"):
         body = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}}
         server.request("POST", WIDGETS, body)
@@ -112,59 +112,62 @@ def there_before(server: RealApiServer) -> None:
 
 def steps(server: RealApiServer) -> Iterator[str]:
     def patch(path: str, body: JSON) -> None:
-        server.request("PATCH", f"{SHOP}/{path}", body, kind="application/merge-patch+json")
+        server.request("PATCH", f"{SHOP}/{path}", body, content_type="application/merge-patch+json")
 
     def delete(path: str) -> None:
         server.request("DELETE", path if path.startswith("/") else f"{SHOP}/{path}", {"gracePeriodSeconds": 0})
 
     for name, spec in QUOTAS.items():
         server.request("POST", f"{SHOP}/resourcequotas", {"metadata": {"name": name}, "spec": spec})
-    yield "quotas over what was there"
+    yield "quotas over existing objects"
     for path in ("pods/plain", "secrets/a", "persistentvolumeclaims/slow", f"{WIDGETS}/a"):
         delete(path)
     yield "objects deleted"
     patch("pods/short/status", {"status": {"phase": "Succeeded"}})
-    yield "a pod that has ended"
+    yield "succeeded pod"
     statuses = [{"name": "main", "image": "", "imageID": "", "ready": True, "restartCount": 0}]
     statuses[0]["resources"] = {"requests": {"cpu": "3", "memory": "1Gi"}}
     statuses[0]["allocatedResources"] = {"cpu": "3", "memory": "1Gi"}
     patch("pods/large/status", {"status": {"containerStatuses": statuses}})
-    yield "a container that has more than it asks for"
+    yield "container with more allocated than requested"
     patch("services/balanced", {"spec": {"type": "NodePort"}})
-    patch("services/ported", {"spec": {"type": "ClusterIP", "ports": [{**each, "nodePort": None} for each in PORTS]}})
-    yield "services of another type"
+    patch("services/ported", {"spec": {"type": "ClusterIP", "ports": [{**port, "nodePort": None} for port in PORTS]}})
+    yield "changed service types"
     patch("persistentvolumeclaims/fast/status", {"status": {"allocatedResources": {"storage": "3Gi"}}})
-    yield "a claim that has been allocated more"
+    yield "claim with more allocated than requested"
     patch("resourcequotas/lasting", {"spec": {"hard": {"requests.cpu": None, "memory": "5Gi"}}})
-    yield "other limits"
+    yield "changed quota limits"
     for name in ("large", "starting", "apart", "short"):
         delete(f"pods/{name}")
-    yield "no pod left"
+    yield "all pods deleted"
 
 
-def played(server: RealApiServer) -> dict[str, Used]:
-    return {name: _at_rest(server) for name in steps(server)}
+def usage_after_each_step(server: RealApiServer) -> dict[str, Used]:
+    return {name: _settled_usage(server) for name in steps(server)}
 
 
-def _at_rest(server: RealApiServer) -> Used:
-    """The status of every quota, once none has changed for a while."""
-    seen: JSON = {}
+def _settled_usage(server: RealApiServer) -> Used:
+    """Return the status of every quota, once none has changed for QUIET_SECONDS."""
+    statuses: JSON = {}
     since = time.monotonic()
     began = since
-    while time.monotonic() - since < REST_SECONDS:
-        if time.monotonic() - began > TOO_LONG_SECONDS:
-            raise AssertionError(f"quotas never rest: {seen}")
+    while time.monotonic() - since < QUIET_SECONDS:
+        if time.monotonic() - began > TIMEOUT_SECONDS:
+            raise AssertionError(f"quotas keep changing: {statuses}")
         items = server.request("GET", f"{SHOP}/resourcequotas")["items"]
-        now = {each["metadata"]["name"]: each.get("status", {}) for each in items}
-        if now != seen:
-            seen, since = now, time.monotonic()
+        now = {quota["metadata"]["name"]: quota.get("status", {}) for quota in items}
+        if now != statuses:
+            statuses, since = now, time.monotonic()
         time.sleep(0.1)
-    return {name: {part: _values(amounts) for part, amounts in status.items()} for name, status in seen.items()}
+    return {name: {part: _values(amounts) for part, amounts in status.items()} for name, status in statuses.items()}
 
 
 def _values(amounts: JSON) -> dict[str, int]:
-    """In 10**-9 units. How they are written depends on who wrote last: admission adds to what stands there, and a
-    controller that comes to the same value leaves it."""
+    """Return amounts in units of 10**-9.
+
+    Their notation depends on the last writer: admission adds to the stored value, and a controller does not replace an
+    equal value.
+    """
     return {name: parse_quantity(amount).nano() for name, amount in amounts.items()}
 
 
@@ -176,38 +179,38 @@ def _refused(server: RealApiServer, path: str) -> bool:
     return False
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def _wait_until(condition: Callable[[], bool]) -> None:
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < TOO_LONG_SECONDS
+        assert time.monotonic() - began < TIMEOUT_SECONDS
         time.sleep(0.1)
 
 
-def under_kubernetes(folder: Path) -> dict[str, Used]:
+def run_kubernetes(folder: Path) -> dict[str, Used]:
     with real_apiserver(folder) as server:
-        there_before(server)
+        create_objects(server)
         server.start_component(
             "kube-controller-manager", "--controllers=resourcequota-controller", "--leader-elect=false"
         )
-        return played(server)
+        return usage_after_each_step(server)
 
 
-def under_kubeloop(folder: Path) -> dict[str, Used]:
+def run_kubeloop(folder: Path) -> dict[str, Used]:
     with real_apiserver(folder) as server:
-        there_before(server)
-        ours = ("run", f"--kubeconfig={server.kubeconfig}", "--controllers=resourcequota", "--trace-journal=")
-        with Kubeloop(folder).running(*ours):
-            return played(server)
+        create_objects(server)
+        arguments = ("run", f"--kubeconfig={server.kubeconfig}", "--controllers=resourcequota", "--trace-journal=")
+        with Kubeloop(folder).running(*arguments):
+            return usage_after_each_step(server)
 
 
-def test_kubeloop_counts_what_kube_controller_manager_counts(tmp_path):
+def test_quota_usage_matches_kube_controller_manager(tmp_path):
     needs_binaries("kube-controller-manager")
-    with ThreadPoolExecutor(2) as both:
-        kubernetes = both.submit(under_kubernetes, tmp_path / "kubernetes")
-        kubeloop = both.submit(under_kubeloop, tmp_path / "kubeloop")
-        theirs, ours = kubernetes.result(), kubeloop.result()
-    told = [json.dumps(each, indent=1, sort_keys=True).splitlines() for each in (theirs, ours)]
-    assert not (differences := list(difflib.unified_diff(*told, "Kubernetes", "kubeloop", n=60))), differences
-    first = theirs["quotas over what was there"]
-    assert first["everything"]["used"]["pods"] == 5 * 10**9  # both have counted at all
-    assert theirs["no pod left"]["everything"]["used"]["pods"] == 0
+    with ThreadPoolExecutor(2) as executor:
+        kubernetes = executor.submit(run_kubernetes, tmp_path / "kubernetes")
+        kubeloop = executor.submit(run_kubeloop, tmp_path / "kubeloop")
+        real, ours = kubernetes.result(), kubeloop.result()
+    texts = [json.dumps(usage, indent=1, sort_keys=True).splitlines() for usage in (real, ours)]
+    assert not (differences := list(difflib.unified_diff(*texts, "Kubernetes", "kubeloop", n=60))), differences
+    first = real["quotas over existing objects"]
+    assert first["everything"]["used"]["pods"] == 5 * 10**9  # not zero on both sides
+    assert real["all pods deleted"]["everything"]["used"]["pods"] == 0

@@ -1,6 +1,6 @@
-"""The same sequences of requests to a real kube-apiserver and to ours, watches among them: the same answers.
+"""Sequences of requests, including watches: the same responses as kube-apiserver.
 
-Where they differ, the real server is asked again: what it does not answer alike itself is no difference.
+Different sequences are sent to kube-apiserver again: a response that varies there is not a difference.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from support.sequences import FOLDER, replay_script, sequences
 JSON = dict[str, Any]
 Server = tuple[str, str]
 """URL and token."""
-AT_ONCE = 24
+CONCURRENT_SEQUENCES = 24
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    found = replay_script()
-    if found is None:
+    script = replay_script()
+    if script is None:
         pytest.skip("no replay script of recorded exchanges (set KUBELOOP_ORACLE)")
-    return found
+    return script
 
 
 @pytest.fixture(scope="module")
@@ -45,30 +45,33 @@ async def ours(tmp_path) -> AsyncIterator[Server]:
 
 
 async def run(script: ModuleType, server: Server, scenarios: list[JSON], *, record: bool) -> list[Any]:
-    """(problems, the scenario with its answers) of each."""
+    """Return (problems, scenario with the recorded responses) for each scenario."""
     url, token = server
     async with script.Runner(url, token=token) as runner:
-        some = asyncio.Semaphore(AT_ONCE)
+        semaphore = asyncio.Semaphore(CONCURRENT_SEQUENCES)
 
-        async def one(scenario: JSON) -> Any:
-            async with some:
+        async def run_one(scenario: JSON) -> Any:
+            async with semaphore:
                 return await runner.run(scenario, record=record)
 
-        return await asyncio.gather(*map(one, scenarios))
+        return await asyncio.gather(*map(run_one, scenarios))
 
 
 @pytest.mark.parametrize("topic", sorted(path.stem for path in FOLDER.glob("*.yaml")))
-async def test_sequences_are_answered_alike(topic: str, script: ModuleType, real: Server, ours: Server):
-    recorded = [each for problems, each in await run(script, real, list(sequences(topic)), record=True) if not problems]
-    differing = []
+async def test_sequences_match_kube_apiserver(topic: str, script: ModuleType, real: Server, ours: Server):
+    scenarios = list(sequences(topic))
+    recorded = [scenario for problems, scenario in await run(script, real, scenarios, record=True) if not problems]
+    different = []
     for scenario, (problems, _) in zip(recorded, await run(script, ours, recorded, record=False), strict=True):
         if problems:
-            differing.append((scenario, problems))
-    again = await run(script, real, [scenario for scenario, _ in differing], record=False)
-    same = [not problems for problems, _ in again]
-    told = [
-        f"{each['name']}: {problems[:4]}" for (each, problems), is_same in zip(differing, same, strict=True) if is_same
+            different.append((scenario, problems))
+    repeated = await run(script, real, [scenario for scenario, _ in different], record=False)
+    reproducible = [not problems for problems, _ in repeated]
+    report = [
+        f"{scenario['name']}: {problems[:4]}"
+        for (scenario, problems), is_reproducible in zip(different, reproducible, strict=True)
+        if is_reproducible
     ]
-    assert not told, f"{len(told)} of {len(recorded)}:\n" + "\n".join(told)
+    assert not report, f"{len(report)} of {len(recorded)}:\n" + "\n".join(report)
     assert len(recorded) > 20
-    assert same.count(False) < 3, "the real server does not answer these alike itself"
+    assert reproducible.count(False) < 3, "kube-apiserver responds differently each time"

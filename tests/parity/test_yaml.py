@@ -1,4 +1,4 @@
-"""YAML as kubectl reads it: of a file that it need not send anywhere."""
+"""YAML is decoded like by kubectl; compared with `kubectl annotate --local`, which needs no server."""
 
 import json
 import shutil
@@ -31,13 +31,13 @@ y: {on: a, off: b, 1.10: c, 1e6: d, 1e-7: e, 2: f, 2026-11-21: g}
     "<<: 1", "a: !!int", "a: [1", "a:\n  - b\n c: 1", "a:\n\tb: c", "a: b: c", "a: @x", 'a: "x', "}", "- 1\na: 2",
     "a: 'x' y", "a: \x01", "a: |\n  x\n y", "a: !!binary x", "a: !x!y z", 'a: "\\ud83d\\ude00"',
 ])  # fmt: skip
-def test_yaml_is_read_as_by_kubectl(text: str):
+def test_yaml_is_decoded_like_kubectl(text: str):
     command = ["kubectl", "annotate", "--local", "--overwrite", "-f", "-", "x=x", "-o", "json"]
-    done = subprocess.run(command, input=HEAD + text + "\n", capture_output=True, text=True, timeout=60, check=False)
-    read, told = None, ""
+    result = subprocess.run(command, input=HEAD + text + "\n", capture_output=True, text=True, timeout=60, check=False)
+    decoded, message = None, ""
     try:
-        read, _ = read_first(f"{HEAD}{text}\n".encode())
+        decoded, _ = read_first(f"{HEAD}{text}\n".encode())
     except InvalidYaml as error:
-        told = f"error: error parsing STDIN: error converting YAML to JSON: {error}\n"
-    assert done.stderr == told
-    assert read == (json.loads(done.stdout) if done.stdout else None)
+        message = f"error: error parsing STDIN: error converting YAML to JSON: {error}\n"
+    assert result.stderr == message
+    assert decoded == (json.loads(result.stdout) if result.stdout else None)

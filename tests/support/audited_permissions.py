@@ -1,6 +1,6 @@
-"""Which permissions requests need, from a kube-apiserver's audit log, and which a ClusterRole grants.
+"""Permissions that a user used, read from the audit log of kube-apiserver, and permissions that a ClusterRole grants.
 
-Permission = (API group, resource with its subresource, verb), as RBAC compares them.
+A Permission is (API group, resource with its subresource, verb), as in RBAC rules.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def granted_permissions(rules: Iterable[dict[str, Any]]) -> set[Permission]:
 
 
 def audited_permissions(audit_log: Path, user: str) -> tuple[set[Permission], set[Permission]]:
-    """What `user` did with resources and was allowed to; what was forbidden."""
+    """Return the permissions of `user`'s requests: those allowed and those forbidden."""
     allowed: set[Permission] = set()
     forbidden: set[Permission] = set()
     for line in audit_log.read_text().splitlines():
         event = json.loads(line)
-        about = event.get("objectRef")
-        if event["user"].get("username") != user or about is None or "resource" not in about:
+        reference = event.get("objectRef")
+        if event["user"].get("username") != user or reference is None or "resource" not in reference:
             continue
-        resource = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
-        permission = (about.get("apiGroup", ""), resource, event["verb"])
+        resource = reference["resource"] + (f"/{reference['subresource']}" if reference.get("subresource") else "")
+        permission = (reference.get("apiGroup", ""), resource, event["verb"])
         refused = event.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid"
         (forbidden if refused else allowed).add(permission)
     return allowed, forbidden

@@ -1,4 +1,4 @@
-"""Driving the command as its users do: `kubeloop` and kubectl as processes."""
+"""`kubeloop` and kubectl as processes."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "deploy" / "examples" / "web.yaml"
 MIXED = ROOT / "deploy" / "examples" / "mixed.yaml"
-TIMEOUT_SECONDS = 120.0  # far more than anything here takes, on a busy machine too; only a hanging process meets it
+TIMEOUT_SECONDS = 120.0  # far longer than any step takes, even on a busy machine
 
 
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    """Ask again and again until the answer is true: what others do in their own time is waited for, never slept for."""
+def wait_until(condition: Callable[[], object], description: str) -> None:
+    """Poll `condition` until it is true. Raises AssertionError with the description after TIMEOUT_SECONDS."""
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {what}"
+        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {description}"
         time.sleep(0.05)
 
 
 @contextmanager
 def reserved_port() -> Iterator[int]:
-    """A port that only those get who ask for it by its number, however often they come and go in the meantime.
+    """Yield a port that processes can bind by its number, repeatedly.
 
-    Held by a socket that does not listen: Linux gives such a port to nobody else, server or client, who asks for any.
+    A bound socket that does not listen reserves the port: Linux does not assign it as an ephemeral port.
     """
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind(("127.0.0.1", 0))
+        yield reserved.getsockname()[1]
 
 
 class Kubeloop:
-    """The command, with a runtime folder of its own so that test runs do not see each other."""
+    """The kubeloop command, with its own runtime folder so that test runs are isolated."""
 
     def __init__(self, folder: Path) -> None:
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "COLUMNS": "160"}
@@ -60,9 +60,9 @@ class Kubeloop:
         )
 
     def json(self, *arguments: object) -> dict:
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr
-        return json.loads(done.stdout)
+        result = self.run(*arguments)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
 
     @contextmanager
     def running(self, *arguments: object, **environment: str) -> Iterator[KubeloopProcess]:
@@ -82,13 +82,13 @@ class Kubeloop:
 
 
 class KubeloopProcess:
-    """A kubeloop process that stays up. Both its outputs are read all the time, so that it never blocks on them."""
+    """A running kubeloop process. Threads read stdout and stderr, so that the process never blocks on its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[str] = []
         self._changed = threading.Condition()
-        self._open = 2  # outputs that are not at their end
+        self._open_streams_streams = 2
         self._readers = [
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (process.stdout, process.stderr)
@@ -97,27 +97,27 @@ class KubeloopProcess:
             reader.start()
 
     def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line in which `pattern` is found. Fails if the process ends without it."""
+        """Return the first match of `pattern` in the output. Fails if the output ends without a match."""
 
         def search() -> re.Match[str] | None:
-            return next((found for line in self.lines if (found := re.search(pattern, line))), None)
+            return next((match for line in self.lines if (match := re.search(pattern, line))), None)
 
         with self._changed:
-            ended = self._changed.wait_for(lambda: search() is not None or not self._open, TIMEOUT_SECONDS)
-            found = search()
-        assert found is not None, f"no line with {pattern!r} ({'ended' if ended else 'timed out'}):\n" + "".join(
+            ended = self._changed.wait_for(lambda: search() is not None or not self._open_streams, TIMEOUT_SECONDS)
+            match = search()
+        assert match is not None, f"no line with {pattern!r} ({'ended' if ended else 'timed out'}):\n" + "".join(
             self.lines
         )
-        return found
+        return match
 
     def wait_for_end(self) -> None:
-        """Until both outputs are closed: by this process, and by children that hold them."""
+        """Wait until stdout and stderr are closed by the process and by children that inherited them."""
         for reader in self._readers:
             reader.join(TIMEOUT_SECONDS)
-            assert not reader.is_alive(), "somebody still holds the output of a process that is gone"
+            assert not reader.is_alive(), "a child process still holds the output of the exited process"
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Send a signal and wait for the end; the exit code."""
+        """Send a signal, wait for the process to exit and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(TIMEOUT_SECONDS)
@@ -133,11 +133,13 @@ class KubeloopProcess:
                 self.lines.append(line)
                 self._changed.notify_all()
         with self._changed:
-            self._open -= 1
+            self._open_streams -= 1
             self._changed.notify_all()
 
 
 class Kubectl:
+    """The kubectl command with a kubeconfig."""
+
     def __init__(self, kubeconfig: str, home: Path) -> None:
         self._environment = {**os.environ, "KUBECONFIG": kubeconfig, "HOME": str(home)}
 
@@ -153,35 +155,35 @@ class Kubectl:
         )
 
     def __call__(self, *arguments: object, stdin: str | None = None) -> str:
-        done = self.run(*arguments, stdin=stdin)
-        assert done.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {done.stderr}{done.stdout}"
-        return done.stdout
+        result = self.run(*arguments, stdin=stdin)
+        assert result.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {result.stderr}{result.stdout}"
+        return result.stdout
 
     def json(self, *arguments: object) -> dict:
         return json.loads(self(*arguments, "-o", "json"))
 
-    def shows(self, pattern: str, *arguments: object) -> str:
-        """Ask until `pattern` is found in the answer, which is returned.
+    def wait_for_output(self, pattern: str, *arguments: object) -> str:
+        """Repeat a command until its output matches `pattern`, and return the output.
 
-        For what comes after the change that a test has waited for: events, which are written behind, and statuses.
+        For values that are written asynchronously: events and statuses.
         """
-        answer = ""
+        output = ""
 
-        def found() -> bool:
-            nonlocal answer
-            answer = self(*arguments)
-            return re.search(pattern, answer) is not None
+        def matches() -> bool:
+            nonlocal output
+            output = self(*arguments)
+            return re.search(pattern, output) is not None
 
         try:
-            wait_until(found, f"{pattern!r} in the answer to kubectl {' '.join(map(str, arguments))}")
+            wait_until(matches, f"{pattern!r} in the output of kubectl {' '.join(map(str, arguments))}")
         except AssertionError as error:
-            raise AssertionError(f"{error}:\n{answer}") from None
-        return answer
+            raise AssertionError(f"{error}:\n{output}") from None
+        return output
 
 
 @contextmanager
 def running_cluster(kubeloop: Kubeloop, home: Path, *arguments: object) -> Iterator[tuple[KubeloopProcess, Kubectl]]:
-    """`kubeloop up` with these arguments, once everything in it is complete, and kubectl for it."""
+    """Run `kubeloop up` and yield it, once the cluster is complete, with kubectl for the cluster."""
     with kubeloop.running("up", *arguments) as up:
         kubeconfig = up.wait_for(r"export KUBECONFIG=(\S+)").group(1)
         up.wait_for("runs until Ctrl-C")

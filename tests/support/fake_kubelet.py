@@ -1,8 +1,7 @@
-"""Nodes and a kubelet for a real API server: pods that are bound become ready, pods that are to go are gone.
+"""Nodes and a kubelet for a real API server: bound pods become ready, terminating pods are removed.
 
-For what a test needs to see rollouts end. It runs in a thread with an event loop of its own and holds on through
-restarts of the API server. A pod whose image ends in ":broken" never gets ready, one whose image ends in ":slow" after
-a second.
+The kubelet runs in a thread with its own event loop and continues after restarts of the API server. A pod whose image
+ends in ":broken" never becomes ready; one whose image ends in ":slow" becomes ready after a second.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
 from support.real_apiserver import RealApiServer
 
+MERGE_PATCH = "application/merge-patch+json"
 SIZE = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
 
@@ -33,19 +33,18 @@ def make_node(
     taints: list[dict[str, str]] | None = None,
     size: Mapping[str, str] = SIZE,
 ) -> None:
-    """A node that is ready. kube-apiserver taints it at its creation; what the node lifecycle controller would do about
-    that is done here."""
+    """Create a ready node. Removes the taint that kube-apiserver adds, in place of the node lifecycle controller."""
     metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
     server.request("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    server.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}}, kind="application/merge-patch+json")
+    server.request("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": taints}}, content_type=MERGE_PATCH)
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     status = {"capacity": dict(size), "allocatable": dict(size), "conditions": [ready]}
-    server.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, kind="application/merge-patch+json")
+    server.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, content_type=MERGE_PATCH)
 
 
 @contextmanager
 def fake_kubelet(server: RealApiServer) -> Iterator[None]:
-    """Every node's kubelet, until the end of the block."""
+    """Run the kubelet of all nodes until the end of the block."""
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
 
@@ -67,38 +66,38 @@ def fake_kubelet(server: RealApiServer) -> Iterator[None]:
 
 async def _run(server: RealApiServer) -> None:
     client = Client(await connect(str(server.kubeconfig), None), clock=SystemClock(), rng=random.Random(0))
-    begun: set[str] = set()  # uids that are being started, or were
+    handled: set[str] = set()  # UIDs of started pods; with "/end", of terminated pods
     try:
-        async with asyncio.TaskGroup() as working:
+        async with asyncio.TaskGroup() as tasks:
             while True:
                 try:
-                    await _follow(client, begun, working)
+                    await _watch_pods(client, handled, tasks)
                 except (ApiError, ServerUnreachable):
                     await asyncio.sleep(0.1)
     finally:
         await client.close()
 
 
-async def _follow(client: Client, begun: set[str], working: asyncio.TaskGroup) -> None:
+async def _watch_pods(client: Client, handled: set[str], tasks: asyncio.TaskGroup) -> None:
     page = await client.list_all(PODS)
     for pod in page.items:
-        _look_after(client, pod, begun, working)
+        _handle(client, pod, handled, tasks)
     async with client.watch(PODS, resource_version=page.metadata.resource_version) as events:
         async for event in events:
             if event.type == "ERROR":
                 return
             if event.type in ("ADDED", "MODIFIED"):
-                _look_after(client, event.object, begun, working)
+                _handle(client, event.object, handled, tasks)
 
 
-def _look_after(client: Client, pod: Pod, begun: set[str], working: asyncio.TaskGroup) -> None:
+def _handle(client: Client, pod: Pod, handled: set[str], tasks: asyncio.TaskGroup) -> None:
     if not pod.spec.node_name:
         return
     key = pod.metadata.uid + ("/end" if pod.metadata.deletion_timestamp else "")
-    if key in begun or (pod.status.phase != "Pending" and not pod.metadata.deletion_timestamp):
+    if key in handled or (pod.status.phase != "Pending" and not pod.metadata.deletion_timestamp):
         return
-    begun.add(key)
-    working.create_task(_end(client, pod) if pod.metadata.deletion_timestamp else _start(client, pod))
+    handled.add(key)
+    tasks.create_task(_end(client, pod) if pod.metadata.deletion_timestamp else _start(client, pod))
 
 
 async def _start(client: Client, pod: Pod) -> None:
@@ -116,16 +115,16 @@ async def _start(client: Client, pod: Pod) -> None:
     }
     name, namespace = pod.metadata.name, pod.metadata.namespace
     body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
-    await _insist(lambda: client.patch(PODS, name, body, PatchType.STRATEGIC, namespace, subresource="status"))
+    await _retry(lambda: client.patch(PODS, name, body, PatchType.STRATEGIC, namespace, subresource="status"))
 
 
 async def _end(client: Client, pod: Pod) -> None:
     name, namespace, uid = pod.metadata.name, pod.metadata.namespace, pod.metadata.uid
-    await _insist(lambda: client.delete(PODS, name, namespace, precondition_uid=uid, grace_period_seconds=0))
+    await _retry(lambda: client.delete(PODS, name, namespace, precondition_uid=uid, grace_period_seconds=0))
 
 
-async def _insist(send: Callable[[], Awaitable[object]]) -> None:
-    """Until the server has answered, if only that there is no such pod."""
+async def _retry(send: Callable[[], Awaitable[object]]) -> None:
+    """Send a request until the server responds with success or an error that is not transient."""
     while True:
         try:
             await send()

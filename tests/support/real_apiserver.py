@@ -1,9 +1,9 @@
-"""A real kube-apiserver with its etcd, for tests and benchmarks: what kubeloop must get along with.
+"""A real kube-apiserver with etcd, for tests and benchmarks.
 
-The binaries are found as controller-runtime's envtest finds them: TEST_ASSET_ETCD, TEST_ASSET_KUBE_APISERVER, ... (a
-file each), or KUBEBUILDER_ASSETS (a folder of them; kube-controller-manager and kube-scheduler as well, where a test
-wants those). Tests skip with the reason where there are none: `needs_binaries`. The certificate authority, the keys
-and the tokens are made anew for each server; everything is on loopback, on free ports, in one folder.
+The binaries are found like those of controller-runtime's envtest: TEST_ASSET_ETCD, TEST_ASSET_KUBE_APISERVER, ... name
+files, KUBEBUILDER_ASSETS names a folder, which may also contain kube-controller-manager and kube-scheduler. Tests
+without binaries are skipped with a reason, see `needs_binaries`. Each server has its own certificate authority, keys
+and tokens; everything is on loopback, on free ports, in one folder.
 """
 
 from __future__ import annotations
@@ -32,54 +32,54 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 ADMIN_TOKEN = "admin-token-of-this-test"
-READY_SECONDS = 60.0  # three are usual; only a server that does not start meets it
+READY_SECONDS = 60.0  # usually 3 s
 _STOP_SECONDS = 10.0
-# Linux: killed with the thread that starts them, so that a crash of the test process leaves nothing behind.
-_DYING_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+# Linux: SIGKILL when the parent thread ends, so that no process outlives a crashed test process.
+_KILLED_WITH_PARENT = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 
 def find_binary(name: str) -> Path | None:
-    """The binary `name` ("kube-apiserver"), or None. Never one from the PATH, as in envtest."""
-    alone = os.environ.get(f"TEST_ASSET_{name.upper().replace('-', '_')}")
+    """Return the binary `name` ("kube-apiserver"), or None. Does not search the PATH, like envtest."""
+    file = os.environ.get(f"TEST_ASSET_{name.upper().replace('-', '_')}")
     folder = os.environ.get("KUBEBUILDER_ASSETS")
-    for path in ([Path(alone)] if alone else []) + ([Path(folder) / name] if folder else []):
+    for path in ([Path(file)] if file else []) + ([Path(folder) / name] if folder else []):
         if path.is_file() and os.access(path, os.X_OK):
             return path
     return None
 
 
 def why_missing(*names: str) -> str | None:
-    """Why real components cannot be started here; None if they can."""
-    absent = [name for name in names if find_binary(name) is None]
-    if not absent:
+    """Return the reason why the binaries `names` cannot be started; None if all are installed."""
+    missing = [name for name in names if find_binary(name) is None]
+    if not missing:
         return None
-    return f"no {' and no '.join(absent)}: KUBEBUILDER_ASSETS names no folder with them (setup-envtest fetches some)"
+    return f"no {' and no '.join(missing)}: KUBEBUILDER_ASSETS names no folder with them (setup-envtest downloads some)"
 
 
 def needs_binaries(*more: str) -> None:
-    """Skip the test unless etcd, kube-apiserver and `more` are here."""
+    """Skip the test unless etcd, kube-apiserver and `more` are installed."""
     reason = why_missing("etcd", "kube-apiserver", *more)
     if reason is not None:
         pytest.skip(reason)
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at the moment."""
+    """Return ports that are currently unused."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]
 
 
 class Authority:
-    """A certificate authority in a folder: `ca.crt` and `ca.key`, and what it signs."""
+    """A certificate authority in a folder: `ca.crt`, `ca.key` and the certificates that it signed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test CA")])
         certificate = (
             _certificate(self._name, self._name, self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
@@ -93,7 +93,7 @@ class Authority:
     def sign(
         self, file: str, *, user: str, groups: Sequence[str] = (), server: bool = False, seconds: float = 86_400.0
     ) -> tuple[Path, Path]:
-        """A certificate of `user` in `groups`, or of a server on loopback: paths of certificate and key."""
+        """Sign a certificate of `user` in `groups`, or of a server on loopback. Returns its path and its key's."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*names, x509.NameAttribute(NameOID.COMMON_NAME, user)])
@@ -102,8 +102,8 @@ class Authority:
             x509.ExtendedKeyUsage([usage]), critical=False
         )
         if server:
-            names_of_host = [x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]
-            builder = builder.add_extension(x509.SubjectAlternativeName(names_of_host), critical=False)
+            host_names = [x509.DNSName("localhost"), x509.IPAddress(IPv4Address("127.0.0.1"))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(host_names), critical=False)
         certificate, key_file = self.folder / f"{file}.crt", self.folder / f"{file}.key"
         signed = builder.sign(self._key, hashes.SHA256())
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
@@ -136,14 +136,14 @@ def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
 
 @dataclass
 class RealApiServer:
-    """A running kube-apiserver and its etcd. `kubeconfig` is the cluster's administrator's."""
+    """A running kube-apiserver and its etcd. kubeconfig: the cluster administrator's."""
 
     folder: Path
     port: int
     etcd_ports: tuple[int, int]
     flags: dict[str, str]
     authority: Authority
-    start_seconds: float = 0.0  # of the last start of the kube-apiserver: process to /readyz
+    start_seconds: float = 0.0  # of the last start of kube-apiserver, until /readyz succeeds
     etcd: subprocess.Popen[bytes] | None = None
     apiserver: subprocess.Popen[bytes] | None = None
     _components: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -174,17 +174,21 @@ class RealApiServer:
         path.write_text(json.dumps(kubeconfig(self.url, self.ca, user)))
         return path
 
-    def request(self, method: str, path: str, body: object = None, *, kind: str = "application/json") -> Any:
-        """One request as administrator; the decoded answer. Raises urllib.error.HTTPError for a refusal."""
-        asked = urllib.request.Request(
+    def request(self, method: str, path: str, body: object = None, *, content_type: str = "application/json") -> Any:
+        """Send a request as administrator and return the decoded body. Raises urllib.error.HTTPError if refused."""
+        request = urllib.request.Request(
             self.url + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": kind, "Accept": "application/json"},
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Content-Type": content_type,
+                "Accept": "application/json",
+            },
         )
         context = ssl.create_default_context(cafile=str(self.ca))
-        with urllib.request.urlopen(asked, timeout=30, context=context) as answer:
-            content = answer.read()
+        with urllib.request.urlopen(request, timeout=30, context=context) as response:
+            content = response.read()
         return json.loads(content) if content.startswith((b"{", b"[")) else content.decode()
 
     def start_etcd(self) -> None:
@@ -204,7 +208,7 @@ class RealApiServer:
         )
 
     def start_apiserver(self, *, wait: bool = True) -> None:
-        """Start it, on the same port each time. Raises RuntimeError with the log's end if it does not get ready."""
+        """Start kube-apiserver, always on the same port. Raises RuntimeError with its log if it is not ready."""
         began = time.monotonic()
         self.apiserver = self._spawn("kube-apiserver", [f"--{name}={value}" for name, value in self.flags.items()])
         if not wait:
@@ -222,13 +226,13 @@ class RealApiServer:
         raise RuntimeError(f"kube-apiserver did not get ready:\n{self.log('kube-apiserver')[-3000:]}")
 
     def kill_apiserver(self) -> None:
-        """SIGKILL: watches end in the middle, and nobody says goodbye."""
-        _end(self.apiserver)
+        """Send SIGKILL: watches are cut off."""
+        _kill(self.apiserver)
         self.apiserver = None
 
     def start_component(self, name: str, *flags: str, kubeconfig: Path | None = None) -> subprocess.Popen[bytes]:
-        """kube-controller-manager or kube-scheduler for this server; ended with it."""
-        own = [
+        """Start kube-controller-manager or kube-scheduler for this server. It is stopped with the server."""
+        defaults = [
             f"--kubeconfig={kubeconfig or self.kubeconfig}",
             f"--authentication-kubeconfig={self.kubeconfig}",
             f"--authorization-kubeconfig={self.kubeconfig}",
@@ -236,21 +240,21 @@ class RealApiServer:
             "--bind-address=127.0.0.1",
             f"--cert-dir={self.folder / name}",
         ]
-        process = self._spawn(name, [*own, *flags])
+        process = self._spawn(name, [*defaults, *flags])
         self._components.append(process)
         return process
 
     def stop_component(self, process: subprocess.Popen[bytes]) -> None:
-        _end(process)
+        _kill(process)
         self._components.remove(process)
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def stop(self) -> None:
-        """End all of it. Nothing of it is worth keeping, so nobody is asked to shut down in order."""
+        """Kill all processes. An orderly shutdown is not needed."""
         for process in (*self._components, self.apiserver, self.etcd):
-            _end(process)
+            _kill(process)
         self._components.clear()
         self.apiserver = self.etcd = None
 
@@ -258,11 +262,11 @@ class RealApiServer:
         binary = find_binary(name)
         assert binary is not None, why_missing(name)
         with (self.folder / f"{name}.log").open("ab") as log:
-            command = [*_DYING_WITH_US, str(binary), *arguments]
+            command = [*_KILLED_WITH_PARENT, str(binary), *arguments]
             return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
 
-def _end(process: subprocess.Popen[bytes] | None) -> None:
+def _kill(process: subprocess.Popen[bytes] | None) -> None:
     if process is not None:
         process.kill()
         process.wait(_STOP_SECONDS)
@@ -281,11 +285,11 @@ def kubeconfig(url: str, ca: Path, user: Mapping[str, object]) -> dict[str, obje
 
 @contextmanager
 def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iterator[RealApiServer]:
-    """etcd and kube-apiserver in `folder`, ready; `flags` (names without dashes) add to the usual ones or replace them.
+    """Run etcd and kube-apiserver in `folder` until ready. flags: names without dashes; override the defaults.
 
-    Everybody may do everything (`authorization-mode`: AlwaysAllow), and pods need no ServiceAccount, as in envtest.
-    The address is https://127.0.0.1 with a free port; users are the bearer of ADMIN_TOKEN (system:masters) and those
-    with certificates of the server's Authority.
+    All requests are authorized (`authorization-mode`: AlwaysAllow), and pods need no ServiceAccount, like in envtest.
+    The address is https://127.0.0.1 with a free port. Users authenticate with ADMIN_TOKEN (system:masters) or with
+    certificates of the server's Authority.
     """
     folder.mkdir(parents=True, exist_ok=True)
     authority = Authority(folder / "certificates")
@@ -316,7 +320,7 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
             "authorization-mode": "AlwaysAllow",
             "disable-admission-plugins": "ServiceAccount",
             "allow-privileged": "true",
-            "endpoint-reconciler-type": "none",  # loopback is no address for the service "kubernetes"
+            "endpoint-reconciler-type": "none",  # a loopback address is invalid for the service "kubernetes"
             **(flags or {}),
         },
     )
@@ -327,4 +331,4 @@ def real_apiserver(folder: Path, flags: Mapping[str, str] | None = None) -> Iter
         yield server
     finally:
         server.stop()
-        shutil.rmtree(folder / "etcd", ignore_errors=True)  # 100 MB and more of preallocated log
+        shutil.rmtree(folder / "etcd", ignore_errors=True)  # contains over 100 MB of preallocated log

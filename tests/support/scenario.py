@@ -1,8 +1,8 @@
-"""One scenario of Deployments, nodes and priorities, played on a real API server by whoever controls it.
+"""A scenario of Deployments, nodes and priorities on a real API server, for any control plane.
 
-`play` makes the same requests each time and waits for rest after each; `Scene` is what is then there, without what is
-chance (suffixes of pods, which of several equal nodes) or of the moment (times, uids, revisions of the store). Two
-control planes that behave alike come to the same scenes.
+`run_scenario` sends the same requests each time and waits after each step until the objects no longer change.
+`ClusterState` contains the objects without random parts (suffixes of pod names, the choice between equal nodes) and
+without times, UIDs and resource versions. Control planes that behave alike reach the same states.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ JSON = dict[str, Any]
 ClusterState = dict[str, Any]
 NAMESPACE = "shop"
 ZONE = "topology.kubernetes.io/zone"
-_REST_SECONDS, _TOO_LONG_SECONDS = 1.5, 60.0
+_QUIET_SECONDS, _TIMEOUT_SECONDS = 1.5, 60.0
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
-_STEPS = re.compile(r"(Scaled (?:up|down) replica set (?:web|half))-[a-z0-9]+ from \d+ to \d+")
+_SCALING_STEPS = re.compile(r"(Scaled (?:up|down) replica set (?:web|half))-[a-z0-9]+ from \d+ to \d+")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # ours alone, and documented
+_TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # set only by kubeloop, and documented
 
 
 class ScenarioClient:
-    """What a user of one cluster does, and sees."""
+    """Requests of a user of one cluster. zones: the zone of each node."""
 
     def __init__(self, server: RealApiServer) -> None:
         self._server = server
@@ -38,8 +38,8 @@ class ScenarioClient:
     def create(self, path: str, body: JSON) -> JSON:
         return self._server.request("POST", path, body)
 
-    def patch(self, path: str, body: JSON, kind: str = "merge-patch") -> JSON:
-        return self._server.request("PATCH", path, body, kind=f"application/{kind}+json")
+    def patch(self, path: str, body: JSON, patch_type: str = "merge-patch") -> JSON:
+        return self._server.request("PATCH", path, body, content_type=f"application/{patch_type}+json")
 
     def get(self, path: str) -> JSON:
         return self._server.request("GET", path)
@@ -50,72 +50,73 @@ class ScenarioClient:
     def items(self, path: str) -> list[JSON]:
         return self.get(path)["items"]
 
-    def until(self, condition: Callable[[], bool], what: str) -> None:
+    def wait_until(self, condition: Callable[[], bool], description: str) -> None:
         began = time.monotonic()
         while not condition():
-            if time.monotonic() - began > _TOO_LONG_SECONDS:
-                raise AssertionError(f"not within {_TOO_LONG_SECONDS:g} s: {what}")
+            if time.monotonic() - began > _TIMEOUT_SECONDS:
+                raise AssertionError(f"not within {_TIMEOUT_SECONDS:g} s: {description}")
             time.sleep(0.1)
 
-    def rest(self, namespace: str = NAMESPACE) -> ClusterState:
-        """Wait until nothing changes any more but events, and return what there is."""
-        scene, since = self.scene(namespace), time.monotonic()
+    def settled_state(self, namespace: str = NAMESPACE) -> ClusterState:
+        """Wait until nothing but events changes, and return the state with the events."""
+        state, since = self.state(namespace), time.monotonic()
         began = since
-        while time.monotonic() - since < _REST_SECONDS:
+        while time.monotonic() - since < _QUIET_SECONDS:
             time.sleep(0.15)
-            now = self.scene(namespace)
-            if now != scene:
-                scene, since = now, time.monotonic()
-            if since - began > _TOO_LONG_SECONDS:
-                raise AssertionError("no rest: " + json.dumps(now, indent=1)[:4000])
-        return scene | {"events": self.events(namespace)}
+            now = self.state(namespace)
+            if now != state:
+                state, since = now, time.monotonic()
+            if since - began > _TIMEOUT_SECONDS:
+                raise AssertionError("the state keeps changing: " + json.dumps(now, indent=1)[:4000])
+        return state | {"events": self.events(namespace)}
 
-    def scene(self, namespace: str) -> ClusterState:
+    def state(self, namespace: str) -> ClusterState:
         apps, core = f"/apis/apps/v1/namespaces/{namespace}", f"/api/v1/namespaces/{namespace}"
-        kept = {
+        objects_by_kind = {
             "deployments": self.items(f"{apps}/deployments"),
             "replicasets": self.items(f"{apps}/replicasets"),
             "replicationcontrollers": self.items(f"{core}/replicationcontrollers"),
             "persistentvolumeclaims": self.items(f"{core}/persistentvolumeclaims"),
         }
-        scene: ClusterState = {
-            kind: {each["metadata"]["name"]: plain(each) for each in objects} for kind, objects in kept.items()
+        state: ClusterState = {
+            kind: {obj["metadata"]["name"]: comparable_object(obj) for obj in objects}
+            for kind, objects in objects_by_kind.items()
         }
         zones: dict[str, Counter[str]] = {}
-        for each in self.items(f"{core}/pods"):
-            zone, pod = self._pod(each)
+        for item in self.items(f"{core}/pods"):
+            zone, pod = self._comparable_pod(item)
             zones.setdefault(json.dumps(pod, sort_keys=True), Counter())[zone] += 1
-        # of zones that are equal to a pod it is chance which one gets the most
-        scene["pods"] = {pod: sorted(counts.values()) for pod, counts in sorted(zones.items())}
-        return scene
+        # which of several equal zones gets the most pods is random
+        state["pods"] = {pod: sorted(counts.values()) for pod, counts in sorted(zones.items())}
+        return state
 
     def events(self, namespace: str) -> list[str]:
-        """Reason, type, object and words of each event, once."""
-        told = set()
+        """Return object, type, reason and message of the events, without duplicates."""
+        texts = set()
         for event in self.items(f"/api/v1/namespaces/{namespace}/events"):
-            about = event["involvedObject"]
-            words = f"{about['kind']}/{about['name']} {event['type']} {event['reason']}: {event['message']}"
-            told.add(_without_nodes(_without_chance(_without_steps(words))))
-        return sorted(told)
+            regarding = event["involvedObject"]
+            text = f"{regarding['kind']}/{regarding['name']} {event['type']} {event['reason']}: {event['message']}"
+            texts.add(_without_nodes(_without_suffixes(_without_scaling_steps(text))))
+        return sorted(texts)
 
-    def _pod(self, pod: JSON) -> tuple[str, JSON]:
-        """The zone it is in, or "", and all else that is not chance."""
-        kept = plain(pod)
-        node = kept["spec"].pop("nodeName", "")
-        kept["bound"] = bool(node)
-        kept["metadata"]["name"] = _without_chance(kept["metadata"]["name"])
-        kept["metadata"].get("labels", {}).pop(ZONE, None)  # the admission plugin's copy of the node's
-        kept["status"].pop("nominatedNodeName", None)
-        for condition in kept["status"].get("conditions", []):
+    def _comparable_pod(self, pod: JSON) -> tuple[str, JSON]:
+        """Return the zone of the pod, or "", and the pod without random parts."""
+        result = comparable_object(pod)
+        node = result["spec"].pop("nodeName", "")
+        result["bound"] = bool(node)
+        result["metadata"]["name"] = _without_suffixes(result["metadata"]["name"])
+        result["metadata"].get("labels", {}).pop(ZONE, None)  # copied from the node by an admission plugin
+        result["status"].pop("nominatedNodeName", None)
+        for condition in result["status"].get("conditions", []):
             condition["message"] = _without_nodes(condition.get("message", ""))
-        return self.zones.get(node, ""), kept
+        return self.zones.get(node, ""), result
 
 
-def plain(thing: JSON) -> JSON:
-    """An object without times, uids and revisions."""
+def comparable_object(obj: JSON) -> JSON:
+    """Return an object without times, UIDs and resource versions."""
     metadata = {
         key: value
-        for key, value in thing["metadata"].items()
+        for key, value in obj["metadata"].items()
         if key not in ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "managedFields", "selfLink")
     }
     for owner in metadata.get("ownerReferences", []):
@@ -125,26 +126,29 @@ def plain(thing: JSON) -> JSON:
     }
     if annotations:
         metadata["annotations"] = annotations
-    status = json.loads(json.dumps(thing.get("status", {})))
-    if "observedGeneration" in status:  # in how many steps a rollout is scaled depends on the kubelets' speed
+    status = json.loads(json.dumps(obj.get("status", {})))
+    if "observedGeneration" in status:  # the number of scaling steps of a rollout depends on the speed of kubelets
         status["observedGeneration"] = metadata.pop("generation") - status["observedGeneration"]
     for condition in status.get("conditions", []):
         for key in ("lastTransitionTime", "lastUpdateTime", "lastProbeTime"):
             condition.pop(key, None)
-        condition["message"] = _without_chance(condition.get("message", ""))
+        condition["message"] = _without_suffixes(condition.get("message", ""))
     status.get("conditions", []).sort(key=lambda condition: condition["type"])
-    return {"metadata": metadata, "spec": json.loads(json.dumps(thing.get("spec", {}))), "status": status}
+    return {"metadata": metadata, "spec": json.loads(json.dumps(obj.get("spec", {}))), "status": status}
 
 
-def _without_chance(text: str) -> str:
+def _without_suffixes(text: str) -> str:
     return _UID.sub("UID", _SUFFIX.sub("-*", text))
 
 
-def _without_steps(words: str) -> str:
-    """In how many steps a rolling update goes depends on the speed of kubelets; from the tenth on, an event about the
-    same object takes the place of the one before, so which ones are left depends on that as well."""
-    words = words.replace("(combined from similar events): ", "")
-    return _STEPS.sub(r"\1", words)
+def _without_scaling_steps(text: str) -> str:
+    """Remove replica counts and prefixes that depend on the number of scaling steps of a rolling update.
+
+    The number of steps depends on the speed of kubelets. From the tenth event about an object on, events are combined,
+    so the remaining events depend on it, too.
+    """
+    text = text.replace("(combined from similar events): ", "")
+    return _SCALING_STEPS.sub(r"\1", text)
 
 
 def _without_nodes(text: str) -> str:
@@ -152,7 +156,7 @@ def _without_nodes(text: str) -> str:
 
 
 def deployment(name: str, replicas: int, **spec: Any) -> JSON:
-    """A Deployment of pods of 100m; `pod` is added to the pod's spec, `container` to its container's."""
+    """Return a Deployment whose pods request 100m. `pod` and `container` add fields to the pod template."""
     labels = {"app": name}
     container = {"name": "main", "image": f"registry.example/{name}:1", "resources": {"requests": {"cpu": "100m"}}}
     container |= spec.pop("container", {})
@@ -175,63 +179,63 @@ PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 Step = Callable[[ScenarioClient], None]
 
 
-def run_scenario(server: RealApiServer, acts: Iterable[Step] | None = None) -> Iterator[tuple[str, ClusterState]]:
-    """The scenario, or some acts of it; after each its name and the scene."""
-    player = ScenarioClient(server)
-    _stage(player, server)
-    for act in STEPS if acts is None else acts:
-        act(player)
-        scene = player.rest()
-        if act is not placement:  # where pods find room in the middle of a rollout is a matter of the moment
-            scene["pods"] = {pod: [sum(counts)] for pod, counts in scene["pods"].items()}
-        yield act.__name__, scene
+def run_scenario(server: RealApiServer, steps: Iterable[Step] | None = None) -> Iterator[tuple[str, ClusterState]]:
+    """Run all or some steps; yield the name of each step and the state after it."""
+    client = ScenarioClient(server)
+    _create_nodes(client, server)
+    for step in STEPS if steps is None else steps:
+        step(client)
+        state = client.settled_state()
+        if step is not placement:  # during a rollout, the choice of nodes depends on timing
+            state["pods"] = {pod: [sum(counts)] for pod, counts in state["pods"].items()}
+        yield step.__name__, state
 
 
-def _stage(player: ScenarioClient, server: RealApiServer) -> None:
+def _create_nodes(client: ScenarioClient, server: RealApiServer) -> None:
     for number in range(9):
         zone = f"zone-{number % 3}"
         name = f"node-{number}"
-        player.zones[name] = zone
+        client.zones[name] = zone
         make_node(
             server, name, labels={ZONE: zone, "kubernetes.io/os": "linux", "disk": "ssd" if number < 2 else "hdd"}
         )
     for number in (10, 11):
         name = f"node-{number}"
-        player.zones[name] = "zone-gpu"
+        client.zones[name] = "zone-gpu"
         taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
         make_node(server, name, labels={"accelerator": "gpu"}, taints=[taint])
     for name, value in (("low", 10), ("high", 1000)):
         body = {"metadata": {"name": name}, "value": value, "description": "of the scenario"}
-        player.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
-    player.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+        client.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
 
-def _image(player: ScenarioClient, name: str, tag: str) -> None:
+def _set_image(client: ScenarioClient, name: str, tag: str) -> None:
     containers = [{"name": "main", "image": f"registry.example/{name}:{tag}"}]
     body = {"spec": {"template": {"spec": {"containers": containers}}}}
-    player.patch(f"{DEPLOYMENTS}/{name}", body, "strategic-merge-patch")
+    client.patch(f"{DEPLOYMENTS}/{name}", body, "strategic-merge-patch")
 
 
-def _replicas(player: ScenarioClient, name: str, replicas: int) -> None:
-    player.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
+def _scale(client: ScenarioClient, name: str, replicas: int) -> None:
+    client.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
 
 
-def _complete(player: ScenarioClient, name: str) -> None:
+def _wait_complete(client: ScenarioClient, name: str) -> None:
     def is_complete() -> bool:
-        found = player.get(f"{DEPLOYMENTS}/{name}")
-        wanted, status = found["spec"]["replicas"], found.get("status", {})
-        if status.get("observedGeneration") != found["metadata"]["generation"]:
+        deployment = client.get(f"{DEPLOYMENTS}/{name}")
+        desired, status = deployment["spec"]["replicas"], deployment.get("status", {})
+        if status.get("observedGeneration") != deployment["metadata"]["generation"]:
             return False
-        return all(status.get(key, 0) == wanted for key in ("replicas", "updatedReplicas", "availableReplicas"))
+        return all(status.get(key, 0) == desired for key in ("replicas", "updatedReplicas", "availableReplicas"))
 
-    player.until(is_complete, f"{name} is complete")
+    client.wait_until(is_complete, f"{name} is complete")
 
 
-def placement(player: ScenarioClient) -> None:
-    """Spread over zones, away from each other, on tainted nodes, by labels."""
-    player.create(DEPLOYMENTS, deployment("web", 8))
+def placement(client: ScenarioClient) -> None:
+    """Topology spread, affinity and anti-affinity, node selectors, tolerations."""
+    client.create(DEPLOYMENTS, deployment("web", 8))
     spread = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
-    player.create(
+    client.create(
         DEPLOYMENTS,
         deployment(
             "spread",
@@ -241,187 +245,187 @@ def placement(player: ScenarioClient) -> None:
     )
     apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "apart"}}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
-    player.create(DEPLOYMENTS, deployment("apart", 5, pod={"affinity": affinity}))
+    client.create(DEPLOYMENTS, deployment("apart", 5, pod={"affinity": affinity}))
     together = {"topologyKey": ZONE, "labelSelector": {"matchLabels": {"app": "ssd"}}}
-    player.create(DEPLOYMENTS, deployment("ssd", 2, pod={"nodeSelector": {"disk": "ssd"}}))
-    _complete(player, "ssd")
+    client.create(DEPLOYMENTS, deployment("ssd", 2, pod={"nodeSelector": {"disk": "ssd"}}))
+    _wait_complete(client, "ssd")
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [together]}}
-    player.create(DEPLOYMENTS, deployment("beside-ssd", 3, pod={"affinity": affinity}))
+    client.create(DEPLOYMENTS, deployment("near-ssd", 3, pod={"affinity": affinity}))
     toleration = {"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"}
     gpu = {"nodeSelector": {"accelerator": "gpu"}, "tolerations": [toleration]}
-    player.create(DEPLOYMENTS, deployment("gpu", 2, pod=gpu))
-    for name in ("web", "spread", "apart", "beside-ssd", "gpu"):
-        _complete(player, name)
+    client.create(DEPLOYMENTS, deployment("gpu", 2, pod=gpu))
+    for name in ("web", "spread", "apart", "near-ssd", "gpu"):
+        _wait_complete(client, name)
 
 
-def no_room(player: ScenarioClient) -> None:
-    """What fits nowhere says why, and a Deployment that makes no progress says so, too."""
+def unschedulable(client: ScenarioClient) -> None:
+    """Unschedulable pods report a reason, and a Deployment without progress reports its deadline."""
     huge = {"resources": {"requests": {"cpu": "100", "memory": "1Ti"}}}
-    player.create(DEPLOYMENTS, deployment("huge", 1, container=huge, progressDeadlineSeconds=2))
-    player.create(DEPLOYMENTS, deployment("mars", 2, pod={"nodeSelector": {ZONE: "mars"}}))
-    claim = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}]}
-    player.create(DEPLOYMENTS, deployment("unclaimed", 1, pod=claim))
-    player.create(DEPLOYMENTS, deployment("gated", 1, pod={"schedulingGates": [{"name": "example.com/wait"}]}))
-    player.create(DEPLOYMENTS, deployment("unknown-scheduler", 1, pod={"schedulerName": "nobody"}))
+    client.create(DEPLOYMENTS, deployment("huge", 1, container=huge, progressDeadlineSeconds=2))
+    client.create(DEPLOYMENTS, deployment("mars", 2, pod={"nodeSelector": {ZONE: "mars"}}))
+    claim = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]}
+    client.create(DEPLOYMENTS, deployment("unclaimed", 1, pod=claim))
+    client.create(DEPLOYMENTS, deployment("gated", 1, pod={"schedulingGates": [{"name": "example.com/wait"}]}))
+    client.create(DEPLOYMENTS, deployment("unknown-scheduler", 1, pod={"schedulerName": "missing"}))
     ports = {"ports": [{"containerPort": 80, "hostPort": 8080}]}
-    player.create(DEPLOYMENTS, deployment("ports", 10, container=ports))  # nine nodes
-    player.until(
+    client.create(DEPLOYMENTS, deployment("ports", 10, container=ports))  # nine nodes
+    client.wait_until(
         lambda: any(
-            each["reason"] == "ProgressDeadlineExceeded"
-            for each in player.get(f"{DEPLOYMENTS}/huge").get("status", {}).get("conditions", [])
+            condition["reason"] == "ProgressDeadlineExceeded"
+            for condition in client.get(f"{DEPLOYMENTS}/huge").get("status", {}).get("conditions", [])
         ),
         "huge exceeds its deadline",
     )
 
 
-def makes_room(player: ScenarioClient) -> None:
-    """What was pending goes on when it is given what it lacks."""
-    pods = [pod for pod in player.items(PODS) if pod["metadata"]["labels"]["app"] == "gated"]
+def schedulable_again(client: ScenarioClient) -> None:
+    """Pending pods are scheduled once their obstacle is removed."""
+    pods = [pod for pod in client.items(PODS) if pod["metadata"]["labels"]["app"] == "gated"]
     for pod in pods:
-        player.patch(f"{PODS}/{pod['metadata']['name']}", {"spec": {"schedulingGates": []}})
-    _replicas(player, "ports", 9)  # its pending pod goes first; else it would be tried while all are being deleted
-    _complete(player, "ports")
+        client.patch(f"{PODS}/{pod['metadata']['name']}", {"spec": {"schedulingGates": []}})
+    _scale(client, "ports", 9)  # first, so that its pending pod is not retried while the others terminate
+    _wait_complete(client, "ports")
     for name in ("huge", "mars", "unclaimed", "unknown-scheduler", "ports"):
-        player.delete(f"{DEPLOYMENTS}/{name}")
-    _complete(player, "gated")
-    player.until(
-        lambda: not any(pod["metadata"]["labels"]["app"] == "ports" for pod in player.items(PODS)), "ports are gone"
+        client.delete(f"{DEPLOYMENTS}/{name}")
+    _wait_complete(client, "gated")
+    client.wait_until(
+        lambda: not any(pod["metadata"]["labels"]["app"] == "ports" for pod in client.items(PODS)), "ports are gone"
     )
 
 
-def rollouts(player: ScenarioClient) -> None:
+def rollouts(client: ScenarioClient) -> None:
     for tag in ("2", "3"):
-        _image(player, "web", tag)
-        _complete(player, "web")
-    player.rest()
-    _image(player, "web", "1")  # what `kubectl rollout undo --to-revision=1` does
-    _complete(player, "web")
+        _set_image(client, "web", tag)
+        _wait_complete(client, "web")
+    client.settled_state()
+    _set_image(client, "web", "1")  # as `kubectl rollout undo --to-revision=1`
+    _wait_complete(client, "web")
 
 
-def paused(player: ScenarioClient) -> None:
-    player.patch(f"{DEPLOYMENTS}/web", {"spec": {"paused": True}})
-    _image(player, "web", "4")
-    _replicas(player, "web", 10)
-    player.until(lambda: player.get(f"{DEPLOYMENTS}/web")["status"].get("availableReplicas") == 10, "web has ten")
+def paused(client: ScenarioClient) -> None:
+    client.patch(f"{DEPLOYMENTS}/web", {"spec": {"paused": True}})
+    _set_image(client, "web", "4")
+    _scale(client, "web", 10)
+    client.wait_until(lambda: client.get(f"{DEPLOYMENTS}/web")["status"].get("availableReplicas") == 10, "web has ten")
 
 
-def resumed(player: ScenarioClient) -> None:
-    player.patch(f"{DEPLOYMENTS}/web", {"spec": {"paused": False}})
-    _complete(player, "web")
+def resumed(client: ScenarioClient) -> None:
+    client.patch(f"{DEPLOYMENTS}/web", {"spec": {"paused": False}})
+    _wait_complete(client, "web")
     for replicas in (3, 12, 0, 4):
-        _replicas(player, "web", replicas)
-        _complete(player, "web")
+        _scale(client, "web", replicas)
+        _wait_complete(client, "web")
 
 
-def recreated(player: ScenarioClient) -> None:
-    player.create(DEPLOYMENTS, deployment("once", 3, strategy={"type": "Recreate"}, revisionHistoryLimit=1))
-    _complete(player, "once")
+def recreated(client: ScenarioClient) -> None:
+    client.create(DEPLOYMENTS, deployment("once", 3, strategy={"type": "Recreate"}, revisionHistoryLimit=1))
+    _wait_complete(client, "once")
     for tag in ("2", "3", "4"):
-        _image(player, "once", tag)
-        _complete(player, "once")
+        _set_image(client, "once", tag)
+        _wait_complete(client, "once")
 
 
-def stuck_and_scaled(player: ScenarioClient) -> None:
-    """A rollout that cannot go on is scaled: in proportion; then it is undone."""
+def stuck_and_scaled(client: ScenarioClient) -> None:
+    """A stuck rollout is scaled proportionally."""
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}}
-    player.create(DEPLOYMENTS, deployment("half", 10, strategy=rolling, minReadySeconds=1))
-    _complete(player, "half")
-    _image(player, "half", "broken")
-    player.rest()
-    _replicas(player, "half", 17)
+    client.create(DEPLOYMENTS, deployment("half", 10, strategy=rolling, minReadySeconds=1))
+    _wait_complete(client, "half")
+    _set_image(client, "half", "broken")
+    client.settled_state()
+    _scale(client, "half", 17)
 
 
-def unstuck(player: ScenarioClient) -> None:
-    _image(player, "half", "slow")
-    _complete(player, "half")
+def unstuck(client: ScenarioClient) -> None:
+    _set_image(client, "half", "slow")
+    _wait_complete(client, "half")
 
 
-def tight(player: ScenarioClient) -> None:
-    """A quota refuses pods: the Deployment says so."""
+def pods_refused(client: ScenarioClient) -> None:
+    """A LimitRange refuses pods: the Deployment reports ReplicaFailure."""
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"count/replicationcontrollers": "1"}}}
-    player.create(f"/api/v1/namespaces/{NAMESPACE}/resourcequotas", quota)
+    client.create(f"/api/v1/namespaces/{NAMESPACE}/resourcequotas", quota)
     invalid = {"metadata": {"name": "limits"}, "spec": {"limits": [{"type": "Pod", "max": {"cpu": "2"}}]}}
-    player.create(f"/api/v1/namespaces/{NAMESPACE}/limitranges", invalid)
+    client.create(f"/api/v1/namespaces/{NAMESPACE}/limitranges", invalid)
     limits = {"resources": {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}}
-    player.create(DEPLOYMENTS, deployment("refused", 2, container=limits))
-    player.until(
+    client.create(DEPLOYMENTS, deployment("refused", 2, container=limits))
+    client.wait_until(
         lambda: any(
-            each["type"] == "ReplicaFailure"
-            for each in player.get(f"{DEPLOYMENTS}/refused").get("status", {}).get("conditions", [])
+            condition["type"] == "ReplicaFailure"
+            for condition in client.get(f"{DEPLOYMENTS}/refused").get("status", {}).get("conditions", [])
         ),
-        "refused says so",
+        "refused has the condition ReplicaFailure",
     )
 
 
-def accepted(player: ScenarioClient) -> None:
-    player.delete(f"{DEPLOYMENTS}/refused")
-    player.delete(f"/api/v1/namespaces/{NAMESPACE}/limitranges/limits")
+def refused_deleted(client: ScenarioClient) -> None:
+    client.delete(f"{DEPLOYMENTS}/refused")
+    client.delete(f"/api/v1/namespaces/{NAMESPACE}/limitranges/limits")
 
 
-def replication_controller(player: ScenarioClient) -> None:
+def replication_controller(client: ScenarioClient) -> None:
     template = deployment("rc", 1)["spec"]["template"]
     body = {"metadata": {"name": "rc"}, "spec": {"replicas": 3, "selector": {"app": "rc"}, "template": template}}
     orphan = {"metadata": {"name": "orphan", "labels": {"app": "rc"}}, "spec": template["spec"]}
-    player.create(PODS, orphan)
+    client.create(PODS, orphan)
     path = f"/api/v1/namespaces/{NAMESPACE}/replicationcontrollers"
-    player.create(path, body)
-    player.until(lambda: player.get(f"{path}/rc").get("status", {}).get("availableReplicas") == 3, "rc has three")
+    client.create(path, body)
+    client.wait_until(lambda: client.get(f"{path}/rc").get("status", {}).get("availableReplicas") == 3, "rc has three")
 
 
-def volumes(player: ScenarioClient) -> None:
-    """A local volume on one node, claimed by the first pod that wants it."""
+def volumes(client: ScenarioClient) -> None:
+    """A local volume on one node, bound when the first pod uses its claim."""
     wait = {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"}
-    player.create("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "local"}, **wait})
-    there = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-4"]}
+    client.create("/apis/storage.k8s.io/v1/storageclasses", {"metadata": {"name": "local"}, **wait})
+    on_node = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-4"]}
     volume = {
         "capacity": {"storage": "1Gi"},
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "local",
         "local": {"path": "/data"},
-        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [on_node]}]}},
     }
-    player.create("/api/v1/persistentvolumes", {"metadata": {"name": "disk"}, "spec": volume})
-    asked = {
+    client.create("/api/v1/persistentvolumes", {"metadata": {"name": "disk"}, "spec": volume})
+    claim = {
         "accessModes": ["ReadWriteOnce"],
         "storageClassName": "local",
         "resources": {"requests": {"storage": "1Gi"}},
     }
     claims = f"/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims"
-    player.create(claims, {"metadata": {"name": "data"}, "spec": asked})
-    mounted = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
-    player.create(DEPLOYMENTS, deployment("stateful", 1, pod=mounted))
-    _complete(player, "stateful")
+    client.create(claims, {"metadata": {"name": "data"}, "spec": claim})
+    mounting = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
+    client.create(DEPLOYMENTS, deployment("stateful", 1, pod=mounting))
+    _wait_complete(client, "stateful")
 
 
-def preemption(player: ScenarioClient) -> None:
-    """Unimportant pods fill every node; important ones push some out, and those are pending then."""
+def preemption(client: ScenarioClient) -> None:
+    """Pods of low priority fill every node; pods of high priority preempt some of them, which become pending."""
     filling = {"resources": {"requests": {"cpu": "2600m"}}}
     for path in (DEPLOYMENTS, f"/api/v1/namespaces/{NAMESPACE}/replicationcontrollers"):
-        for each in player.items(path):
-            player.delete(f"{path}/{each['metadata']['name']}")
-    player.until(lambda: not player.items(PODS), "all pods are gone")
-    player.create(DEPLOYMENTS, deployment("filler", 9, container=filling, pod={"priorityClassName": "low"}))
-    _complete(player, "filler")
-    player.create(DEPLOYMENTS, deployment("urgent", 1, container=filling, pod={"priorityClassName": "high"}))
-    _complete(player, "urgent")
-    # one by one: of several at a time, one may be tried again while its victim still terminates
+        for obj in client.items(path):
+            client.delete(f"{path}/{obj['metadata']['name']}")
+    client.wait_until(lambda: not client.items(PODS), "all pods are gone")
+    client.create(DEPLOYMENTS, deployment("filler", 9, container=filling, pod={"priorityClassName": "low"}))
+    _wait_complete(client, "filler")
+    client.create(DEPLOYMENTS, deployment("urgent", 1, container=filling, pod={"priorityClassName": "high"}))
+    _wait_complete(client, "urgent")
+    # one by one: of several pods, one may be retried while its victim still terminates
     for replicas in (2, 3):
-        _replicas(player, "urgent", replicas)
-        _complete(player, "urgent")
+        _scale(client, "urgent", replicas)
+        _wait_complete(client, "urgent")
 
 
 STEPS: tuple[Step, ...] = (
     placement,
-    no_room,
-    makes_room,
+    unschedulable,
+    schedulable_again,
     rollouts,
     paused,
     resumed,
     recreated,
     stuck_and_scaled,
     unstuck,
-    tight,
-    accepted,
+    pods_refused,
+    refused_deleted,
     replication_controller,
     volumes,
     preemption,

@@ -1,10 +1,10 @@
-"""Sequences of requests in the format of the recorded exchanges with kube-apiserver, written a step a line.
+"""Sequences of requests, one step per line, converted to the format of the recorded exchanges with kube-apiserver.
 
-A line is a verb, a path below the sequence's own namespace (`apps:` before one of the group apps; or a whole one),
-words and a body in JSON. OPERATIONS, MERGE, STRATEGIC and APPLY are patches. The words: `as=table`, `as=metadata` and
-`as=metadata-list` (what is accepted), `view=none` and `view=names` (what of the answer is compared), `rv:=a.path`
-(take a value for ${rv} in later lines). Further lines: WATCH id path, COLLECT id (with the words of the format),
-SLEEP seconds, AFTERWARDS path (to delete). The names in SHORT stand for text.
+A line consists of a verb, a path, options and a JSON body. The path is relative to the sequence's namespace, in the
+API group apps after `apps:`; or absolute. OPERATIONS, MERGE, STRATEGIC and APPLY are patches. Options: `as=table`,
+`as=metadata` and `as=metadata-list` (the Accept header), `view=none` and `view=names` (the compared part of the
+response), `rv:=a.path` (store a value for ${rv} in later lines). Other lines: WATCH id path, COLLECT id (with the
+options of the format), SLEEP seconds, AFTERWARDS path (to delete). The names in ABBREVIATIONS stand for text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import yaml
 
 JSON = dict[str, Any]
 FOLDER = Path(__file__).parent / "sequences"
-SHORT = {
+ABBREVIATIONS = {
     "$TEMPLATE": '{"metadata":{"labels":{"app":"a"}},"spec":{$CONTAINERS}}',
     "$SELECTED": '"selector":{"matchLabels":{"app":"a"}}',
     "$CONTAINERS": '"containers":[{"name":"c","image":"nginx:1.25"}]',
@@ -41,7 +41,7 @@ _VIEWS: dict[str, JSON] = {
 
 
 def sequences(topic: str) -> Iterator[JSON]:
-    """Those of tests/support/sequences/<topic>.yaml, as the replay script takes them."""
+    """Return the sequences of tests/support/sequences/<topic>.yaml in the format of the replay script."""
     for name, lines in yaml.safe_load((FOLDER / f"{topic}.yaml").read_text(encoding="utf-8")).items():
         cleanup = [line.split()[1] for line in lines if line.startswith("AFTERWARDS ")]
         steps = [step(line) for line in lines if not line.startswith("AFTERWARDS ")]
@@ -49,15 +49,15 @@ def sequences(topic: str) -> Iterator[JSON]:
 
 
 def step(line: str) -> JSON:
-    """One line. Raises ValueError for a word that is none."""
-    for short, text in SHORT.items():
+    """Convert one line. Raises ValueError for an unknown option."""
+    for short, text in ABBREVIATIONS.items():
         line = line.replace(short, text)
     verb, _, rest = line.partition(" ")
     if verb == "SLEEP":
         return {"op": "sleep", "seconds": float(rest)}
     if verb == "COLLECT":
-        name, *words = rest.split()
-        pairs = [word.partition("=") for word in words]
+        name, *options = rest.split()
+        pairs = [option.partition("=") for option in options]
         return {"op": "collect", "id": name, **{key: float(value) if value else True for key, _, value in pairs}}
     result: JSON = {"op": "watch"} if verb == "WATCH" else {"method": "PATCH" if verb in _PATCHES else verb}
     if verb == "WATCH":
@@ -68,11 +68,11 @@ def step(line: str) -> JSON:
     path, _, query = path.partition("?")
     if query:
         result["query"] = parse_qs(query, keep_blank_values=True)
-    below = "/apis/apps/v1/namespaces/${ns}/" if path.startswith("apps:") else "/api/v1/namespaces/${ns}/"
-    result["path"] = path if path.startswith("/") else below + path.removeprefix("apps:")
-    while rest and rest[0] not in '{["' and (word := rest.partition(" ")[0]) not in ("null", "1"):
+    parent = "/apis/apps/v1/namespaces/${ns}/" if path.startswith("apps:") else "/api/v1/namespaces/${ns}/"
+    result["path"] = path if path.startswith("/") else parent + path.removeprefix("apps:")
+    while rest and rest[0] not in '{["' and (option := rest.partition(" ")[0]) not in ("null", "1"):
         rest = rest.partition(" ")[2]
-        key, sign, value = word.partition("=")
+        key, sign, value = option.partition("=")
         if key.endswith(":"):
             result.setdefault("capture", {})[key[:-1]] = value
         elif key == "as":
@@ -80,7 +80,7 @@ def step(line: str) -> JSON:
         elif key == "view":
             result["view"] = _VIEWS[value]
         else:
-            raise ValueError(f"{word!r} is no word of a step: {line}")
+            raise ValueError(f"{option!r} is not an option of a step: {line}")
         assert sign, line
     if rest:
         result["body"] = json.loads(rest)
@@ -88,7 +88,7 @@ def step(line: str) -> JSON:
 
 
 def replay_script() -> ModuleType | None:
-    """The script that sends such sequences and compares, from the oracle's folder; None if that is not here."""
+    """Return the script that sends and compares sequences, from the folder of recorded vectors; None if missing."""
     configured = os.environ.get("KUBELOOP_ORACLE")
     folder = Path(configured) if configured else Path(__file__).resolve().parents[3] / "shared" / "oracle"
     path = folder / "apiserver" / "replay.py"
