@@ -169,3 +169,12 @@ class PluginCluster:
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.run_remove_pod(state, pod, removed, node)
+
+
+def raw_scores(plugin: Any, cluster: PluginCluster, pod: PodInfo) -> list[int]:
+    """Return the raw scores of all nodes, after checking that array and per-node form agree."""
+    state, snapshot = CycleState(), cluster.snapshot
+    plugin.pre_score(state, pod, snapshot, snapshot.all_rows)
+    per_node = [plugin.score(state, pod, info) for info in snapshot.node_infos]
+    assert plugin.score_rows(state, pod, snapshot, snapshot.all_rows).tolist() == per_node
+    return per_node

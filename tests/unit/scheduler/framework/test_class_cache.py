@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.scheduler_strategies import QUICKLY, pods, populated
 
 
 def random_node(rng: random.Random, name: str) -> Node:
@@ -124,3 +130,52 @@ async def test_the_class_cache_changes_no_decision(seed, cluster, clock):
             placed.append(pod)
             for scheduler in both:
                 scheduler.cache.add_pod(pod)
+
+
+def evaluated(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[int], list[int], dict[str, Any]]:
+    """(feasible rows, their totals, why the others are not)"""
+    state = CycleState()
+    _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
+    if rejection is not None:
+        return [], [], {"": rejection}
+    diagnosis = Diagnosis(NodeToStatus(snapshot))
+    rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
+    by_plugin = diagnosis.node_to_status.plugins()
+    reasons = dict(diagnosis.node_to_status.items())
+    assert by_plugin == Counter(status.plugin for status in reasons.values())
+    if len(rows) == 0:
+        return [], [], reasons
+    framework.run_pre_score(state, info, snapshot, rows)
+    return rows.tolist(), framework.run_scores(state, info, snapshot, rows).totals.tolist(), reasons
+
+
+@QUICKLY
+@given(made=populated(), data=st.data())
+def test_the_class_cache_changes_no_verdict_and_no_score(made: Any, data: st.DataObject, plugin_cluster: Any) -> None:
+    cluster = plugin_cluster(*made)
+    cached, plain = cluster.make_framework(), cluster.make_framework(class_cache=False)
+    templates = [data.draw(pods(f"template-{number}")) for number in range(2)]
+    names = st.sampled_from([info.name for info in cluster.snapshot.node_infos])
+    for step in range(5):
+        template = templates[data.draw(st.integers(0, 1))]
+        incoming = PodInfo(renamed(template, f"new-{step}", ""))
+        for number in range(data.draw(st.integers(0, 2), label="nominations")):  # the incoming one's own is the first
+            pod = data.draw(pods(f"nominated-{data.draw(st.integers(0, 3))}")) if number else incoming.pod
+            cluster.pods.put(pod.key, pod)
+            cluster.nominator.add(PodInfo(with_priority(pod, data.draw(st.integers(-1, 1)))), data.draw(names))
+        with_cache = evaluated(cached, cluster.snapshot, incoming)
+        assert with_cache == evaluated(plain, cluster.snapshot, incoming)
+        cluster.nominator.check()
+        if with_cache[0]:
+            chosen = cluster.snapshot.node_infos[with_cache[0][int(np.argmax(with_cache[1]))]].name
+            cluster.cache.assume_pod(renamed(template, f"new-{step}", chosen))
+        cluster.refresh()
+
+
+def with_priority(pod: Pod, priority: int) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, priority=priority))
+
+
+def renamed(pod: Pod, name: str, node_name: str) -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, name=name, uid=name)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=node_name))

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Struct
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint, Hint, cluster_event
 from kubeloop.scheduler.api.extension_points import PostFilterResult, PostFilterReturn, RowFilterResult
@@ -20,6 +19,7 @@ from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import Profile
 
 pytestmark = pytest.mark.virtual_time
+
 
 REFUSED = Status(Code.UNSCHEDULABLE, ("node(s) were in the wrong rack",))
 
@@ -265,15 +265,3 @@ async def test_a_pod_deleted_while_it_waits_for_its_permit_is_rejected(cluster, 
         await asyncio.sleep(1)
         assert scheduler.cache.pods() == {}
         assert scheduler.queue.in_flight_keys() == []
-
-
-async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
-    monkeypatch.undo()
-    assert out_of_tree_plugins.load_plugin_class("fractions:Fraction").__name__ == "Fraction"
-    with pytest.raises(UserError, match="cannot load the scheduler plugin"):
-        out_of_tree_plugins.load_plugin_class("no.such:Plugin")
-    with pytest.raises(UserError, match="no scheduler plugin named 'NoSuch'"):
-        out_of_tree_plugins.load_plugin_class("NoSuch")
-    with pytest.raises(UserError) as mistyped:
-        out_of_tree_plugins.load_plugin_class("NodeResourceFit")
-    assert mistyped.value.hint == "did you mean 'NodeResourcesFit'?"

@@ -372,13 +372,3 @@ def test_arguments_that_do_not_fit_are_the_users_error(mine):
     }
     with pytest.raises(UserError, match=r"decoding args for plugin Mine: .* at `\$\.size`"):
         read_configuration(document)
-
-
-def test_a_plugin_is_found_by_its_entry_point(tmp_path, monkeypatch):
-    (tmp_path / "rack_plugins.py").write_text("class Rack:\n    name = 'Rack'\n")
-    metadata = tmp_path / "rack_plugins-1.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: rack-plugins\nVersion: 1\n")
-    (metadata / "entry_points.txt").write_text("[kubeloop.scheduler_plugins]\nRack = rack_plugins:Rack\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert out_of_tree_plugins.load_plugin_class("Rack").name == "Rack"

@@ -11,40 +11,14 @@ import pytest
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.storage_types import (
     CSINode,
-    PersistentVolume,
-    PersistentVolumeClaim,
     StorageClass,
     VolumeAttachment,
 )
-from kubeloop.kube.quantities import value
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.plugins.volume_binder import VolumeCandidates, matches_node
+from support.plugin_volumes import make_claim, make_volume
 
 ZONE = "topology.kubernetes.io/zone"
-
-
-def volume(name: str, **spec: Any) -> PersistentVolume:
-    places = spec.pop("places", None)
-    if places is not None:
-        expressions = [{"key": key, "operator": operator, "values": values} for key, operator, values in places]
-        spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
-    spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "wait"} | spec
-    body = {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}}
-    return convert(PersistentVolume, body)
-
-
-def claim(name: str, volume_name: str = "", storage: str = "1Gi") -> PersistentVolumeClaim:
-    annotations = {"pv.kubernetes.io/bind-completed": "yes"} if volume_name else {}
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "volumeName": volume_name,
-        "storageClassName": "wait",
-        "resources": {"requests": {"storage": storage}},
-    }
-    metadata = {"name": name, "namespace": "default", "uid": name, "annotations": annotations}
-    status = {"phase": "Bound" if volume_name else "Pending"}
-    return convert(PersistentVolumeClaim, {"metadata": metadata, "spec": spec, "status": status})
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -64,8 +38,8 @@ def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
             "csi": {"driver": rng.choice("xy"), "volumeHandle": f"h{rng.randrange(9)}"}
         }  # fmt: skip
         places = rng.choice([None, [(ZONE, "In", ["a"])], [(ZONE, "NotIn", ["a"])]])
-        cluster.put("persistent_volumes", volume(f"pv{number}", places=places, **kind))
-        cluster.put("persistent_volume_claims", claim(f"c{number}", f"pv{number}"))
+        cluster.put("persistent_volumes", make_volume(f"pv{number}", places=places, **kind))
+        cluster.put("persistent_volume_claims", make_claim(f"c{number}", f"pv{number}"))
 
     def some_pod(name: str, node_name: str = "") -> Any:
         used = [f"c{number}" for number in rng.sample(range(13), rng.randrange(3))]  # c12 is not there
@@ -106,37 +80,3 @@ def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
                 rejected += len(rows) - one_by_one.count(None)
     assert compared > 10
     assert rejected > 3
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_smallest_volume_that_a_node_reaches_is_chosen(seed: int, node: Callable[..., Any]) -> None:
-    rng = random.Random(seed)
-    keys = ("kubernetes.io/hostname", ZONE, "rack")
-
-    def places() -> list[tuple[str, str, list[str]]] | None:
-        operators = rng.choice([["In"], ["In", "NotIn"], ["NotIn"], ["Exists"]])
-        if rng.random() < 0.2:
-            return None
-        values = ["n0", "n1", "a", "b"]
-        return [
-            (rng.choice(keys), operator, [] if operator == "Exists" else rng.sample(values, rng.randrange(1, 3)))
-            for operator in operators
-        ]
-
-    volumes = [
-        volume(f"pv{number}", places=places(), capacity={"storage": f"{rng.randrange(1, 6)}Gi"}) for number in range(20)
-    ]
-    wanted = claim("c", storage="2Gi")
-    suitable = VolumeCandidates(wanted, volumes)
-    for number in range(8):
-        there = node(f"n{number % 3}", labels={ZONE: rng.choice("ab")} | ({"rack": "a"} if rng.random() < 0.5 else {}))
-        chosen = {f"pv{rng.randrange(20)}" for _ in range(rng.randrange(4))}
-        fitting = [
-            each
-            for each in volumes
-            if each.metadata.name not in chosen
-            and value(each.spec.capacity["storage"]) >= 2 << 30
-            and matches_node(each.spec.node_affinity, there)
-        ]
-        smallest = min(fitting, key=lambda each: value(each.spec.capacity["storage"]), default=None)
-        assert suitable.find(there, chosen) is smallest

@@ -1,0 +1,37 @@
+"""DefaultBinder: the binding request and its errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import Conflict, ServerUnreachable
+from kubeloop.kube.objects.api_types import Status
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Code
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins.default_binder import DefaultBinder
+
+
+async def test_binding_is_posted_in_its_own_lane(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")])
+    binder = DefaultBinder(plugin_args.NoArgs(), cluster)
+    assert await binder.bind(CycleState(), PodInfo(pod("new", uid="u1")), "a") is None
+    verb, plural, namespace, name, subresource, body = cluster.client.requests[0]
+    assert (verb, plural, namespace, name, subresource) == ("create", "pods", "default", "new", "binding")
+    assert body["target"] == {"kind": "Node", "name": "a"}
+    assert body["metadata"] == {"name": "new", "namespace": "default", "uid": "u1"}
+    assert cluster.client.options[0]["lane"] == "binding"
+
+
+@pytest.mark.parametrize(
+    "error", [Conflict(Status(code=409, message="already bound")), ServerUnreachable("gone", maybe_applied=True)]
+)
+async def test_a_failed_binding_is_an_error_of_the_binder(error: Exception, plugin_cluster: Any, pod: Any) -> None:
+    cluster = plugin_cluster()
+    cluster.client.failures = [error]
+    status = await DefaultBinder(plugin_args.NoArgs(), cluster).bind(CycleState(), PodInfo(pod("new")), "a")
+    assert status is not None
+    assert (status.code, status.plugin, status.error) == (Code.ERROR, "DefaultBinder", error)
