@@ -15,35 +15,27 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster.admission import limit_ranger, pod_security, resource_quota
+from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
+from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
+from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
 from kubeloop.devcluster.admission.pod_resize import check_pod_resize
-from kubeloop.devcluster.admission.policies.active import Policies
+from kubeloop.devcluster.admission.policies.policy_plugin import Policies
+from kubeloop.devcluster.admission.priority import check_single_default, set_priority
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES, LIMIT_RANGES, get_served_resource
+from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     NAMESPACES,
-    PODS,
-    PRIORITY_CLASSES,
     RESOURCE_QUOTAS,
-    STORAGE_CLASSES,
     Resource,
 )
-from kubeloop.kube.quantities import parse_quantity
 
 _IMMORTAL = ("default", "kube-system", "kube-public")
-_DEFAULT_CLASSES = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
-_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-_INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
-_EVICTION_SECONDS = 300
 _WITH_TEMPLATES = frozenset({
     "cronjobs.batch", "daemonsets.apps", "deployments.apps", "jobs.batch", "podtemplates", "replicasets.apps",
     "replicationcontrollers", "statefulsets.apps",
@@ -110,8 +102,8 @@ class Admission:
         match resource.group_resource:
             case "pods":
                 limit_ranger.default_pod(self._store.list(LIMIT_RANGES, namespace), obj)
-                self._priority(obj)
-                self._tolerations(obj)
+                set_priority(self._store, obj)
+                add_default_tolerations(obj)
                 if "runtimeClassName" in obj["spec"]:
                     apply_runtime_class(self._store, obj)
             case "nodes":
@@ -120,13 +112,13 @@ class Admission:
                     taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
             case "persistentvolumeclaims":
                 _protect(obj, "kubernetes.io/pvc-protection")
-                self._storage_class(obj)
+                set_default_storage_class(self._store, obj)
             case "persistentvolumes":
                 _protect(obj, "kubernetes.io/pv-protection")
             case "volumeattributesclasses.storage.k8s.io":
                 _protect(obj, "kubernetes.io/vac-protection")
             case "ingresses.networking.k8s.io":
-                self._ingress_class(obj)
+                set_default_ingress_class(self._store, obj)
 
     def check_create(self, resource: Resource[Any], obj: JSON, namespace: str, warnings: list[str]) -> None:
         """What plugins have against a new object that is valid. Raises StatusError 403.
@@ -143,7 +135,7 @@ class Admission:
             case "namespaces":
                 pod_security.check_new_namespace(obj)
             case "priorityclasses.scheduling.k8s.io":
-                self._one_default(obj, new=True)
+                check_single_default(self._store, obj, new=True)
             case made_of_pods if made_of_pods in _WITH_TEMPLATES:
                 pod_security.check_template(self._store, obj, warnings)
         self.policies.check("CREATE", obj, None)
@@ -161,7 +153,7 @@ class Admission:
             return
         match resource.group_resource:
             case "pods":
-                self._tolerations(obj)
+                add_default_tolerations(obj)
             case "namespaces":
                 labels = obj["metadata"].setdefault("labels", {})
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
@@ -181,33 +173,14 @@ class Admission:
             case "persistentvolumeclaims" if not subresource:
                 if "deletionTimestamp" not in old["metadata"]:
                     limit_ranger.check_claim(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
-                self._claim_may_grow(resource, obj, old)
+                check_claim_resize(self._store, resource, obj, old)
             case "namespaces" if not subresource:
                 pod_security.check_changed_namespace(self._store, obj, old, warnings)
             case "priorityclasses.scheduling.k8s.io":
-                self._one_default(obj, new=False)
+                check_single_default(self._store, obj, new=False)
             case made_of_pods if made_of_pods in _WITH_TEMPLATES and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
         self.policies.check("UPDATE", obj, old)
-
-    def _claim_may_grow(self, resource: Resource[Any], obj: JSON, old: JSON) -> None:
-        new, before = (
-            parse_quantity(each["spec"].get("resources", {}).get("requests", {}).get("storage", 0))
-            for each in (obj, old)
-        )
-        if new.compare(before) <= 0:
-            return
-        why, name = "", _class_of(obj)
-        storage_class = self._store.get(STORAGE_CLASSES, "", name) if name else None
-        if old.get("status", {}).get("phase") != "Bound":
-            why = "Only bound persistent volume claims can be expanded"
-        elif storage_class is None or name != _class_of(old) or not storage_class.get("allowVolumeExpansion"):
-            why = (
-                "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
-                "support resize"
-            )
-        if why:
-            raise errors.forbidden(resource, obj["metadata"]["name"], why)
 
     def charged(
         self,
@@ -236,95 +209,6 @@ class Admission:
                 if old is not None:
                     track_update(_QUOTAS, counted, old, _OURSELVES, self._now, subresource="status")
                 self._store.update(RESOURCE_QUOTAS, counted)
-
-    # --- plugins ------------------------------------------------------------------------------------------------------
-
-    def _priority(self, pod: JSON) -> None:
-        spec = pod["spec"]
-        name = spec.get("priorityClassName", "")
-        policy = "PreemptLowerPriority"
-        if not name:
-            default = self._default_class()
-            if default is None:
-                value = 0
-            else:
-                spec["priorityClassName"] = default["metadata"]["name"]
-                value, policy = default["value"], default.get("preemptionPolicy", policy)
-        elif (found := self._store.get(PRIORITY_CLASSES, "", name)) is not None:
-            value, policy = found["value"], found.get("preemptionPolicy", policy)
-        elif name in SYSTEM_PRIORITY_CLASSES:
-            value = SYSTEM_PRIORITY_CLASSES[name]
-        else:
-            raise errors.forbidden(PODS, errors.name_in_message(pod), f"no PriorityClass with name {name} was found")
-        if spec.get("priority") not in (None, value):
-            why = (
-                f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
-                f"priority admission controller computed {value} from the given PriorityClass name"
-            )
-            raise errors.forbidden(PODS, errors.name_in_message(pod), why)
-        if spec.get("preemptionPolicy") not in (None, policy):
-            why = (
-                f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
-                f"priority admission controller computed {policy} from the given PriorityClass name"
-            )
-            raise errors.forbidden(PODS, errors.name_in_message(pod), why)
-        spec["priority"] = value
-        spec["preemptionPolicy"] = policy
-
-    def _default_class(self) -> JSON | None:
-        defaults = [each for each in self._store.list(PRIORITY_CLASSES) if each.get("globalDefault")]
-        return min(defaults, key=lambda each: int(each["value"]), default=None)
-
-    def _one_default(self, priority_class: JSON, *, new: bool) -> None:
-        other = self._default_class() if priority_class.get("globalDefault") else None
-        name = priority_class["metadata"].get("name", "")
-        if other is not None and (new or other["metadata"]["name"] != name):
-            why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
-            raise errors.forbidden(PRIORITY_CLASSES, name, why)
-
-    @staticmethod
-    def _tolerations(pod: JSON) -> None:
-        tolerations = pod["spec"].get("tolerations", [])
-        added = [
-            {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _EVICTION_SECONDS}
-            for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-            if not any(
-                each.get("key", "") in (key, "") and each.get("effect", "") in ("NoExecute", "") for each in tolerations
-            )
-        ]
-        if added:
-            pod["spec"]["tolerations"] = [*tolerations, *added]
-
-    def _storage_class(self, claim: JSON) -> None:
-        spec = claim["spec"]
-        if "storageClassName" in spec or _CLASS_ANNOTATION in claim["metadata"].get("annotations", {}):
-            return
-        if default := self._newest_default(STORAGE_CLASSES, _DEFAULT_CLASSES):
-            spec["storageClassName"] = default
-
-    def _ingress_class(self, ingress: JSON) -> None:
-        if "ingressClassName" in ingress.get("spec", {}) or _INGRESS_CLASS in ingress["metadata"].get(
-            "annotations", {}
-        ):
-            return
-        if default := self._newest_default(INGRESS_CLASSES, (_DEFAULT_INGRESS_CLASS,)):
-            ingress.setdefault("spec", {})["ingressClassName"] = default
-
-    def _newest_default(self, classes: Resource[Any], marks: tuple[str, ...]) -> str:
-        """The name of the class with such an annotation; the newest of several, then the first by name."""
-        defaults = [
-            each["metadata"]
-            for each in self._store.list(classes)
-            if any(each["metadata"].get("annotations", {}).get(mark) == "true" for mark in marks)
-        ]
-        defaults.sort(key=lambda metadata: str(metadata["name"]))
-        defaults.sort(key=lambda metadata: str(metadata["creationTimestamp"]), reverse=True)
-        return str(defaults[0]["name"]) if defaults else ""
-
-
-def _class_of(claim: JSON) -> str:
-    annotated = claim["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION)
-    return str(claim["spec"].get("storageClassName", "") if annotated is None else annotated)
 
 
 def _protect(obj: JSON, finalizer: str) -> None:

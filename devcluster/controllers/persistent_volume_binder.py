@@ -18,7 +18,7 @@ import uuid
 from typing import Any
 
 from kubeloop.devcluster.admission.chain import Admission
-from kubeloop.devcluster.admission.policies.active import Policies
+from kubeloop.devcluster.admission.policies.policy_plugin import Policies
 from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.controllers.volume_matching import (
     BIND_COMPLETED,

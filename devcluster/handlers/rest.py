@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.admission.chain import Admission
-from kubeloop.devcluster.admission.policies.active import Policies
+from kubeloop.devcluster.admission.policies.policy_plugin import Policies
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response

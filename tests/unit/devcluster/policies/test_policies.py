@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.policies import validating
+from kubeloop.devcluster.admission.policies import validating_admission_policy
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from support.api_requests import InProcessApi
 
@@ -76,12 +76,12 @@ async def test_policies_are_in_force_after_a_restart(tmp_path):
 async def test_a_policy_is_compiled_once_however_its_status_and_other_policies_change(monkeypatch):
     compiled = []
 
-    class Counted(validating.Policy):
+    class Counted(validating_admission_policy.Policy):
         def __init__(self, obj: JSON) -> None:
             compiled.append(obj["metadata"]["name"])
             super().__init__(obj)
 
-    monkeypatch.setattr(validating, "Policy", Counted)
+    monkeypatch.setattr(validating_admission_policy, "Policy", Counted)
     cluster = Cluster()
     cluster.policy(NO_A)
     cluster.config_map("b")
@@ -180,4 +180,4 @@ async def main():
 asyncio.run(main())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "['kubeloop.devcluster.admission.policies.active']", done.stderr
+    assert done.stdout.strip() == "['kubeloop.devcluster.admission.policies.policy_plugin']", done.stderr

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.evaluation import MATCH_BUDGET, evaluate
-from kubeloop.devcluster.admission.policies.matching import Matcher
+from kubeloop.devcluster.admission.policies.expression_evaluation import MATCH_BUDGET, evaluate
+from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.parameters import WrongConfiguration, kind_of_parameters, parameters
-from kubeloop.devcluster.admission.policies.variables import namespace_value, request_value
+from kubeloop.devcluster.admission.policies.request_variables import namespace_value, request_value
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import ServedResource

@@ -14,9 +14,14 @@ from typing import NamedTuple
 import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, evaluate
-from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
-from kubeloop.devcluster.admission.policies.patches import WrongPatch, WrongResult, applied, patched
+from kubeloop.devcluster.admission.policies.expression_evaluation import BUDGET, OutOfBudget, evaluate
+from kubeloop.devcluster.admission.policies.mutation_patches import WrongPatch, WrongResult, applied, patched
+from kubeloop.devcluster.admission.policies.policy_dispatcher import (
+    ConditionFailed,
+    Conditions,
+    Invocation,
+    Surroundings,
+)
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import ServedResource

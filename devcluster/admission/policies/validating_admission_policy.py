@@ -12,8 +12,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.evaluation import BUDGET, OutOfBudget, Result, evaluate
-from kubeloop.devcluster.admission.policies.invoking import ConditionFailed, Conditions, Invocation, Surroundings
+from kubeloop.devcluster.admission.policies.expression_evaluation import BUDGET, OutOfBudget, Result, evaluate
+from kubeloop.devcluster.admission.policies.policy_dispatcher import (
+    ConditionFailed,
+    Conditions,
+    Invocation,
+    Surroundings,
+)
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer

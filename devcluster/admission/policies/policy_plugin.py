@@ -27,10 +27,10 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.admission.policies import mutating, validating
+    from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
     from kubeloop.devcluster.admission.policies.attributes import Attributes, Operation
-    from kubeloop.devcluster.admission.policies.invoking import Compiled, Surroundings
-    from kubeloop.devcluster.admission.policies.mutating import Run
+    from kubeloop.devcluster.admission.policies.mutating_admission_policy import Run
+    from kubeloop.devcluster.admission.policies.policy_dispatcher import Compiled, Surroundings
     from kubeloop.devcluster.api.delete_options import DeleteOptions
 
 
@@ -66,8 +66,8 @@ class Policies:
         self.asked: Request | None = None
         self.definitions: CustomResources | None = None
         self._surroundings: Surroundings | None = None
-        self._validating: Bound[validating.Policy] = []
-        self._mutating: Bound[mutating.Policy] = []
+        self._validating: Bound[validating_admission_policy.Policy] = []
+        self._mutating: Bound[mutating_admission_policy.Policy] = []
         self._changed = False
         for each in (*_VALIDATING, *_MUTATING):
             self._changed = self._changed or len(store.table(each)) > 0
@@ -94,7 +94,7 @@ class Policies:
         request = self._judged()
         if request is None or not self._validating or (operation == "DELETE" and _route(request).subresource):
             return
-        from kubeloop.devcluster.admission.policies.validating import validate
+        from kubeloop.devcluster.admission.policies.validating_admission_policy import validate
 
         assert self._surroundings is not None
         about = _attributes(request, _route(request), operation, obj, old, deletion, grace_seconds)
@@ -110,7 +110,7 @@ class Policies:
         request = self._judged()
         if request is None or not self._mutating or _route(request).subresource == "scale":
             return None
-        from kubeloop.devcluster.admission.policies.mutating import mutate
+        from kubeloop.devcluster.admission.policies.mutating_admission_policy import mutate
 
         assert self._surroundings is not None
         metadata = obj["metadata"]
@@ -162,16 +162,16 @@ class Policies:
 
     def _read(self) -> None:
         """Compile what is new, forget what has gone."""
-        from kubeloop.devcluster.admission.policies import mutating, validating
-        from kubeloop.devcluster.admission.policies.invoking import Surroundings
-        from kubeloop.devcluster.admission.policies.matching import Matcher
+        from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
+        from kubeloop.devcluster.admission.policies.matcher import Matcher
+        from kubeloop.devcluster.admission.policies.policy_dispatcher import Surroundings
 
         self._changed = False
         if self._surroundings is None:
             matcher = Matcher(self._store, self._others)
             self._surroundings = Surroundings(self._store, matcher, self._served, self._deferred_work)
-        self._validating = self._bound(_VALIDATING, self._validating, validating.Policy)
-        self._mutating = self._bound(_MUTATING, self._mutating, mutating.Policy)
+        self._validating = self._bound(_VALIDATING, self._validating, validating_admission_policy.Policy)
+        self._mutating = self._bound(_MUTATING, self._mutating, mutating_admission_policy.Policy)
 
     def _bound(self, kinds: Kinds, before: Bound[P], compile_: Callable[[JSON], P]) -> Bound[P]:
         """All policies of a kind that have bindings, with those; what has been compiled before stays."""

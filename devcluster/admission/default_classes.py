@@ -1,0 +1,47 @@
+"""DefaultStorageClass and DefaultIngressClass: the class of a new claim or Ingress that names none.
+
+Source: plugin/pkg/admission/storage/storageclass/setdefault and network/defaultingressclass of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import STORAGE_CLASSES, Resource
+
+_DEFAULT_CLASSES = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+_INGRESS_CLASS, _DEFAULT_INGRESS_CLASS = "kubernetes.io/ingress.class", "ingressclass.kubernetes.io/is-default-class"
+
+
+def set_default_storage_class(store: Store, claim: JSON) -> None:
+    spec = claim["spec"]
+    if "storageClassName" in spec or _CLASS_ANNOTATION in claim["metadata"].get("annotations", {}):
+        return
+    if default := _newest_default(store, STORAGE_CLASSES, _DEFAULT_CLASSES):
+        spec["storageClassName"] = default
+
+
+def set_default_ingress_class(store: Store, ingress: JSON) -> None:
+    if "ingressClassName" in ingress.get("spec", {}) or _INGRESS_CLASS in ingress["metadata"].get("annotations", {}):
+        return
+    if default := _newest_default(store, INGRESS_CLASSES, (_DEFAULT_INGRESS_CLASS,)):
+        ingress.setdefault("spec", {})["ingressClassName"] = default
+
+
+def _newest_default(store: Store, classes: Resource[Any], marks: tuple[str, ...]) -> str:
+    """The name of the class with such an annotation; the newest of several, then the first by name."""
+    defaults = [
+        each["metadata"]
+        for each in store.list(classes)
+        if any(each["metadata"].get("annotations", {}).get(mark) == "true" for mark in marks)
+    ]
+    defaults.sort(key=lambda metadata: str(metadata["name"]))
+    defaults.sort(key=lambda metadata: str(metadata["creationTimestamp"]), reverse=True)
+    return str(defaults[0]["name"]) if defaults else ""

@@ -1,0 +1,58 @@
+"""Priority: priorities of pods from their priority classes, and the single default class.
+
+Source: plugin/pkg/admission/priority of Kubernetes v1.36.
+"""
+
+from __future__ import annotations
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
+from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import PODS, PRIORITY_CLASSES
+
+
+def set_priority(store: Store, pod: JSON) -> None:
+    spec = pod["spec"]
+    name = spec.get("priorityClassName", "")
+    policy = "PreemptLowerPriority"
+    if not name:
+        default = _default_priority_class(store)
+        if default is None:
+            value = 0
+        else:
+            spec["priorityClassName"] = default["metadata"]["name"]
+            value, policy = default["value"], default.get("preemptionPolicy", policy)
+    elif (found := store.get(PRIORITY_CLASSES, "", name)) is not None:
+        value, policy = found["value"], found.get("preemptionPolicy", policy)
+    elif name in SYSTEM_PRIORITY_CLASSES:
+        value = SYSTEM_PRIORITY_CLASSES[name]
+    else:
+        raise errors.forbidden(PODS, errors.told_name(pod), f"no PriorityClass with name {name} was found")
+    if spec.get("priority") not in (None, value):
+        why = (
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+            f"priority admission controller computed {value} from the given PriorityClass name"
+        )
+        raise errors.forbidden(PODS, errors.told_name(pod), why)
+    if spec.get("preemptionPolicy") not in (None, policy):
+        why = (
+            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise errors.forbidden(PODS, errors.told_name(pod), why)
+    spec["priority"] = value
+    spec["preemptionPolicy"] = policy
+
+
+def _default_priority_class(store: Store) -> JSON | None:
+    defaults = [each for each in store.list(PRIORITY_CLASSES) if each.get("globalDefault")]
+    return min(defaults, key=lambda each: int(each["value"]), default=None)
+
+
+def check_single_default(store: Store, priority_class: JSON, *, new: bool) -> None:
+    other = _default_priority_class(store) if priority_class.get("globalDefault") else None
+    name = priority_class["metadata"].get("name", "")
+    if other is not None and (new or other["metadata"]["name"] != name):
+        why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
+        raise errors.forbidden(PRIORITY_CLASSES, name, why)
