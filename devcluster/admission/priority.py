@@ -28,19 +28,19 @@ def set_priority(store: Store, pod: JSON) -> None:
     elif name in SYSTEM_PRIORITY_CLASSES:
         value = SYSTEM_PRIORITY_CLASSES[name]
     else:
-        raise errors.forbidden(PODS, errors.told_name(pod), f"no PriorityClass with name {name} was found")
+        raise errors.forbidden(PODS, errors.name_in_message(pod), f"no PriorityClass with name {name} was found")
     if spec.get("priority") not in (None, value):
         why = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise errors.forbidden(PODS, errors.told_name(pod), why)
+        raise errors.forbidden(PODS, errors.name_in_message(pod), why)
     if spec.get("preemptionPolicy") not in (None, policy):
         why = (
             f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
             f"priority admission controller computed {policy} from the given PriorityClass name"
         )
-        raise errors.forbidden(PODS, errors.told_name(pod), why)
+        raise errors.forbidden(PODS, errors.name_in_message(pod), why)
     spec["priority"] = value
     spec["preemptionPolicy"] = policy
 
