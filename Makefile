@@ -1,4 +1,4 @@
-# kubeloop: `make up` shows it, `make test` checks it. Both need Python 3.11+ and nothing else.
+# `make up` starts a development cluster, `make test` runs all tests. Both need only Python 3.11+.
 PYTHON ?= python3
 FILE ?= deploy/examples/web.yaml
 VENV := .venv
@@ -9,11 +9,11 @@ BIN := $(VENV)/bin
 up: $(VENV)/installed
 	$(BIN)/kubeloop up -f $(FILE) $(ARGS)
 
-# whole files, in their order: the tests of a file may share a cluster, and many of them wait more than they work
+# whole files per worker, in order: tests of a file may share a cluster
 test: $(VENV)/installed-dev
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# random writes and 50 watchers for an hour, or SOAK_SECONDS; SIGKILL under write load 100 times, or KILL_ROUNDS
+# soak: random writes and 50 watchers for SOAK_SECONDS; kill: KILL_ROUNDS times SIGKILL under write load
 SOAK_SECONDS ?= 3600
 KILL_ROUNDS ?= 100
 soak: $(VENV)/installed-dev
@@ -22,7 +22,7 @@ soak: $(VENV)/installed-dev
 kill: $(VENV)/installed-dev
 	KUBELOOP_KILL_ROUNDS=$(KILL_ROUNDS) $(BIN)/pytest -s tests/e2e/test_durable.py -k sigkill
 
-# requests drawn from the served OpenAPI
+# generated requests from the served OpenAPI document
 SCHEMATHESIS_CASES ?= 10000
 schemathesis: $(VENV)/installed-dev
 	KUBELOOP_SCHEMATHESIS_CASES=$(SCHEMATHESIS_CASES) $(BIN)/pytest -s tests/e2e/test_openapi_cases.py
