@@ -1,11 +1,11 @@
-"""What the kubelets do with their pods: admit or reject them, start, report, restart, stop and remove them.
+"""Simulated kubelets: admit or reject pods, start, report, restart, stop and delete them.
 
     bound --admitted--> starting --start--> running (ready or not) --exit--> ended       deletionTimestamp, at any
-      |                                        ^  | restart                     |        stage: --stop--> removed
+      |                                        ^  | restart                     |        stage: --stop--> deleted
       +--rejected--> failed                    +--+                             +-- phase Succeeded or Failed
 
-A pod is advanced from its object, its containers and the time; nothing is remembered that the store does not tell. A
-kubelet whose node is unreachable does and reports nothing until it is back, and then does what has become due.
+A pod's next state depends on its object, its containers and the time only. A kubelet whose node is unreachable does
+nothing until the node recovers, and then does what has become due.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
 
 _PULL_BACKOFF_SECONDS = 2.0  # from ErrImagePull to ImagePullBackOff
-_WORTH_A_REPORT_SECONDS = 0.5  # a pod that starts later than this says before that it has been admitted
+_EARLY_REPORT_SECONDS = 0.5  # a pod with a longer start delay is reported when it is admitted
 
 
 class Kubelets:
-    """The pods of all simulated nodes. quiet: what is written here concerns no other part."""
+    """Pods of all simulated nodes. quiet: other parts ignore the status writes."""
 
     def __init__(self, simulation: Simulation, *, quiet: bool) -> None:
         self._simulation = simulation
@@ -39,7 +39,7 @@ class Kubelets:
         return self._pods.get(uid)
 
     def on(self, node: SimulatedNode) -> Iterator[JSON]:
-        """The pods bound to `node`, as the store has them."""
+        """Yield the stored pods that are bound to `node`."""
         for pod in list(node.pods.values()):
             current = self._simulation.current_pod(pod.object)
             if current is not None:
@@ -47,8 +47,8 @@ class Kubelets:
 
     # --- from bound to admitted -------------------------------------------------------------------
 
-    def bound(self, obj: JSON, node: SimulatedNode, *, staged: bool) -> None:
-        """A pod has been bound to `node`, or was when we started. staged: what becomes of it, others decide."""
+    def add_pod(self, obj: JSON, node: SimulatedNode, *, staged: bool) -> None:
+        """Add a pod that is bound to `node`. staged: stages of a file control it, not the kubelet."""
         pod = SimulatedPod(obj, node, settings=self._settings, rng=self._simulation.rng)
         pod.staged = staged
         self._pods[pod.uid] = pod
@@ -56,26 +56,26 @@ class Kubelets:
             status = obj.get("status") or {}
             pod.ended = status.get("phase") in ("Succeeded", "Failed")
             node.add(pod, counts=not pod.ended, address=status.get("podIP", ""))
-        elif node.silent:
+        elif node.is_unreachable:
             node.add(pod, counts=False)
         else:
-            self._take_in(pod)
+            self._observe(pod)
 
-    def _take_in(self, pod: SimulatedPod) -> None:
-        """The kubelet sees the pod for the first time."""
+    def _observe(self, pod: SimulatedPod) -> None:
+        """Admit, reject or adopt a pod that the kubelet observes for the first time."""
         obj, node = pod.object, pod.node
         status = obj.get("status") or {}
         pod.seen = True
         if status.get("phase") in ("Succeeded", "Failed"):
             node.add(pod, counts=False)
             pod.ended = True
-            self._plan_deletion(pod)
+            self._plan_stop(pod)
         elif status.get("phase") == "Running":
             node.add(pod, address=status.get("podIP", ""))
-            pod.adopt(self._now(), self._wall())
+            pod.adopt_running(self._now(), self._wall())
             self.changed(pod, obj)
         else:
-            refused = rejection(
+            rejected = rejection(
                 obj,
                 node.object,
                 pod.requests,
@@ -83,16 +83,16 @@ class Kubelets:
                 allocatable=node.allocatable,
                 used_ports=node.used_ports(),
             )
-            if refused is not None:
+            if rejected is not None:
                 node.add(pod, counts=False)
-                self._reject(pod, refused)
+                self._reject(pod, rejected)
             else:
                 node.add(pod)
                 self._accept(pod)
-        self._plan(pod)
+        self._set_timer(pod)
 
-    def back(self, node: SimulatedNode) -> None:
-        """The node's failure is over: look at all its pods again, and do what has become due meanwhile."""
+    def resume(self, node: SimulatedNode) -> None:
+        """Resume the pods of a node whose failure has ended."""
         for pod in list(node.pods.values()):
             current = self._current(pod)
             if current is None or pod.staged:
@@ -105,14 +105,14 @@ class Kubelets:
                 if not pod.ended:
                     self._report(pod)
             else:
-                self._take_in(pod)
+                self._observe(pod)
 
-    def _reject(self, pod: SimulatedPod, refused: Rejection) -> None:
+    def _reject(self, pod: SimulatedPod, rejected: Rejection) -> None:
         pod.ended = True
         now = self._wall()
-        self._write_status(pod, pod_status.rejected_status(pod.object, refused.reason, refused.message, now=now))
-        self._event(pod, "Warning", refused.reason, refused.message)
-        self._plan_deletion(pod)
+        self._write_status(pod, pod_status.rejected_status(pod.object, rejected.reason, rejected.message, now=now))
+        self._event(pod, "Warning", rejected.reason, rejected.message)
+        self._plan_stop(pod)
 
     def _accept(self, pod: SimulatedPod) -> None:
         for problem in pod.problems():
@@ -124,23 +124,23 @@ class Kubelets:
         now = self._now()
         pod.start_time = self._wall()
         pod.start_at = now + delay
-        self._plan_deletion(pod)
-        if delay >= _WORTH_A_REPORT_SECONDS and pod.stop_at is None:
+        self._plan_stop(pod)
+        if delay >= _EARLY_REPORT_SECONDS and pod.stop_at is None:
             self._report(pod)
 
     # --- pods: changes from outside ---------------------------------------------------------------
 
     def changed(self, pod: SimulatedPod, obj: JSON) -> None:
-        """Somebody else wrote the pod: take over its new spec, annotations, conditions and deletion."""
+        """Apply another writer's changes of a pod: spec, annotations, conditions, deletion."""
         pod.object = obj
         if not pod.ended and (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
-            pod.ended = True  # others have said so, and a kubelet never takes that back
+            pod.ended = True  # reported by another writer; a kubelet never reverts it
             pod.node.release(pod)
-        if pod.staged or not pod.seen or pod.node.silent:
+        if pod.staged or not pod.seen or pod.node.is_unreachable:
             return
-        self._plan_deletion(pod)
+        self._plan_stop(pod)
         if pod.ended:
-            self._plan(pod)
+            self._set_timer(pod)
             return
         if obj["spec"] != pod.spec:
             pod.spec = obj["spec"]
@@ -152,10 +152,10 @@ class Kubelets:
                 pod.start_at = self._now()
             pod.refresh_readiness(self._now())
             self._report(pod)
-        self._plan(pod)
+        self._set_timer(pod)
 
     def _apply_spec(self, pod: SimulatedPod) -> None:
-        """Containers whose image has changed are restarted with the new one."""
+        """Restart containers whose image has changed."""
         for run, image in pod.changed_images():
             if run.state == "running":
                 self._event(
@@ -166,44 +166,44 @@ class Kubelets:
             else:
                 run.image = image
 
-    def _plan_deletion(self, pod: SimulatedPod) -> None:
-        """Note when a pod that is being deleted will have stopped."""
+    def _plan_stop(self, pod: SimulatedPod) -> None:
+        """Set the time at which a pod in deletion will have stopped."""
         metadata = pod.object["metadata"]
         if not metadata.get("deletionTimestamp"):
             return
         grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
         now = self._now()
         if pod.stop_at is None:
-            wanted = pod.seconds("stop-seconds")
-            delay = self._settings.stop_delay_seconds if wanted is None else wanted
+            stop_seconds = pod.seconds("stop-seconds")
+            delay = self._settings.stop_delay_seconds if stop_seconds is None else stop_seconds
             running = any(run.state == "running" for run in pod.runs)
             pod.stop_at = now + (min(delay, grace) if running else 0.0)
             for run in pod.runs:
                 if run.state == "running":
                     self._event(pod, "Normal", "Killing", f"Stopping container {run.name}", run.name)
-        else:  # deleted again, with less grace
+        else:  # a second deletion with a shorter grace period
             pod.stop_at = min(pod.stop_at, now + grace)
 
     # --- pods: what is due ------------------------------------------------------------------------
 
     def _advance(self, pod: SimulatedPod) -> None:
-        """Do everything that is due for the pod, report it if something changed, and plan what comes next."""
+        """Do all that is due for the pod, report changes, and set the timer for what comes next."""
         now = self._now()
         pod.timer = None
-        if pod.node.silent:
+        if pod.node.is_unreachable:
             return
         if pod.stop_at is not None:
             if now >= pod.stop_at:
-                self._stopped(pod)
+                self._finish_stop(pod)
             else:
-                self._plan(pod)
+                self._set_timer(pod)
             return
         wall = self._wall()
         changed = False
         if pod.start_at is not None and now >= pod.start_at:
             pod.start_at = None
-            if pod.node.networkless and not pod.object["spec"].get("hostNetwork"):
-                pod.start_at = math.inf  # until the node is back
+            if pod.node.is_network_unavailable and not pod.object["spec"].get("hostNetwork"):
+                pod.start_at = math.inf  # until the node recovers
                 self._event(pod, "Warning", "NetworkNotReady", f"network is not ready: {NETWORK_NOT_READY}")
             else:
                 self._start(pod, now, wall)
@@ -231,11 +231,11 @@ class Kubelets:
         changed = pod.refresh_readiness(now) or changed
         if changed:
             self._report(pod)
-        self._plan(pod)
+        self._set_timer(pod)
 
     def _start(self, pod: SimulatedPod, now: float, wall: str) -> None:
-        """Pull the images, which may take its time or fail; then start all containers."""
-        pod.give_address()
+        """Pull the images, which may take time or fail, then start all containers."""
+        pod.assign_address()
         pull_seconds = pod.seconds("image-pull-seconds")
         if pod.pull_error:
             self._fail_to_pull(pod, now)
@@ -262,7 +262,7 @@ class Kubelets:
             self._event(pod, "Warning", "Failed", text, run.name)
             self._event(pod, "Warning", "Failed", "Error: ErrImagePull", run.name)
             if run.role == "init":
-                break  # those after it wait for it
+                break  # the following containers wait for it
 
     def _back_off_pulling(self, pod: SimulatedPod) -> None:
         for run in pod.runs:
@@ -272,8 +272,8 @@ class Kubelets:
                 self._event(pod, "Normal", "BackOff", f'Back-off pulling image "{run.image}"', run.name)
                 self._event(pod, "Warning", "Failed", "Error: ImagePullBackOff", run.name)
 
-    def _stopped(self, pod: SimulatedPod) -> None:
-        """All containers have ended and the pod was to be deleted: remove its object, or leave it to its finalizers."""
+    def _finish_stop(self, pod: SimulatedPod) -> None:
+        """Delete a pod whose containers have stopped, unless it has finalizers."""
         current = self._current(pod)
         if current is None:
             return
@@ -289,7 +289,7 @@ class Kubelets:
         pod.node.release(pod)
 
     def _report(self, pod: SimulatedPod) -> None:
-        """Write the pod's status if it differs from what the store has."""
+        """Write the pod's status if it differs from the stored one."""
         current = self._current(pod)
         if current is None:
             return
@@ -309,10 +309,10 @@ class Kubelets:
             pod.ended = True
             pod.node.release(pod)
 
-    # --- small things -----------------------------------------------------------------------------
+    # --- helpers ----------------------------------------------------------------------------------
 
     def forget(self, uid: str) -> SimulatedPod | None:
-        """The pod is gone, or its node is."""
+        """Remove the state of a pod that is deleted or whose node is."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
             if pod.timer is not None:
@@ -321,7 +321,7 @@ class Kubelets:
         return pod
 
     def _current(self, pod: SimulatedPod) -> JSON | None:
-        """The pod as the store has it; forgets one that is no longer there."""
+        """Return the stored pod; forget one that no longer exists."""
         current = self._simulation.current_pod(pod.object)
         if current is None:
             self.forget(pod.uid)
@@ -334,8 +334,8 @@ class Kubelets:
         pod.object = current
         return current
 
-    def _plan(self, pod: SimulatedPod) -> None:
-        """Make an appointment for the next moment at which something is due, in place of the one before."""
+    def _set_timer(self, pod: SimulatedPod) -> None:
+        """Set the pod's timer to the next time at which something is due."""
         if pod.timer is not None:
             pod.timer.cancel()
             pod.timer = None

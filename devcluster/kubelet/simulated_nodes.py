@@ -1,28 +1,28 @@
-"""Simulated nodes: what kubelets, and the controllers that watch over nodes and their pods, do in a real cluster.
+"""Simulated nodes: kubelets and the node controllers of a cluster, on one event loop.
 
-Every Node in the store has a kubelet here, those that `NodeSettings.count` asks for and those that users create; or,
-without `every_node`, those marked by the annotation (or label) kubeloop.dev/node=simulated or kwok.x-k8s.io/node=fake.
-The parts share one agenda (`simulation`), so that there is no task per pod or node:
+Every Node in the store has a simulated kubelet, those of `NodeSettings.count` and those that users create; or, without
+`every_node`, those with the annotation (or label) kubeloop.dev/node=simulated or kwok.x-k8s.io/node=fake. The parts
+share one timer queue (`simulation`), so there is no task per pod or node:
 
-    Kubelets        what becomes of the pods bound to a node                                kubelet
-    StagePlayer     instead of it, or on top of it: the stages of a file, as KWOK has them   stages
-    NodeLifecycle   nodes that are not heard of: conditions, taints, evictions by zone       node_lifecycle
-    TaintEviction   pods that do not tolerate a NoExecute taint                              taint_eviction
-    OrphanedPods    pods whose node does not exist                                           pod_collection
+    Kubelets              pods bound to a node                                          kubelet
+    StagePlayer           instead, or in addition: stages of a file, as in KWOK         stages
+    NodeLifecycle         nodes without heartbeats: conditions, taints, evictions       controllers.node_lifecycle
+    TaintEviction         pods that do not tolerate a NoExecute taint                   controllers.taint_eviction
+    PodGarbageCollector   pods whose node does not exist                                controllers.pod_gc
 
-Annotations (or labels) of a pod that steer its kubelet; times in seconds:
-    kubeloop.dev/start-delay-seconds   instead of the settings' start delay
-    kubeloop.dev/image-pull-seconds    the images are pulled first, and it takes this time
-    kubeloop.dev/image-pull-error      the text of the error with which its images cannot be pulled, until it goes
-    kubeloop.dev/not-ready             "true": running but not ready, until the annotation goes
-    kubeloop.dev/run-seconds           its containers exit after this time
-    kubeloop.dev/exit-code             and with this code; without run-seconds they exit at once
-    kubeloop.dev/crashes               only so many times; after that they run on
-    kubeloop.dev/stop-seconds          instead of the settings' stop delay; never longer than the grace period
-    kubeloop.dev/jitter                0.2: each of these times varies by up to a fifth
-    kubeloop.dev/stages                "false": the stages of a file are not for this pod
+Annotations (or labels) of a pod that control its kubelet; times in seconds:
+    kubeloop.dev/start-delay-seconds   overrides the settings' start delay
+    kubeloop.dev/image-pull-seconds    duration of image pulls before the start
+    kubeloop.dev/image-pull-error      error text of failing image pulls, while the annotation exists
+    kubeloop.dev/not-ready             "true": running but not ready, while the annotation exists
+    kubeloop.dev/run-seconds           containers exit after this time
+    kubeloop.dev/exit-code             their exit code; without run-seconds they exit at once
+    kubeloop.dev/crashes               number of exits, after which they keep running
+    kubeloop.dev/stop-seconds          overrides the settings' stop delay; at most the grace period
+    kubeloop.dev/jitter                0.2: each of these times varies by up to 20 %
+    kubeloop.dev/stages                "false": stages of a file do not apply to this pod
 and of a node:
-    kubeloop.dev/fail                  one of node_objects.FAILURE_MODES, until the annotation goes
+    kubeloop.dev/fail                  one of node_objects.FAILURE_MODES, while the annotation exists
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kubeloop.devcluster.controllers.node_lifecycle import MONITOR_SECONDS, Node
 from kubeloop.devcluster.controllers.pod_gc import OUT_OF_SERVICE, PodGarbageCollector, force_delete, out_of_service
 from kubeloop.devcluster.controllers.taint_eviction import TaintEviction
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
-from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, mark
+from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, marker
 from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
@@ -55,13 +55,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_BATCH = 50  # pieces of work between two turns for everybody else on the event loop: about 5 ms
-_REGISTERED = "registered nodes"  # so many of the settings' nodes have been created, says a note in the store
+_BATCH = 50  # changes and timers per turn of the event loop: about 5 ms
+_REGISTERED = "registered nodes"  # number in the store: how many of the settings' nodes have been created
 _MAX_SLICES = 100  # leases and reports of all nodes are spread over this many points of their period
 
 
 class SimulatedNodes:
-    """All nodes of a development cluster. `run()` once; register() may be called before it."""
+    """All nodes of a development cluster. Call run() once; register() may be called before it."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class SimulatedNodes:
         stages: Iterable[Stage] = (),
         requests: StageRequests | None = None,
     ) -> None:
-        """requests: to the server of the store, for stages that apply other objects."""
+        """requests: sends requests to the store's server, for stages that apply other objects."""
         self._store = store
         self._settings = settings or NodeSettings()
         self._simulation = Simulation(store, self._settings, clock=clock, rng=rng)
@@ -97,11 +97,11 @@ class SimulatedNodes:
 
     @property
     def _kubelets_report(self) -> bool:
-        """Whether the conditions of nodes are the kubelets' to report, and not made by stages."""
+        """True if kubelets report the conditions of nodes, False if stages do."""
         return self._stages is None or not self._stages.replaces("Node")
 
     def register(self) -> None:
-        """Create the Nodes of the settings, each once in the life of the store: one that was removed stays removed."""
+        """Create the settings' Nodes, each once in the life of the store: a removed one stays removed."""
         before = self._store.get_number(_REGISTERED)
         if self._settings.count <= before:
             return
@@ -116,7 +116,7 @@ class SimulatedNodes:
         self._store.set_number(_REGISTERED, self._settings.count)
 
     def _completed(self, node: JSON, index: int) -> JSON | None:
-        """As node_objects.completed_node(); what it has of addresses then is taken."""
+        """Call node_objects.completed_node() and reserve the node's addresses."""
         complete = node_objects.completed_node(
             node,
             self._settings,
@@ -138,32 +138,32 @@ class SimulatedNodes:
             for node in nodes:
                 self._addresses.take(node)
             for node in nodes:
-                if self._is_ours(node):
-                    self._node_appeared(node, told=False)
+                if self._is_simulated(node):
+                    self._add_node(node, record_event=False)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
-            # as real kubelets every 10 s, unless somebody wants silence to be noticed sooner
-            self._beat((0, min(self._settings.lease_renew_seconds, grace / 5), self._renew_lease))
-            self._beat((0, self._settings.status_report_seconds, self._report))
-            self._beat((0, min(MONITOR_SECONDS, grace / 10), self._monitor))
+            # every 10 s as real kubelets, or more often for a short grace period
+            self._run_slice((0, min(self._settings.lease_renew_seconds, grace / 5), self._renew_lease))
+            self._run_slice((0, self._settings.status_report_seconds, self._report))
+            self._run_slice((0, min(MONITOR_SECONDS, grace / 10), self._monitor))
             while True:
                 await self._work_through()
-                alarm, due = None, self._simulation.timers.next_due()
+                handle, due = None, self._simulation.timers.next_due()
                 if due is not None:
-                    alarm = asyncio.get_running_loop().call_at(due, self._wake.set)
+                    handle = asyncio.get_running_loop().call_at(due, self._wake.set)
                 try:
                     await self._wake.wait()
                 finally:
-                    if alarm is not None:
-                        alarm.cancel()
+                    if handle is not None:
+                        handle.cancel()
                 self._wake.clear()
         finally:
-            for each in unsubscribe:
-                each()
+            for stop in unsubscribe:
+                stop()
 
     async def _work_through(self) -> None:
-        """Handle all changes and all that is due, in batches."""
+        """Handle all changes and due timers, in batches."""
         done = 0
         while True:
             if self._inbox:
@@ -179,11 +179,11 @@ class SimulatedNodes:
                 await asyncio.sleep(0)
 
     def _guarded(self, act: Callable[[Any], None], argument: Any) -> None:
-        """One object that cannot be simulated must not stop all the others."""
+        """Call `act`; an error at one object must not stop the others."""
         try:
             act(argument)
         except Exception:
-            log.exception("simulated node failed at an object")
+            log.exception("simulated node failed")
 
     def _receive(self, change: Change) -> None:
         if self._simulation.quiet:
@@ -207,50 +207,50 @@ class SimulatedNodes:
             if self._stages is not None:
                 self._stages.forget(uid)
             return
-        # What counts is the pod as it is now: our own writes may have overtaken this change.
+        # The current pod counts: the simulation's own writes may be newer than this change.
         current = self._simulation.current_pod(obj)
         if current is not None:
             self._apply_pod(current)
 
     # --- nodes ------------------------------------------------------------------------------------
 
-    def _is_ours(self, node: JSON) -> bool:
-        marked = node_objects.is_simulated(node)
-        return self._settings.every_node if marked is None else marked
+    def _is_simulated(self, node: JSON) -> bool:
+        is_marked = node_objects.is_simulated(node)
+        return self._settings.every_node if is_marked is None else is_marked
 
     def _apply_node(self, change: Change) -> None:
         name = change.now.object["metadata"]["name"]
         current = self._store.get(NODES, "", name)
-        known = self._nodes.get(name)
-        if known is not None and (current is None or current["metadata"]["uid"] != known.uid):
-            self._node_gone(known, deleted=True)
-            known = None
+        simulated = self._nodes.get(name)
+        if simulated is not None and (current is None or current["metadata"]["uid"] != simulated.uid):
+            self._remove_node(simulated, deleted=True)
+            simulated = None
         if current is None:
             return
-        if not self._is_ours(current):
-            if known is not None:  # has been given away
-                self._node_gone(known, deleted=False)
-        elif known is None:
-            self._node_appeared(current, told=True)
+        if not self._is_simulated(current):
+            if simulated is not None:  # has been marked as not simulated
+                self._remove_node(simulated, deleted=False)
+        elif simulated is None:
+            self._add_node(current, record_event=True)
         else:
-            self._node_changed(known, current)
+            self._node_changed(simulated, current)
 
-    def _node_appeared(self, node: JSON, *, told: bool) -> None:
-        """A node is new here. told: by an event, too."""
+    def _add_node(self, node: JSON, *, record_event: bool) -> None:
+        """Add a node. record_event: record the event RegisteredNode."""
         name = node["metadata"]["name"]
         index = self._index_of(name)
         complete = self._completed(node, index)
         if complete is not None:
             node = self._simulation.update(NODES, complete, quiet=True)
-        known = self._nodes[name] = SimulatedNode(node, index)
-        known.failing = ""  # what it says of a failure is news, to be reported like any other
-        if told:
+        simulated = self._nodes[name] = SimulatedNode(node, index)
+        simulated.failing = ""  # so that a failure is reported as a change
+        if record_event:
             text = f"Node {name} event: Registered Node {name} in Controller"
             self._simulation.event(node, "Normal", "RegisteredNode", text, component="node-controller")
-        self._node_changed(known, node)
-        self._renew_lease(known)
+        self._node_changed(simulated, node)
+        self._renew_lease(simulated)
         for pod in self._orphans.release(name):
-            self._pod_bound(pod, known)
+            self._pod_bound(pod, simulated)
 
     def _index_of(self, name: str) -> int:
         prefix, first = self._settings.name_prefix, self._settings.first_number
@@ -260,57 +260,57 @@ class SimulatedNodes:
         self._next_index += 1
         return self._next_index - 1
 
-    def _node_changed(self, known: SimulatedNode, node: JSON) -> None:
-        had, was_failing, was_cordoned = known.no_execute, known.failing, known.unschedulable
-        known.refresh(node)
-        if known.failing != was_failing:
-            node = self._failure_changed(known, node, was_failing)
+    def _node_changed(self, simulated: SimulatedNode, node: JSON) -> None:
+        taints_before, was_failing, was_cordoned = simulated.no_execute, simulated.failing, simulated.unschedulable
+        simulated.refresh(node)
+        if simulated.failing != was_failing:
+            node = self._failure_changed(simulated, node, was_failing)
         node = self._lifecycle.observe(node)
-        if node is not known.object:
-            known.refresh(node)
-        if known.unschedulable != was_cordoned and not known.silent:
-            reason = "NodeNotSchedulable" if known.unschedulable else "NodeSchedulable"
-            self._node_event(known, reason)
-        if known.no_execute != had:
-            for pod in self._kubelets.on(known):
-                self._eviction.consider(pod, known.no_execute)
+        if node is not simulated.object:
+            simulated.refresh(node)
+        if simulated.unschedulable != was_cordoned and not simulated.is_unreachable:
+            reason = "NodeNotSchedulable" if simulated.unschedulable else "NodeSchedulable"
+            self._node_event(simulated, reason)
+        if simulated.no_execute != taints_before:
+            for pod in self._kubelets.on(simulated):
+                self._eviction.consider(pod, simulated.no_execute)
         if any(taint.get("key") == OUT_OF_SERVICE for taint in node["spec"].get("taints") or ()):
-            for pod in self._kubelets.on(known):
+            for pod in self._kubelets.on(simulated):
                 self._collect_if_out_of_service(pod)
         if self._stages is not None:
-            self._stages.node_seen(node, known)
+            self._stages.node_seen(node, simulated)
 
-    def _failure_changed(self, known: SimulatedNode, node: JSON, before: str) -> JSON:
-        """The node begins to fail, in another way than before, or no longer."""
-        if known.silent:
+    def _failure_changed(self, simulated: SimulatedNode, node: JSON, before: str) -> JSON:
+        """React to a changed failure mode of the node."""
+        if simulated.is_unreachable:
             return node
         was_ready = is_true(node, "Ready")
         node = self._simulation.update(NODES, node_objects.reported(node, self._simulation.wall()), quiet=True)
-        known.refresh(node)
+        simulated.refresh(node)
         if is_true(node, "Ready") != was_ready:
-            self._node_event(known, "NodeNotReady" if was_ready else "NodeReady")
+            self._node_event(simulated, "NodeNotReady" if was_ready else "NodeReady")
         if before == "unreachable":
-            self._renew_lease(known)
-        self._kubelets.back(known)
-        for pod in list(known.pods.values()):
-            self._play_stages(pod)
+            self._renew_lease(simulated)
+        self._kubelets.resume(simulated)
+        for pod in list(simulated.pods.values()):
+            self._apply_stages(pod)
         return node
 
-    def _node_event(self, known: SimulatedNode, reason: str) -> None:
-        text = f"Node {known.name} status is now: {reason}"
-        self._simulation.event(known.object, "Normal", reason, text, host=known.name)
+    def _node_event(self, simulated: SimulatedNode, reason: str) -> None:
+        text = f"Node {simulated.name} status is now: {reason}"
+        self._simulation.event(simulated.object, "Normal", reason, text, host=simulated.name)
 
-    def _node_gone(self, known: SimulatedNode, *, deleted: bool) -> None:
-        """The node's machine is no more: nothing of it runs, and nobody reports. Or it is others' to simulate."""
-        del self._nodes[known.name]
-        self._lifecycle.forget(known.name)
+    def _remove_node(self, simulated: SimulatedNode, *, deleted: bool) -> None:
+        """Remove a node that is deleted, or marked as not simulated."""
+        del self._nodes[simulated.name]
+        self._lifecycle.forget(simulated.name)
         if self._stages is not None:
-            self._stages.forget(known.uid)
+            self._stages.forget(simulated.uid)
         if deleted:
-            self._addresses.release(known.object)
-            text = f"Node {known.name} event: Removing Node {known.name} from Controller"
-            self._simulation.event(known.object, "Normal", "RemovingNode", text, component="node-controller")
-        for pod in list(known.pods.values()):
+            self._addresses.release(simulated.object)
+            text = f"Node {simulated.name} event: Removing Node {simulated.name} from Controller"
+            self._simulation.event(simulated.object, "Normal", "RemovingNode", text, component="node-controller")
+        for pod in list(simulated.pods.values()):
             self._kubelets.forget(pod.uid)
             self._eviction.forget(pod.uid)
             if self._stages is not None:
@@ -320,36 +320,36 @@ class SimulatedNodes:
 
     # --- leases and reports -----------------------------------------------------------------------
 
-    def _beat(self, beat: tuple[int, float, Callable[[SimulatedNode], None]]) -> None:
-        """Do something for one slice of the nodes, and plan the next slice: all nodes once a period (seconds)."""
+    def _run_slice(self, beat: tuple[int, float, Callable[[SimulatedNode], None]]) -> None:
+        """Call `act` for one slice of the nodes and set a timer for the next: all nodes once per period (seconds)."""
         number, period, act = beat
         slices = max(1, min(_MAX_SLICES, len(self._nodes)))
         for name in list(self._nodes)[number % slices :: slices]:
             self._guarded(act, self._nodes[name])
         when = self._simulation.now() + period / slices
-        self._simulation.timers.at(when, self._beat, ((number + 1) % slices, period, act))
+        self._simulation.timers.at(when, self._run_slice, ((number + 1) % slices, period, act))
 
-    def _renew_lease(self, known: SimulatedNode) -> None:
-        if known.silent:
+    def _renew_lease(self, simulated: SimulatedNode) -> None:
+        if simulated.is_unreachable:
             return
         now = self._simulation.clock.now()
-        lease = self._store.get(LEASES, LEASE_NAMESPACE, known.name)
+        lease = self._store.get(LEASES, LEASE_NAMESPACE, simulated.name)
         if lease is None:
             lease = node_objects.lease_object(
-                known.object, now=rfc3339(now), now_micro=rfc3339_micro(now), uid=self._simulation.uid()
+                simulated.object, now=rfc3339(now), now_micro=rfc3339_micro(now), uid=self._simulation.uid()
             )
             self._store.create(LEASES, lease)
         else:
             self._store.update(LEASES, {**lease, "spec": {**lease["spec"], "renewTime": rfc3339_micro(now)}})
 
-    def _report(self, known: SimulatedNode) -> None:
-        node = self._store.get(NODES, "", known.name)
-        if node is None or known.silent or not self._kubelets_report:
+    def _report(self, simulated: SimulatedNode) -> None:
+        node = self._store.get(NODES, "", simulated.name)
+        if node is None or simulated.is_unreachable or not self._kubelets_report:
             return
-        known.refresh(self._simulation.update(NODES, node_objects.reported(node, self._simulation.wall())))
+        simulated.refresh(self._simulation.update(NODES, node_objects.reported(node, self._simulation.wall())))
 
-    def _monitor(self, known: SimulatedNode) -> None:
-        self._lifecycle.check(known.name)
+    def _monitor(self, simulated: SimulatedNode) -> None:
+        self._lifecycle.check(simulated.name)
 
     # --- pods -------------------------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class SimulatedNodes:
                 self._eviction.consider(current, pod.node.no_execute)
             self._kubelets.changed(pod, current)
             self._collect_if_out_of_service(current)
-            self._play_stages(pod)
+            self._apply_stages(pod)
             return
         node = self._nodes.get(current["spec"]["nodeName"])
         if node is not None:
@@ -370,25 +370,25 @@ class SimulatedNodes:
 
     def _pod_bound(self, obj: JSON, node: SimulatedNode) -> None:
         stages = None if _opted_out(obj) else self._stages
-        self._kubelets.bound(obj, node, staged=stages is not None and stages.replaces("Pod"))
+        self._kubelets.add_pod(obj, node, staged=stages is not None and stages.replaces("Pod"))
         self._eviction.consider(obj, node.no_execute)
         pod = self._kubelets.get(obj["metadata"]["uid"])
         if pod is not None:
-            self._play_stages(pod)
+            self._apply_stages(pod)
 
-    def _play_stages(self, pod: SimulatedPod) -> None:
-        """Let the stages of the file, if there are any for this pod, decide what comes next."""
+    def _apply_stages(self, pod: SimulatedPod) -> None:
+        """Apply the stages of the file to the pod, if there are any."""
         if self._stages is not None and not _opted_out(pod.object):
             current = self._simulation.current_pod(pod.object)
             if current is not None:
                 self._stages.pod_seen(current, pod)
 
     def _collect_if_out_of_service(self, pod: JSON) -> None:
-        """A pod being deleted whose kubelet will never confirm it, because somebody has declared the node dead."""
+        """Delete a pod in deletion whose node is out of service, because its kubelet will not confirm it."""
         if pod["metadata"].get("deletionTimestamp") and out_of_service(self._simulation, pod["spec"]["nodeName"]):
             name = pod["spec"]["nodeName"]
             force_delete(self._simulation, pod, f"PodGC: node {name} is out of service")
 
 
 def _opted_out(pod: JSON) -> bool:
-    return mark(pod, "stages") == "false"
+    return marker(pod, "stages") == "false"

@@ -1,6 +1,6 @@
-"""The state of a simulated node and of a pod on it: what runs, since when, and what is due next.
+"""State of a simulated node and of a pod on it: running containers and due times.
 
-Knows neither store nor clock; times ending in _at are seconds of the event loop's clock, `wall` is a metav1.Time.
+Independent of store and clock; times ending in _at are seconds of the event loop's clock, `wall` is a metav1.Time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kubeloop.devcluster.controllers import taint_eviction
+from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, pod_requests
 from kubeloop.devcluster.kubelet.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
@@ -20,20 +21,19 @@ from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.json_object import JSON
 
 _PREFIX = "kubeloop.dev/"
-_BACKOFF_BASE_SECONDS, _BACKOFF_CAP_SECONDS = 10.0, 300.0  # of containers that exit again and again
 
 
-def mark(pod: JSON, name: str) -> str | None:
-    """The value of our annotation of that name, or of the label."""
+def marker(pod: JSON, name: str) -> str | None:
+    """Return the value of kubeloop's annotation, or label, of that name."""
     metadata = pod["metadata"]
     value: str | None = (metadata.get("annotations") or {}).get(_PREFIX + name)
     return value if value is not None else (metadata.get("labels") or {}).get(_PREFIX + name)
 
 
 class SimulatedNode:
-    """One node: its capacity, the addresses it gives out, and the pods it holds.
+    """One node: capacity, pod addresses and pods.
 
-    `used` is the sum over the pods that count: admitted and not ended.
+    `used`: sum of the requests of admitted pods that have not ended.
     """
 
     def __init__(self, node: JSON, index: int) -> None:
@@ -57,17 +57,17 @@ class SimulatedNode:
         self.refresh(node)
 
     @property
-    def silent(self) -> bool:
-        """Nobody hears of the kubelet, and it hears of nobody."""
+    def is_unreachable(self) -> bool:
+        """True while the node is partitioned from the API server."""
         return self.failing == "unreachable"
 
     @property
-    def networkless(self) -> bool:
-        """No pod can be started, but those on the host's network."""
+    def is_network_unavailable(self) -> bool:
+        """True while only pods in the host network can start."""
         return self.failing == "not-ready"
 
     def refresh(self, node: JSON) -> None:
-        """Take over a new version of the Node."""
+        """Apply a new version of the Node."""
         self.object = node
         self.failing = failure_mode(node)
         self.unschedulable = bool((node.get("spec") or {}).get("unschedulable"))
@@ -85,7 +85,7 @@ class SimulatedNode:
             yield from ports
 
     def add(self, pod: SimulatedPod, *, counts: bool = True, address: str = "") -> None:
-        """Take `pod` in. `address` is the one it has already."""
+        """Add `pod`. address: the one it has already."""
         self.pods[pod.uid] = pod
         if counts:
             self._count(pod)
@@ -102,35 +102,35 @@ class SimulatedNode:
             self._ports[pod.uid] = ports
 
     def recount(self, pod: SimulatedPod) -> None:
-        """The pod's spec has changed."""
+        """Update the requests of a pod whose spec has changed."""
         pod.requests = pod_requests(pod.object)
         if pod.uid in self._counted:
             self.release(pod)
             self._count(pod)
 
     def release(self, pod: SimulatedPod) -> None:
-        """The pod has ended: what it used is free."""
+        """Free the resources of a pod that has ended."""
         for name, value in self._counted.pop(pod.uid, {}).items():
             self.used[name] -= value
         self._ports.pop(pod.uid, None)
 
     def remove(self, pod: SimulatedPod) -> None:
-        """The pod is gone, its address too."""
+        """Remove a deleted pod and free its address."""
         self.release(pod)
         self.pods.pop(pod.uid, None)
         if pod.address:
             self._addresses.discard(self._offset(pod.address))
 
     def _offset(self, address: str) -> int:
-        """Of an address from the start of the node's network; 0, which no pod is given, for one from elsewhere."""
+        """Return an address' offset in the node's network; 0, which no pod gets, for one from another network."""
         try:
             number = int(ipaddress.IPv4Address(address)) - int(self._network.network_address)
-        except ValueError:  # an address of IPv6, or what somebody has written into a status
+        except ValueError:  # IPv6, or an arbitrary text in a status
             return 0
         return number if 0 < number < self._network.num_addresses else 0
 
     def next_address(self) -> str:
-        """An address of the pod network that no pod of this node has; they are given out in turn."""
+        """Return the next free address of the node's pod network."""
         size = self._network.num_addresses
         for _ in range(size):
             self._last_address = self._last_address + 1 if self._last_address < size - 2 else 2
@@ -143,15 +143,16 @@ class SimulatedNode:
 class SimulatedPod:
     """One pod bound to a node.
 
-    What is due is kept as times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main
-    containers; deadline_at; stop_at (being deleted: everything will have stopped). `timer` is the one for the
-    next of them. seen: the kubelet knows the pod. staged: stages of a file decide on it, not the kubelet.
+    Due times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main containers; deadline_at;
+    stop_at (in deletion: all containers have stopped). timer: for the earliest of them. seen: the kubelet has observed
+    the pod. staged: stages of a file control it, not the kubelet.
     """
 
     __slots__ = (
         "_rng",
         "_settings",
         "address",
+        "backoff_restarts",
         "deadline_at",
         "ended",
         "exit_at",
@@ -173,7 +174,6 @@ class SimulatedPod:
         "start_time",
         "stop_at",
         "stopped",
-        "streak",
         "timer",
         "uid",
     )
@@ -181,7 +181,7 @@ class SimulatedPod:
     def __init__(self, obj: JSON, node: SimulatedNode, *, settings: NodeSettings, rng: random.Random) -> None:
         metadata = obj["metadata"]
         self.object = obj
-        self.spec: JSON = obj["spec"]  # the one that was last acted on; `object` may be newer
+        self.spec: JSON = obj["spec"]  # last applied; `object` may be newer
         self.uid: str = metadata["uid"]
         self.key = f"{metadata['namespace']}/{metadata['name']}"
         self.node = node
@@ -194,12 +194,12 @@ class SimulatedPod:
         self.start_time = ""
         self.failure: tuple[str, str] | None = None
         self.ended = False  # Succeeded, Failed or rejected
-        self.stopped = False  # nothing will be started again, whatever the restart policy says
+        self.stopped = False  # no container is started again, whatever the restart policy
         self.pulls_fail = False
         self.timer: Timer | None = None
-        self.pull_seconds: float | None = None  # what pulling the images has taken
-        self.running_since = 0.0  # the main containers, in seconds of the loop
-        self.streak = 0  # restarts that count for the back-off
+        self.pull_seconds: float | None = None  # duration of the image pulls
+        self.running_since = 0.0  # loop time at which the main containers started
+        self.backoff_restarts = 0  # restarts that count for the back-off
         self.start_at: float | None = None
         self.pull_backoff_at: float | None = None
         self.exit_at: float | None = None
@@ -213,10 +213,10 @@ class SimulatedPod:
         return name
 
     def annotation(self, name: str) -> str | None:
-        return mark(self.object, name)
+        return marker(self.object, name)
 
     def _number(self, name: str) -> float | None:
-        """The annotation as a number of 0 or more; None if it is absent or no such number."""
+        """Return an annotation as a number of 0 or more; None if it is absent or invalid."""
         text = self.annotation(name)
         if text is None:
             return None
@@ -227,7 +227,7 @@ class SimulatedPod:
         return number if 0 <= number < math.inf else None
 
     def seconds(self, name: str) -> float | None:
-        """The annotation as a number of seconds, with the pod's jitter; None if it is absent or no number."""
+        """Return an annotation as seconds, with the pod's jitter; None if it is absent or invalid."""
         number = self._number(name)
         if number is None:
             return None
@@ -238,24 +238,24 @@ class SimulatedPod:
         return number * (1 + self._rng.uniform(-share, share))
 
     def problems(self) -> list[str]:
-        """What is wrong with the annotations, in words for the pod's owner."""
+        """Return messages about invalid annotations, for events."""
         metadata = self.object["metadata"]
         marks = (*(metadata.get("annotations") or ()), *(metadata.get("labels") or ()))
         if not any(name.startswith(_PREFIX) for name in marks):
             return []
         numbers = ("start-delay-seconds", "stop-seconds", "run-seconds", "image-pull-seconds", "jitter", "crashes")
-        found = [
+        problems = [
             f"{_PREFIX}{name}: {self.annotation(name)!r} is not a number of 0 or more; it is ignored"
             for name in numbers
             if self.annotation(name) is not None and self._number(name) is None
         ]
         code = self.annotation("exit-code")
         if code is not None and not (code.isdecimal() and int(code) <= 255):
-            found.append(f"{_PREFIX}exit-code: {code!r} is not a number from 0 to 255; 1 is taken")
-        return found
+            problems.append(f"{_PREFIX}exit-code: {code!r} is not a number from 0 to 255; 1 is taken")
+        return problems
 
     def pulled_text(self, image: str) -> str:
-        """The message of the event Pulled."""
+        """Return the message of the event Pulled."""
         if self.pull_seconds is None:
             return f'Container image "{image}" already present on machine and can be accessed by the pod'
         took = f"{self.pull_seconds:.3f}".rstrip("0").rstrip(".") + "s"
@@ -280,7 +280,7 @@ class SimulatedPod:
         return [run for run in self.runs if run.role == "main"]
 
     def next_due(self) -> float | None:
-        """The next time at which something is to be done."""
+        """Return the earliest due time, None if nothing is due."""
         if self.staged or not self.seen:
             return None
         if self.stop_at is not None:
@@ -292,21 +292,21 @@ class SimulatedPod:
             if run.state == "running":
                 if not run.started:
                     times.append(run.started_at)
-                elif not run.ready and not self.held_unready:
+                elif not run.ready and not self.is_held_unready:
                     times.append(run.ready_at)
         return min((time for time in times if time is not None and time < math.inf), default=None)
 
     @property
-    def held_unready(self) -> bool:
+    def is_held_unready(self) -> bool:
         return self.annotation("not-ready") == "true"
 
-    def give_address(self) -> None:
+    def assign_address(self) -> None:
         if not self.address:
             host = bool(self.object["spec"].get("hostNetwork"))
             self.address = self.node.host_ip if host else self.node.next_address()
 
     def start(self, run: ContainerRun, now: float, wall: str) -> None:
-        """Start one container; an init container that is no sidecar has done its work at once."""
+        """Start one container; an init container that is no sidecar completes at once."""
         run.since, run.reason, run.message = wall, "", ""
         if run.role == "init":
             run.end(wall, 0)
@@ -315,53 +315,49 @@ class SimulatedPod:
         run.state = "running"
         run.started_at, run.ready_at = now + started, now + ready
         run.started = started == 0
-        run.ready = ready == 0 and not self.held_unready
+        run.ready = ready == 0 and not self.is_held_unready
 
     def _container(self, name: str) -> JSON:
         spec = self.object["spec"]
         containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-        return next((each for each in containers if each["name"] == name), {})
+        return next((container for container in containers if container["name"] == name), {})
 
     def plan_exit(self, now: float) -> None:
-        """Note when the main containers exit, and the pod's deadline, from its annotations and spec."""
+        """Set the exit time of the main containers and the pod's deadline, by annotations and spec."""
         self.running_since = now
         run_seconds = self.seconds("run-seconds")
         crashes = self._number("crashes")
         if run_seconds is None and (self.annotation("exit-code") is not None or crashes is not None):
             run_seconds = 0.0
         if crashes is not None and self._restarts() >= crashes:
-            run_seconds = None  # has crashed often enough
-        if run_seconds is None and self._of_a_job():
+            run_seconds = None  # all crashes have happened
+        if run_seconds is None and self._is_job_pod():
             run_seconds = self._settings.job_run_seconds
         self.exit_at = None if run_seconds is None else now + run_seconds
         deadline = self.object["spec"].get("activeDeadlineSeconds")
         if deadline is not None and self.deadline_at is None:
             self.deadline_at = now + deadline
 
-    def _of_a_job(self) -> bool:
+    def _is_job_pod(self) -> bool:
         owners = self.object["metadata"].get("ownerReferences") or ()
         return any(owner.get("kind") == "Job" and owner.get("controller") for owner in owners)
 
     def exit(self, now: float, wall: str) -> None:
-        """The main containers exit: for good, or to be restarted after a back-off (none, 10 s, 20 s, ... 5 min).
-
-        Ten minutes without a crash, and the back-off begins anew.
-        """
+        """Exit the main containers: for good, or to be restarted after the CrashLoopBackOff delay."""
         self.exit_at = None
         code = self.exit_code
         policy = self.object["spec"].get("restartPolicy") or "Always"
-        again = policy == "Always" or (policy == "OnFailure" and code != 0)
+        restarts = policy == "Always" or (policy == "OnFailure" and code != 0)
         for run in self.main_runs():
             run.end(wall, code)
             run.reason = ""
-        if not again:
+        if not restarts:
             self._stop_sidecars(wall)
             return
-        if now - self.running_since >= 2 * _BACKOFF_CAP_SECONDS:
-            self.streak = 0
-        doubled = _BACKOFF_BASE_SECONDS * 2 ** min(self.streak - 1, 10)
-        delay = min(_BACKOFF_CAP_SECONDS, doubled) if self.streak else 0.0
-        self.streak += 1
+        if now - self.running_since >= crash_loop_backoff.RESET_SECONDS:
+            self.backoff_restarts = 0
+        delay = crash_loop_backoff.restart_delay_seconds(self.backoff_restarts)
+        self.backoff_restarts += 1
         self.restart_at = now + delay
         if delay:
             for run in self.main_runs():
@@ -369,10 +365,10 @@ class SimulatedPod:
                 run.state, run.reason = "waiting", "CrashLoopBackOff"
                 namespace, _, name = self.key.partition("/")
                 pod = f"{name}_{namespace}({self.uid})"
-                run.message = f"back-off {_go_seconds(delay)} restarting failed container={run.name} pod={pod}"
+                run.message = crash_loop_backoff.waiting_message(delay, run.name, pod)
 
     def restart(self, run: ContainerRun, image: str, now: float, wall: str) -> None:
-        """Start `run` again, with `image`."""
+        """Start `run` again with `image`."""
         if run.state == "running":
             run.last_state = terminated_state(self.uid, run, ended=wall, exit_code=0)
         elif run.state == "terminated":
@@ -384,7 +380,7 @@ class SimulatedPod:
             self.plan_exit(now)
 
     def changed_images(self) -> list[tuple[ContainerRun, str]]:
-        """Containers whose image in the spec is no longer the one they run, with that image."""
+        """Return containers that run another image than the spec's, with the spec's."""
         changed = []
         for run in self.runs:
             container = self._container(run.name)
@@ -393,49 +389,49 @@ class SimulatedPod:
         return changed
 
     def refresh_readiness(self, now: float) -> bool:
-        """Let probes succeed whose time has come, and follow the annotation not-ready. True if anything changed."""
+        """Update started and ready by probes and the annotation not-ready; return True if anything changed."""
         changed = False
         for run in self.runs:
             if run.state != "running":
                 continue
             started = run.started or now >= run.started_at
-            ready = started and not self.held_unready and now >= run.ready_at
+            ready = started and not self.is_held_unready and now >= run.ready_at
             if (started, ready) != (run.started, run.ready):
                 run.started, run.ready = started, ready
                 changed = True
         return changed
 
-    def adopt(self, now: float, wall: str) -> None:
-        """Take over a pod that its status says is running, as a kubelet does after a restart."""
+    def adopt_running(self, now: float, wall: str) -> None:
+        """Adopt a pod that is running by its status, as a kubelet does after a restart."""
         status = self.object.get("status") or {}
         self.start_time = status.get("startTime") or wall
         if not self.address:
-            self.give_address()
+            self.assign_address()
         reported = {
-            each["name"]: each
+            status_entry["name"]: status_entry
             for field in ("initContainerStatuses", "containerStatuses")
-            for each in status.get(field) or ()
+            for status_entry in status.get(field) or ()
         }
         for run in self.runs:
-            told = reported.get(run.name, {})
-            run.restarts = told.get("restartCount") or 0
-            run.last_state = told.get("lastState") or None
-            since = ((told.get("state") or {}).get("running") or {}).get("startedAt") or wall
+            entry = reported.get(run.name, {})
+            run.restarts = entry.get("restartCount") or 0
+            run.last_state = entry.get("lastState") or None
+            since = ((entry.get("state") or {}).get("running") or {}).get("startedAt") or wall
             self.start(run, now, since)
-            if told.get("ready") and run.role != "init" and not self.held_unready:
+            if entry.get("ready") and run.role != "init" and not self.is_held_unready:
                 run.started = run.ready = True
                 run.started_at = run.ready_at = now
-        self.streak = self._restarts()
+        self.backoff_restarts = self._restarts()
         self.plan_exit(now)
 
     def fail(self, reason: str, message: str, wall: str) -> None:
-        """The kubelet gives the pod up."""
+        """Fail the pod and stop its containers."""
         self.failure = (reason, message)
         self.deadline_at = self.exit_at = self.restart_at = None
         self.stop_all(wall)
 
     def stop_all(self, wall: str) -> None:
-        """All containers end, and none will be started again."""
+        """Stop all containers for good."""
         for run in self.runs:
             if run.state == "running":
                 run.end(wall, 0)
@@ -448,7 +444,7 @@ class SimulatedPod:
 
 
 def _network(cidr: str, index: int) -> ipaddress.IPv4Network:
-    """The pod network of a node; one that cannot be used (IPv6, or too small) is replaced by the node's own share."""
+    """Return the pod network of a node; an unusable one (IPv6, too small) is replaced by the index's default."""
     try:
         network = ipaddress.IPv4Network(cidr, strict=False)
     except ValueError:
@@ -456,9 +452,3 @@ def _network(cidr: str, index: int) -> ipaddress.IPv4Network:
     if network is None or network.num_addresses < 8:
         network = ipaddress.IPv4Network(pod_cidr(index, DEFAULT_MAX_PODS))
     return network
-
-
-def _go_seconds(seconds: float) -> str:
-    """As Go prints a duration of whole seconds: "10s", "2m40s"."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"

@@ -69,14 +69,14 @@ class StagePlayer:
         self._turns.forget(uid)
 
     def _consider(self, stages: Sequence[Stage], obj: JSON, node: SimulatedNode, pod: SimulatedPod | None) -> None:
-        self._turns.consider([] if node.silent else stages, obj, _Place(node, pod))
+        self._turns.consider([] if node.is_unreachable else stages, obj, _Place(node, pod))
 
     def _play(self, play: Turn[_Place]) -> None:
         metadata, node = play.obj["metadata"], play.subject.node
         resource = NODES if play.stage.kind == "Node" else PODS
         self._turns.take(play)
         current = self._simulation.store.get(resource, metadata.get("namespace", ""), metadata["name"])
-        if current is None or current["metadata"]["uid"] != metadata["uid"] or node.silent:
+        if current is None or current["metadata"]["uid"] != metadata["uid"] or node.is_unreachable:
             return
         self._turns.begin(play)
         try:
