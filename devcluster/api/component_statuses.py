@@ -1,7 +1,7 @@
-"""Are the components of the cluster well? Nobody keeps it: they are asked when somebody wants to know.
+"""ComponentStatuses: computed from probes on each read, never stored.
 
-May import the standard library only: the registry declares these objects.
-Source: pkg/registry/core/componentstatus of v1.36, which asks scheduler and controller manager at their usual ports.
+May import the standard library and kube only: the registry of served resources refers to this module.
+Source: pkg/registry/core/componentstatus of v1.36, which probes scheduler and controller manager at their usual ports.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import socket
 
 from kubeloop.kube.json_object import JSON
 
-_ASKED = {"controller-manager": 10257, "scheduler": 10259}
-_WAIT_SECONDS = 0.1  # of loopback, where somebody answers at once or nobody does
+_PORTS = {"controller-manager": 10257, "scheduler": 10259}
+_TIMEOUT_SECONDS = 0.1  # enough on the loopback interface
 
 
 def component_statuses() -> list[JSON]:
-    """The ComponentStatuses, by name. The store, this process's own, is well whenever somebody can ask."""
+    """Return the ComponentStatuses by name. etcd is this process's own store, so it is always healthy."""
     return [
-        _status("controller-manager", *_heard_of("controller-manager")),
+        _status("controller-manager", *_probe("controller-manager")),
         _status("etcd-0", "True", "ok"),
-        _status("scheduler", *_heard_of("scheduler")),
+        _status("scheduler", *_probe("scheduler")),
     ]
 
 
@@ -28,12 +28,12 @@ def _status(name: str, status: str, message: str) -> JSON:
     return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": conditions}
 
 
-def _heard_of(component: str) -> tuple[str, str]:
-    """Does somebody listen where this component would?"""
-    address = f"127.0.0.1:{_ASKED[component]}"
+def _probe(component: str) -> tuple[str, str]:
+    """Return condition status and message of a component, by connecting to its port."""
+    address = f"127.0.0.1:{_PORTS[component]}"
     try:
-        socket.create_connection(("127.0.0.1", _ASKED[component]), _WAIT_SECONDS).close()
+        socket.create_connection(("127.0.0.1", _PORTS[component]), _TIMEOUT_SECONDS).close()
     except OSError as error:
-        why = "connection refused" if isinstance(error, ConnectionRefusedError) else "i/o timeout"
-        return "False", f'Get "https://{address}/healthz": dial tcp {address}: connect: {why}'
+        reason = "connection refused" if isinstance(error, ConnectionRefusedError) else "i/o timeout"
+        return "False", f'Get "https://{address}/healthz": dial tcp {address}: connect: {reason}'
     return "True", "ok"

@@ -1,4 +1,4 @@
-"""metav1.DeleteOptions as data."""
+"""metav1.DeleteOptions as a dataclass."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ META_VERSION = "meta.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """metav1.DeleteOptions. None: not given. grace_period_seconds None: the kind's own.
+    """metav1.DeleteOptions; None for unset options. An unset grace period means the kind's default.
 
-    A precondition that is "" is given, and met by no object.
+    An empty precondition is set, and no object satisfies it.
     """
 
     grace_period_seconds: int | None = None
@@ -24,20 +24,20 @@ class DeleteOptions:
     dry_run: bool = False
 
     @property
-    def leaves_dependents_open(self) -> bool:
-        """Is nothing said of what becomes of the dependents?"""
+    def has_no_propagation_policy(self) -> bool:
+        """True if the options do not define the handling of dependents."""
         return self.propagation_policy is None and self.orphan_dependents is None
 
     @property
     def document(self) -> JSON:
-        """As an object of the API."""
+        """The options as JSON object."""
         preconditions = {"uid": self.precondition_uid, "resourceVersion": self.precondition_resource_version}
-        given = {
+        options = {
             "gracePeriodSeconds": self.grace_period_seconds,
-            "preconditions": {name: each for name, each in preconditions.items() if each is not None} or None,
+            "preconditions": {name: value for name, value in preconditions.items() if value is not None} or None,
             "orphanDependents": self.orphan_dependents,
             "propagationPolicy": self.propagation_policy,
             "dryRun": ["All"] if self.dry_run else None,
         }
-        told = {"kind": "DeleteOptions", "apiVersion": META_VERSION}
-        return told | {name: each for name, each in given.items() if each is not None}
+        document = {"kind": "DeleteOptions", "apiVersion": META_VERSION}
+        return document | {name: value for name, value in options.items() if value is not None}

@@ -1,6 +1,6 @@
-"""Failures as the API server tells them: a metav1.Status in Kubernetes' own words.
+"""API errors: metav1.Status responses with Kubernetes' texts.
 
-Raised anywhere below the REST handlers; `server.py` turns them into answers. Knows nothing of HTTP beyond codes.
+Raised anywhere below the REST handlers; the server turns them into responses. Independent of HTTP, except for codes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from kubeloop.kube.objects.resources import Resource
 
 
 class StatusError(Exception):
-    """An answer that is a failure. `status` is the metav1.Status, `headers` go with it (Retry-After, Allow).
+    """An error response. `status` is the metav1.Status, `headers` are sent with it (Retry-After, Allow).
 
-    `list_metadata` is the Status' own metadata: a continue token, if there is one to go on with.
+    `list_metadata` is the metadata of the Status: a continue token, if the list can be continued.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ def _details(resource: Resource[Any] | None, name: str, kind: str = "", group: s
 
 
 def quoted(text: str) -> str:
-    """Go's %q."""
+    """Format a string like Go's %q."""
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     return f'"{"".join(map(_quoted_character, text))}"'
@@ -90,17 +90,17 @@ def _quoted_character(char: str) -> str:
 
 
 def not_found(resource: Resource[Any], name: str) -> StatusError:
-    """404; 400 for what can be nobody's name, as it is no segment of a path."""
+    """Return 404, or 400 for a name that cannot be a path segment."""
     if name in (".", "..") or "%" in name:
-        told = f"may not be '{name}'" if name in (".", "..") else "may not contain '%'"
-        return bad_request(f"Name parameter invalid: {quoted(name)}: {told}")
+        problem = f"may not be '{name}'" if name in (".", "..") else "may not contain '%'"
+        return bad_request(f"Name parameter invalid: {quoted(name)}: {problem}")
     return StatusError(
         404, "NotFound", f"{resource.group_resource} {quoted(name)} not found", details=_details(resource, name)
     )
 
 
 def path_not_found() -> StatusError:
-    """A path below a served version that names no resource; outside of those the answer is plain text."""
+    """Return 404 for a path below a served version that names no resource; for other paths the 404 is plain text."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
@@ -114,42 +114,42 @@ def already_exists(resource: Resource[Any], name: str) -> StatusError:
 
 
 def name_not_generated(resource: Resource[Any], name: str) -> StatusError:
-    """409 for an object with a generateName whose name is taken, whoever chose it."""
-    refusal = already_exists(resource, name)
-    refusal.message += ", the server was not able to generate a unique name for the object"
-    refusal.details = {**(refusal.details or {}), "retryAfterSeconds": 1}
-    refusal.headers = (("Retry-After", "1"),)
-    return refusal
+    """Return 409 for an object with a generateName whose name is taken."""
+    error = already_exists(resource, name)
+    error.message += ", the server was not able to generate a unique name for the object"
+    error.details = {**(error.details or {}), "retryAfterSeconds": 1}
+    error.headers = (("Retry-After", "1"),)
+    return error
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def conflict(resource: Resource[Any], name: str, why: str = MODIFIED, *, subresource: str = "") -> StatusError:
+def conflict(resource: Resource[Any], name: str, reason: str = MODIFIED, *, subresource: str = "") -> StatusError:
     plural = f"{resource.plural}/{subresource}" if subresource else resource.plural
     full = f"{plural}.{resource.group}" if resource.group else plural
     return StatusError(
         409,
         "Conflict",
-        f"Operation cannot be fulfilled on {full} {quoted(name)}: {why}",
+        f"Operation cannot be fulfilled on {full} {quoted(name)}: {reason}",
         details=_details(resource, name, kind=plural),
     )
 
 
 def failed_precondition(
-    resource: Resource[Any], name: str, field: str, given: str, found: str, *, subresource: str = ""
+    resource: Resource[Any], name: str, field: str, expected: str, actual: str, *, subresource: str = ""
 ) -> StatusError:
-    """409 for a write that is meant for another object, or for another version of it. field: UID or ResourceVersion."""
-    why = f"Precondition failed: {field} in precondition: {given}, {field} in object meta: {found}"
-    return conflict(resource, name, why, subresource=subresource)
+    """Return 409 for a write whose precondition on UID or ResourceVersion (`field`) is not met."""
+    reason = f"Precondition failed: {field} in precondition: {expected}, {field} in object meta: {actual}"
+    return conflict(resource, name, reason, subresource=subresource)
 
 
-def kind_conflict(group: str, kind: str, name: str, why: str) -> StatusError:
-    """Conflicts that Kubernetes words with the kind instead of the resource (failed preconditions)."""
+def kind_conflict(group: str, kind: str, name: str, reason: str) -> StatusError:
+    """Return 409 with the kind in place of the resource, as Kubernetes does for failed preconditions."""
     return StatusError(
         409,
         "Conflict",
-        f"Operation cannot be fulfilled on {f'{kind}.{group}' if group else kind} {quoted(name)}: {why}",
+        f"Operation cannot be fulfilled on {f'{kind}.{group}' if group else kind} {quoted(name)}: {reason}",
         details=_details(None, name, kind=kind, group=group),
     )
 
@@ -162,32 +162,32 @@ def internal(message: str, *, reason: str = "", details: Mapping[str, Any] | Non
     return StatusError(500, reason, message, details=details)
 
 
-def internal_error(why: str) -> StatusError:
-    """What NewInternalError makes of an error of Go."""
-    told = f"Internal error occurred: {why}"
-    return internal(told, reason="InternalError", details={"causes": [{"message": why}]})
+def internal_error(error: str) -> StatusError:
+    """Return the error of Kubernetes' NewInternalError."""
+    message = f"Internal error occurred: {error}"
+    return internal(message, reason="InternalError", details={"causes": [{"message": error}]})
 
 
 class NotDurable(StatusError):
-    """A write that did not take place because the data directory cannot be written."""
+    """A write did not take place because the data directory cannot be written."""
 
-    def __init__(self, why: str) -> None:
-        message = f"Internal error occurred: the data directory cannot be written: {why}"
+    def __init__(self, reason: str) -> None:
+        message = f"Internal error occurred: the data directory cannot be written: {reason}"
         super().__init__(500, "InternalError", message, details={"causes": [{"message": message}]})
 
 
 def name_in_message(obj: JSON) -> str:
-    """As admission tells it of an object whose name may not have been generated yet."""
+    """Return an object's name for an admission message; it may not have been generated yet."""
     metadata = obj["metadata"]
     return str(metadata.get("name") or metadata.get("generateName") or "Unknown")
 
 
-def forbidden(resource: Resource[Any], name: str, why: str, *, causes: Sequence[JSON] = ()) -> StatusError:
+def forbidden(resource: Resource[Any], name: str, reason: str, *, causes: Sequence[JSON] = ()) -> StatusError:
     details = _details(resource, name)
     if causes:
         details["causes"] = list(causes)
     named = f" {quoted(name)}" if name else ""
-    return StatusError(403, "Forbidden", f"{resource.group_resource}{named} is forbidden: {why}", details=details)
+    return StatusError(403, "Forbidden", f"{resource.group_resource}{named} is forbidden: {reason}", details=details)
 
 
 def unauthorized() -> StatusError:
@@ -219,27 +219,33 @@ def unsupported_patch() -> StatusError:
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
-_STREAMS = tuple(f"{each};stream=watch" for each in ("application/json", "application/vnd.kubernetes.protobuf"))
+_STREAMS = tuple(
+    f"{media_type};stream=watch" for media_type in ("application/json", "application/vnd.kubernetes.protobuf")
+)
 
 
 def not_acceptable(*, streams: bool) -> StatusError:
-    """406 for media types that are not made. `streams`: what is asked for may be a watch."""
-    made = ", ".join((*BODY_TYPES, *_STREAMS) if streams else BODY_TYPES)
-    return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {made}", details={})
+    """Return 406 for an unsupported media type. `streams`: the request may be a watch."""
+    media_types = ", ".join((*BODY_TYPES, *_STREAMS) if streams else BODY_TYPES)
+    return StatusError(
+        406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {media_types}", details={}
+    )
 
 
-def only_acceptable(made: str) -> StatusError:
-    """406 where one media type alone is made."""
-    return StatusError(406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {made}", details={})
+def only_acceptable(media_type: str) -> StatusError:
+    """Return 406 for a path with a single media type."""
+    return StatusError(
+        406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {media_type}", details={}
+    )
 
 
 def no_such_stream() -> StatusError:
-    """406 for a watch in a form that is no stream."""
+    """Return 406 for a watch in a format that cannot be streamed."""
     return StatusError(406, "NotAcceptable", f"only the following media types are accepted: {', '.join(_STREAMS)}")
 
 
 def form_not_acceptable(message: str = "") -> StatusError:
-    """406 for a media type that is made, in a form (as=...) that is not, or not of what was asked for."""
+    """Return 406 for a supported media type with an unsupported conversion (as=...)."""
     accepted = f"only the following media types are accepted: {', '.join(BODY_TYPES)}"
     return StatusError(406, "NotAcceptable", message or accepted)
 
@@ -248,12 +254,12 @@ def expired(message: str = "The resourceVersion for the provided list is too old
     return StatusError(410, "Expired", message)
 
 
-def too_large_revision(asked: int, current: int) -> StatusError:
-    """504: the caller has seen a revision that this server has not. Source: storage.NewTooLargeResourceVersionError."""
+def too_large_revision(requested: int, current: int) -> StatusError:
+    """Return 504 for a revision that is newer than the store's. Source: storage.NewTooLargeResourceVersionError."""
     return StatusError(
         504,
         "Timeout",
-        f"Timeout: Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
         details={
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,
@@ -274,29 +280,29 @@ def too_many_requests(message: str, *, retry_after_seconds: int, causes: Sequenc
 
 
 def unprocessable(message: str, causes: Sequence[JSON] = ()) -> StatusError:
-    """422 without an object's name, as patches that do not fit get it."""
+    """Return 422 without an object's name, as for patches that do not fit."""
     return StatusError(422, "Invalid", message, details={"causes": list(causes)} if causes else {})
 
 
 def invalid(group: str, kind: str, name: str, causes: Iterable[JSON]) -> StatusError:
-    """422 with one cause per wrong field; each cause is {"reason", "message", "field"} as metav1.StatusCause.
+    """Return 422 with one cause per invalid field; a cause is {"reason", "message", "field"} as in metav1.StatusCause.
 
-    Source: errors.NewInvalid and field.ErrorList.ToAggregate, which names an error that occurs twice only once.
+    Source: errors.NewInvalid and field.ErrorList.ToAggregate, which drops duplicate messages.
     """
     causes = list(causes)
-    texts = list(dict.fromkeys(f"{cause['field'] or '[]'}: {cause['message']}" for cause in causes))
-    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    messages = list(dict.fromkeys(f"{cause['field'] or '[]'}: {cause['message']}" for cause in causes))
+    message = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     qualified = f"{kind}.{group}" if group else kind
     details = _details(None, name, kind=kind, group=group)
-    details["causes"] = [{name: text for name, text in each.items() if text} for each in causes]
-    return StatusError(422, "Invalid", f"{qualified} {quoted(name)} is invalid: {told}", details=details)
+    details["causes"] = [{name: text for name, text in cause_.items() if text} for cause_ in causes]
+    return StatusError(422, "Invalid", f"{qualified} {quoted(name)} is invalid: {message}", details=details)
 
 
 def cause(reason: str, field: str, message: str) -> JSON:
-    """One metav1.StatusCause, as a field error becomes it: reason "FieldValueInvalid" and its like."""
+    """Return a metav1.StatusCause of a field error, with a reason such as "FieldValueInvalid"."""
     return {"reason": reason, "message": message, "field": field}
 
 
 def options_invalid(kind: str, causes: Iterable[JSON]) -> StatusError:
-    """Wrong ListOptions, CreateOptions, DeleteOptions, ..."""
+    """Return 422 for invalid ListOptions, CreateOptions, DeleteOptions, ..."""
     return invalid("meta.k8s.io", kind, "", causes)

@@ -10,10 +10,10 @@ from functools import lru_cache
 from typing import Any
 
 
-def regex_error(words: str, pattern: str, *examples: str) -> str:
-    """The words of validation.RegexError."""
-    told = " or ".join(f"'{example}', " for example in examples) if examples else ""
-    return f"{words} (e.g. {told}regex used for validation is '{pattern}')"
+def regex_error(message: str, pattern: str, *examples: str) -> str:
+    """Return the message of validation.RegexError."""
+    example_list = " or ".join(f"'{example}', " for example in examples) if examples else ""
+    return f"{message} (e.g. {example_list}regex used for validation is '{pattern}')"
 
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -61,21 +61,21 @@ _VALUE_ERROR = regex_error(
 
 @lru_cache(maxsize=8192)
 def dns_label(text: str) -> tuple[str, ...]:
-    wrong = ("must be no more than 63 characters",) if len(text.encode()) > 63 else ()
+    errors = ("must be no more than 63 characters",) if len(text.encode()) > 63 else ()
     if _dns_label(text):
-        return wrong
-    return (*wrong, "must not contain dots" if _dns_subdomain(text) else LABEL_ERROR)
+        return errors
+    return (*errors, "must not contain dots" if _dns_subdomain(text) else LABEL_ERROR)
 
 
 @lru_cache(maxsize=8192)
 def dns_subdomain(text: str) -> tuple[str, ...]:
-    wrong = ("must be no more than 253 characters",) if len(text) > 253 else ()
-    return wrong if _dns_subdomain(text) else (*wrong, SUBDOMAIN_ERROR)
+    errors = ("must be no more than 253 characters",) if len(text) > 253 else ()
+    return errors if _dns_subdomain(text) else (*errors, SUBDOMAIN_ERROR)
 
 
 def long_name(text: str) -> tuple[str, ...]:
-    """As dns_subdomain(), where rules are declared: a length is told in bytes. Source: apimachinery api/validate."""
-    return tuple(wrong.replace("253 characters", "253 bytes") for wrong in dns_subdomain(text))
+    """Check a DNS subdomain with the message of declarative validation. Source: apimachinery api/validate."""
+    return tuple(error.replace("253 characters", "253 bytes") for error in dns_subdomain(text))
 
 
 _UNDERSCORED_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -88,62 +88,62 @@ _UNDERSCORED_ERROR = regex_error(
 
 
 def dns_subdomain_with_underscores(text: str) -> tuple[str, ...]:
-    """What is wrong with a search path of a resolver."""
-    wrong = ("must be no more than 253 characters",) if len(text.encode()) > 253 else ()
-    return wrong if re.fullmatch(_UNDERSCORED, text) else (*wrong, _UNDERSCORED_ERROR)
+    """Check a resolver's search path."""
+    errors = ("must be no more than 253 characters",) if len(text.encode()) > 253 else ()
+    return errors if re.fullmatch(_UNDERSCORED, text) else (*errors, _UNDERSCORED_ERROR)
 
 
 @lru_cache(maxsize=1024)
 def dns_1035_label(text: str) -> tuple[str, ...]:
-    wrong = ("must be no more than 63 characters",) if len(text) > 63 else ()
-    return wrong if _dns_1035(text) else (*wrong, DNS_1035_ERROR)
+    errors = ("must be no more than 63 characters",) if len(text) > 63 else ()
+    return errors if _dns_1035(text) else (*errors, DNS_1035_ERROR)
 
 
 @lru_cache(maxsize=8192)
 def qualified_name(text: str) -> tuple[str, ...]:
-    """What is wrong with a label key, a resource name, a condition type and their like."""
+    """Check a label key, a resource name, a condition type and similar names."""
     prefix, slash, name = text.rpartition("/")
     if "/" in prefix:
         return (_KEY_ERROR,)
-    wrong: list[str] = []
+    errors: list[str] = []
     if slash:
         if not prefix:
-            wrong.append("prefix part must be non-empty")
-        wrong += [f"prefix part {each}" for each in (dns_subdomain(prefix) if prefix else ())]
+            errors.append("prefix part must be non-empty")
+        errors += [f"prefix part {error}" for error in (dns_subdomain(prefix) if prefix else ())]
     if not name:
-        wrong.append("name part must be non-empty")
+        errors.append("name part must be non-empty")
     elif len(name.encode()) > 63:
-        wrong.append("name part must be no more than 63 bytes")
+        errors.append("name part must be no more than 63 bytes")
     if not _name(name):
-        wrong.append(f"name part {_NAME_ERROR}")
-    return tuple(wrong)
+        errors.append(f"name part {_NAME_ERROR}")
+    return tuple(errors)
 
 
 @lru_cache(maxsize=8192)
 def label_value(text: str) -> tuple[str, ...]:
-    wrong = ("must be no more than 63 bytes",) if len(text.encode()) > 63 else ()
-    return wrong if _label_value(text) else (*wrong, _VALUE_ERROR)
+    errors = ("must be no more than 63 bytes",) if len(text.encode()) > 63 else ()
+    return errors if _label_value(text) else (*errors, _VALUE_ERROR)
 
 
 def prefix_of(check: Any, text: str) -> tuple[str, ...]:
-    """As `check`, for a generateName: a trailing dash is what a name will be added to."""
+    """Check a generateName: a trailing dash is allowed, because a suffix follows."""
     return check(text[:-1] + "a" if text.endswith("-") else text)  # type: ignore[no-any-return]
 
 
 @lru_cache(maxsize=1024)
 def port_name(text: str) -> tuple[str, ...]:
-    wrong = []
+    errors = []
     if len(text) > 15:
-        wrong.append("must be no more than 15 characters")
+        errors.append("must be no more than 15 characters")
     if not re.fullmatch("[-a-z0-9]+", text):
-        wrong.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+        errors.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
     if not re.search("[a-z]", text):
-        wrong.append("must contain at least one letter (a-z)")
+        errors.append("must contain at least one letter (a-z)")
     if "--" in text:
-        wrong.append("must not contain consecutive hyphens")
+        errors.append("must not contain consecutive hyphens")
     if text and (text[0] == "-" or text[-1] == "-"):
-        wrong.append("must not begin or end with a hyphen")
-    return tuple(wrong)
+        errors.append("must not begin or end with a hyphen")
+    return tuple(errors)
 
 
 def port_number(value: int) -> tuple[str, ...]:
@@ -152,25 +152,25 @@ def port_number(value: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def config_key(text: str) -> tuple[str, ...]:
-    """What is wrong with a key of a ConfigMap or Secret."""
-    wrong = []
+    """Check a key of a ConfigMap or Secret."""
+    errors = []
     if len(text) > 253:
-        wrong.append("must be no more than 253 characters")
+        errors.append("must be no more than 253 characters")
     if not _path_label(text):
-        words = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
-        wrong.append(regex_error(words, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+        message = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        errors.append(regex_error(message, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
     if text == ".":
-        wrong.append("must not be '.'")
+        errors.append("must not be '.'")
     elif text == "..":
-        wrong.append("must not be '..'")
+        errors.append("must not be '..'")
     elif text.startswith(".."):
-        wrong.append("must not start with '..'")
-    return tuple(wrong)
+        errors.append("must not start with '..'")
+    return tuple(errors)
 
 
 @lru_cache(maxsize=1024)
 def environment_name(text: str) -> tuple[str, ...]:
-    good = text and all(" " <= each <= "~" and each != "=" for each in text)
+    good = text and all(" " <= char <= "~" and char != "=" for char in text)
     return (
         ()
         if good

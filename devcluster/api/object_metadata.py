@@ -6,6 +6,6 @@ from kubeloop.kube.json_object import JSON
 
 
 def without_managed_fields(obj: JSON) -> JSON:
-    """The object without its managedFields."""
+    """Return the object without its managedFields."""
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}

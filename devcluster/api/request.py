@@ -1,4 +1,4 @@
-"""A request to the API server and its answer, free of any HTTP library."""
+"""Requests to the API server and responses, independent of any HTTP library."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BAD_PAIR = re.compile(r";|%(?![0-9a-fA-F]{2})")
 
 
 def _query(text: str) -> dict[str, list[str]]:
-    """The values by key; pairs that are not encoded well are left out, as by Go's url.ParseQuery."""
+    """Return the values by key without badly encoded pairs, as Go's url.ParseQuery."""
     if _BAD_PAIR.search(text):
         text = "&".join(pair for pair in text.split("&") if not _BAD_PAIR.search(pair))
     return parse_qs(text, keep_blank_values=True)
@@ -34,10 +34,11 @@ def _query(text: str) -> dict[str, list[str]]:
 
 @dataclass(slots=True)
 class Request:
-    """`path` is decoded; `query` keeps every value of a key; header names are lower-case.
+    """A request. `path` is decoded; `query` has all values of a key; header names are lower-case.
 
-    warnings: what its sender is told of it, whether it succeeds or fails. user: its sender, as UserInfo, once known.
-    route: the resource that it asks for, once known. deferred: what it has to wait for to be answered.
+    warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
+    once known. route: the requested resource, once known. deferred: work to complete before the request is handled
+    again.
     """
 
     method: str
@@ -52,7 +53,7 @@ class Request:
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:
-        """From a request target: path and query, percent-encoded."""
+        """Create a request from a request target: path and query, percent-encoded."""
         path, _, query = target.partition("?")
         if "#" in target or "://" in path:
             split = urlsplit(target)
@@ -66,12 +67,12 @@ class Request:
         )
 
     def option(self, name: str) -> str:
-        """The first value of a query parameter, "" if it is not there."""
+        """Return the first value of a query parameter, or ""."""
         values = self.query.get(name)
         return values[0] if values else ""
 
     def flag(self, name: str) -> bool:
-        """A boolean parameter as kube-apiserver reads it: there and neither "false" nor "0"."""
+        """Return a boolean parameter as kube-apiserver does: present and neither "false" nor "0"."""
         values = self.query.get(name)
         return values is not None and values[0].lower() not in ("false", "0")
 
@@ -82,9 +83,9 @@ class Request:
 
 @dataclass(slots=True)
 class Response:
-    """`body` is all of it, or its chunks as they come; those are to be closed (aclose) when nobody reads on.
+    """A response. `body` is complete, or an iterator of chunks, which must be closed (aclose) if it is not exhausted.
 
-    caching: the Cache-Control of this answer, where it is another one than the server's usual.
+    caching: Cache-Control of this response, if it differs from the server's default.
     """
 
     status: int
@@ -107,28 +108,28 @@ def text_response(status: int, text: str) -> Response:
     )
 
 
-_WARNINGS_CHARACTERS, _WARNING_CHARACTERS = 4096, 256
+_MAX_TOTAL_WARNING_LENGTH, _MAX_WARNING_LENGTH = 4096, 256
 
 
-def _cut(texts: list[str]) -> list[str]:
-    """All up to the one that is too much, cut short; then more as long as there is room again."""
-    totals = list(accumulate(map(len, texts)))
-    first_too_much = next(i for i, total in enumerate(totals) if total > _WARNINGS_CHARACTERS)
-    cut = [text[:_WARNING_CHARACTERS] for text in texts[: first_too_much + 1]]
-    for text in texts[first_too_much + 1 :]:
-        if sum(map(len, cut)) >= _WARNINGS_CHARACTERS:
+def _truncate_warnings(warnings: list[str]) -> list[str]:
+    """Truncate warnings: all up to the one that exceeds the total, then more while there is room."""
+    totals = list(accumulate(map(len, warnings)))
+    first_too_much = next(i for i, total in enumerate(totals) if total > _MAX_TOTAL_WARNING_LENGTH)
+    cut = [text[:_MAX_WARNING_LENGTH] for text in warnings[: first_too_much + 1]]
+    for text in warnings[first_too_much + 1 :]:
+        if sum(map(len, cut)) >= _MAX_TOTAL_WARNING_LENGTH:
             break
-        cut.append(text[:_WARNING_CHARACTERS])
+        cut.append(text[:_MAX_WARNING_LENGTH])
     return cut
 
 
-def warning_headers(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """Warning headers, each text once. Those that no header can carry are left out; many long ones are cut.
+def warning_headers(warnings: Sequence[str]) -> list[tuple[str, str]]:
+    """Return Warning headers without duplicates and without warnings that no header can carry; long ones are truncated.
 
     Source: apiserver endpoints/filters/warning.go and apimachinery util/net NewWarningHeader.
     """
-    fit = [text for text in dict.fromkeys(texts) if not any(unicodedata.category(each) == "Cc" for each in text)]
-    if sum(map(len, fit)) > _WARNINGS_CHARACTERS:
-        fit = _cut(fit)
-    escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in fit)
+    valid = [text for text in dict.fromkeys(warnings) if not any(unicodedata.category(char) == "Cc" for char in text)]
+    if sum(map(len, valid)) > _MAX_TOTAL_WARNING_LENGTH:
+        valid = _truncate_warnings(valid)
+    escaped = (text.replace("\\", "\\\\").replace('"', '\\"') for text in valid)
     return [("Warning", f'299 - "{text}"') for text in escaped]

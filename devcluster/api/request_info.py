@@ -1,4 +1,4 @@
-"""From a request's path and method to what it asks for. Source: apiserver pkg/endpoints/request/requestinfo.go."""
+"""Request info: resource and verb of a path and method. Source: apiserver pkg/endpoints/request/requestinfo.go."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeloop.kube.json_object import JSON
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A path that names a resource: a collection (no name), an object, or a subresource of it."""
+    """The resource of a path: a collection (no name), an object, or a subresource of an object."""
 
     served: ServedResource
     namespace: str
@@ -24,9 +24,9 @@ class RequestInfo:
 
 @lru_cache(maxsize=4096)
 def route(path: str) -> RequestInfo | None:
-    """None for paths that name no API group and version; those are discovery's, or nobody's.
+    """Return the resource of a path, or None if the path names no group version, as those of discovery.
 
-    Raises StatusError 404 for paths below a served group that name nothing.
+    Raises StatusError 404 for paths below a served group that name no resource.
     """
     parts = path.strip("/").split("/") if not path.startswith("//") else [""]
     if parts[0] == "api" and len(parts) >= 2:
@@ -45,7 +45,7 @@ def route(path: str) -> RequestInfo | None:
     if rest[0] == "namespaces" and len(rest) >= 3 and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
     served = BY_PATH.get((group, version, rest[0]))
-    if served is None or (len(rest) > 3 and rest[2] != "proxy"):  # what is behind a proxy has paths of its own
+    if served is None or (len(rest) > 3 and rest[2] != "proxy"):  # a proxied path may follow
         raise errors.path_not_found()
     name = rest[1] if len(rest) > 1 else ""
     subresource = rest[2] if len(rest) > 2 else ""
@@ -57,63 +57,63 @@ def route(path: str) -> RequestInfo | None:
     return RequestInfo(served, namespace, name, subresource)
 
 
-_WATCHED = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch(/.*)")
+_WATCH_PATH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch(/.*)")
 
 
-def watched(path: str, method: str) -> RequestInfo | None:
-    """What is watched at a path of old, with "watch" after the version; None for all other paths.
+def route_watch_path(path: str, method: str) -> RequestInfo | None:
+    """Return the resource of a deprecated watch path, with "watch" after the version; None for other paths.
 
-    Raises StatusError 404 for what cannot be watched, 405 for other methods than GET.
+    Raises StatusError 404 for a resource that cannot be watched, 405 for methods other than GET.
     """
-    parts = _WATCHED.fullmatch(path)
-    found = route(parts[1] + parts[2]) if parts is not None else None
-    if found is None:
+    parts = _WATCH_PATH.fullmatch(path)
+    info = route(parts[1] + parts[2]) if parts is not None else None
+    if info is None:
         return None
-    if found.subresource or "watch" not in found.served.verbs:
+    if info.subresource or "watch" not in info.served.verbs:
         raise errors.path_not_found()
     if method != "GET":
         raise errors.method_not_allowed()
-    return found
+    return info
 
 
 _COLLECTION = {"GET": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT = {"GET": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 
 
-def request_verb(found: RequestInfo, method: str) -> str:
-    """The verb of a method at this path. Raises StatusError 404, 405."""
-    if found.subresource == "proxy" and method in ("HEAD", "OPTIONS"):
-        method = "GET"  # whatever the method is: it is meant for somebody else
-    if found.subresource:
-        asked = _OBJECT.get(method, "")
-        if asked not in subresource_verbs(found.subresource):
+def request_verb(info: RequestInfo, method: str) -> str:
+    """Return the verb of a method at this path. Raises StatusError 404, 405."""
+    if info.subresource == "proxy" and method in ("HEAD", "OPTIONS"):
+        method = "GET"  # proxied requests may have any method
+    if info.subresource:
+        verb = _OBJECT.get(method, "")
+        if verb not in subresource_verbs(info.subresource):
             raise errors.method_not_allowed()
-        return asked
-    asked = (_OBJECT if found.name else _COLLECTION).get(method, "")
-    across = found.served.resource.namespaced and not found.namespace
-    if found.served.verbs == CREATE_ONLY and (found.name or across):  # what is only created has one path
+        return verb
+    verb = (_OBJECT if info.name else _COLLECTION).get(method, "")
+    all_namespaces = info.served.resource.namespaced and not info.namespace
+    if info.served.verbs == CREATE_ONLY and (info.name or all_namespaces):  # create-only kinds have a single path
         raise errors.path_not_found()
-    if asked not in found.served.verbs or (found.name and asked == "create") or (across and asked != "list"):
+    if verb not in info.served.verbs or (info.name and verb == "create") or (all_namespaces and verb != "list"):
         raise errors.method_not_allowed()
-    return asked
+    return verb
 
 
 OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 
 
-def check_names(found: RequestInfo, obj: JSON) -> None:
-    """Is an object the one that its path names? A namespace that is left out is filled in. Raises StatusError 400."""
+def check_names(info: RequestInfo, obj: JSON) -> None:
+    """Check that the path names the object; set a missing namespace. Raises StatusError 400."""
     metadata = obj["metadata"]
-    if not found.served.resource.namespaced:
+    if not info.served.resource.namespaced:
         metadata.pop("namespace", None)
-    elif (metadata.get("namespace") or found.namespace) != found.namespace:
+    elif (metadata.get("namespace") or info.namespace) != info.namespace:
         raise errors.bad_request(OTHER_NAMESPACE)
     else:
-        metadata["namespace"] = found.namespace
+        metadata["namespace"] = info.namespace
     name = metadata.get("name")
     if not name:
         raise errors.bad_request(
-            f"the name of the object ({found.name} based on URL) was undeterminable: name must be provided"
+            f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
         )
-    if name != found.name:
-        raise errors.bad_request(f"the name of the object ({name}) does not match the name on the URL ({found.name})")
+    if name != info.name:
+        raise errors.bad_request(f"the name of the object ({name}) does not match the name on the URL ({info.name})")

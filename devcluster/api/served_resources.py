@@ -1,10 +1,10 @@
-"""What the development API server serves: every kind is declared here, once, in the order of discovery.
+"""Registry of served resources: every kind is declared here once, in the order of discovery.
 
-A declaration says where a kind lives, how it may be named on a command line, which subresources it has, how its
-strategy differs from most and what `kubectl get` shows; paths, discovery, OpenAPI, storage, tables and field ownership
-follow from it and from the kind's type (kube.schema). What only a function can say stands with its like, under the
-kind's name: validation in `validation.kind_validators`, defaults in `defaulting`, cells that are more than a field in
-`cells`. May import kube, the standard library and `component_statuses` only.
+A declaration has the kind's group, version and names, its subresources, how its strategy differs from the default, and
+the columns of `kubectl get`. Paths, discovery, OpenAPI, storage, tables and field ownership follow from it and from the
+kind's type (kube.schema). Rules that need a function are registered by kind elsewhere: validation in `validation`,
+defaults in `serializer.defaulting`, computed table cells in `printers`. May import kube, the standard library and
+modules of this package.
 
     declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
     declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))
@@ -33,7 +33,7 @@ Dependents = Literal["deleted", "orphaned", "ignored"]
 
 
 class CustomResourceVersion(Protocol):
-    """The rules of one served version of a CustomResourceDefinition; see apiextensions.served_version.Version."""
+    """Rules of one served version of a CustomResourceDefinition; see apiextensions.served_version.Version."""
 
     @property
     def served(self) -> ServedResource: ...
@@ -92,7 +92,7 @@ class CustomResourceVersion(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class CustomResource(Resource[JSON]):
-    """A resource that a CustomResourceDefinition defines. One server serves it; it is in none of the tables below."""
+    """A resource defined by a CustomResourceDefinition. It belongs to one server and is not in the tables below."""
 
     rules: CustomResourceVersion
 
@@ -101,14 +101,12 @@ class CustomResource(Resource[JSON]):
 class ServedResource:
     """One resource with the server's rules for it.
 
-    generation: the fields whose changes are counted in metadata.generation, () for kinds that have none.
-    create_on_update: a PUT to a free name creates. unconditional_update: a PUT may leave out resourceVersion.
-    deleted_whole: DELETE answers with the object, not a Status, even if it is gone at once. dependents: what becomes of
-    them if a deletion does not say ("ignored": they never count). empty_status: what a new object has for a status.
-    columns: what a table shows, as "Name=path"; () where `columns.json` says it, or nobody. stored_as: the resource in
-    whose form objects are kept, if it is another one than this. custom: the rules of one that a
-    CustomResourceDefinition defines. deprecated: see deprecation. looked_up: what makes the objects of a kind that
-    nobody keeps, whenever somebody reads them.
+    generation: fields whose changes increase metadata.generation, () for kinds without generation. create_on_update: a
+    PUT of a missing object creates it. unconditional_update: a PUT may omit resourceVersion. return_deleted_object:
+    DELETE returns the object instead of a Status. dependents: default propagation ("ignored": dependents never count).
+    empty_status: status of a new object. columns: table columns as "Name=path"; () for those of `columns.json`.
+    storage_resource: the resource as which objects are stored, if it differs. crd_version: rules of a custom resource.
+    deprecated: see deprecation. compute_objects: returns the objects of a kind that is not stored, on each read.
     """
 
     resource: Resource[Any]
@@ -127,22 +125,22 @@ class ServedResource:
 
     @property
     def is_storage_version(self) -> bool:
-        """Are objects answered in the very form in which they are kept?"""
+        """True if objects are returned as they are stored, without conversion."""
         return self.storage_resource is None and (self.crd_version is None or self.crd_version.is_home)
 
     @property
     def deprecation(self) -> str:
-        """What everybody is told who asks for it; "" for nothing."""
+        """Deprecation warning of every request for the resource, or ""."""
         return self.deprecated if self.crd_version is None else self.crd_version.deprecation
 
     @property
     def has_status(self) -> bool:
-        """Is status written through its subresource only?"""
+        """True if status is only written through its subresource."""
         return "status" in self.resource.subresources
 
     @property
     def is_stored(self) -> bool:
-        """Are there objects of it? Others are answers to questions, or looked up when somebody asks."""
+        """True if objects are stored; others, such as reviews, are only returned."""
         return self.verbs not in (CREATE_ONLY, READ_ONLY)
 
     @property
@@ -151,14 +149,14 @@ class ServedResource:
 
 
 BY_PATH: dict[tuple[str, str, str], ServedResource] = {}
-"""By group, version and plural, as paths name them; in the order of discovery."""
+"""Served resources by (group, version, plural), in the order of discovery."""
 
 BY_KIND: dict[tuple[str, str], ServedResource] = {}
-"""By apiVersion and kind, as manifests name them."""
+"""Served resources by (apiVersion, kind)."""
 
 VERSIONS: dict[str, tuple[str, ...]] = {}
-"""The versions of each group, the preferred one first. Groups as discovery lists them: kubectl takes the first of
-those where a short name is ambiguous."""
+"""Versions by group, the preferred one first. Groups are in the order of discovery: for an ambiguous short name,
+kubectl uses the first one."""
 
 
 def serve(
@@ -176,7 +174,7 @@ def serve(
     deprecated: str = "",
     compute_objects: Callable[[], list[JSON]] | None = None,
 ) -> Resource[Any]:
-    """Serve a resource that controllers know, too (kube.resources). See Served for the rules."""
+    """Serve a resource of kube.objects.resources, which controllers use, too. See ServedResource for the rules."""
     served = ServedResource(
         resource=resource,
         verbs=verbs,
@@ -193,9 +191,9 @@ def serve(
     )
     BY_PATH[resource.group, resource.version, resource.plural] = served
     BY_KIND[resource.api_version, resource.kind] = served
-    known = VERSIONS.get(resource.group, ())
-    if resource.version not in known:
-        VERSIONS[resource.group] = (*known, resource.version)
+    versions = VERSIONS.get(resource.group, ())
+    if resource.version not in versions:
+        VERSIONS[resource.group] = (*versions, resource.version)
     return resource
 
 
@@ -210,10 +208,10 @@ def declare(
     subresources: str = "",
     **rules: Any,
 ) -> Resource[JSON]:
-    """Serve a kind that nobody reads through a Struct. `rules` are those of serve().
+    """Serve a kind that has no Struct. `rules` are arguments of serve().
 
-    Kinds may be added before the first server answers its first request. Their fields are those of the type that
-    kube.schema holds for them (see schema.declare); a kind without a type is stored as it is sent.
+    Kinds may be added before a server handles its first request. Their fields are those of their type in kube.schema
+    (see schema.declare); objects of a kind without a type are stored as they are sent.
     """
     group, _, version = group_version.rpartition("/")
     resource: Resource[JSON] = Resource(
@@ -231,7 +229,7 @@ def declare(
     return serve(resource, **rules)
 
 
-_NEVER_DELETED_TOGETHER = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
+_ALL_BUT_DELETE_COLLECTION = tuple(verb for verb in ALL_VERBS if verb != "deletecollection")
 _REPLICAS: JSON = {"replicas": 0}
 _LOAD_BALANCER: JSON = {"loadBalancer": {}}
 _SCHEDULED: JSON = {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
@@ -252,7 +250,7 @@ ENDPOINTS = declare(
 )  # fmt: skip
 serve(resources.EVENTS, create_on_update=True, dependents="ignored")
 LIMIT_RANGES = declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
-serve(resources.NAMESPACES, verbs=_NEVER_DELETED_TOGETHER, return_deleted_object=True)
+serve(resources.NAMESPACES, verbs=_ALL_BUT_DELETE_COLLECTION, return_deleted_object=True)
 serve(resources.NODES)
 serve(resources.PERSISTENT_VOLUME_CLAIMS, return_deleted_object=True)
 serve(resources.PERSISTENT_VOLUMES, return_deleted_object=True)
@@ -294,7 +292,7 @@ EVENTS_V1 = declare(
     storage_resource=resources.EVENTS,
 )
 
-# --- reviews: answered and never stored -------------------------------------------------------------------------------
+# --- reviews: returned and never stored -------------------------------------------------------------------------------
 
 
 def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> Resource[JSON]:
@@ -382,7 +380,7 @@ VOLUME_ATTRIBUTES_CLASSES = declare(
     return_deleted_object=True, columns=("DriverName=driverName", "Age"),
 )  # fmt: skip
 
-# --- admissionregistration.k8s.io: policies are in force (policies/); webhooks are stored and not called --------------
+# --- admissionregistration.k8s.io: policies are enforced (admission/policies); webhooks are stored but not called -----
 
 
 def _admission(plural: str, kind: str, generation: str, *columns: str, subresources: str = "") -> Resource[JSON]:
@@ -414,7 +412,7 @@ VALIDATING_WEBHOOK_CONFIGURATIONS = _admission(
     "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "webhooks", "Webhooks#=webhooks", "Age"
 )
 
-# --- apiextensions.k8s.io: what they define is served (see custom) ----------------------------------------------------
+# --- apiextensions.k8s.io: the defined resources are served by apiextensions -----------------------------------------
 
 CUSTOM_RESOURCE_DEFINITIONS = declare(
     "apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False,
@@ -482,26 +480,28 @@ PRIORITY_LEVEL_CONFIGURATIONS = declare(
 
 
 def get_served_resource(resource: Resource[Any]) -> ServedResource:
-    """Raises KeyError for a resource that is not served."""
+    """Return the served resource. Raises KeyError if it is not served."""
     return BY_PATH[resource.group, resource.version, resource.plural]
 
 
-def storage_version_of(each: ServedResource) -> ServedResource:
-    """The declaration in whose form this one's objects are kept: its own, but for second versions."""
-    return each if each.storage_resource is None else get_served_resource(each.storage_resource)
+def storage_version_of(resource: ServedResource) -> ServedResource:
+    """Return the resource as which objects are stored: another one only for second versions of a kind."""
+    return resource if resource.storage_resource is None else get_served_resource(resource.storage_resource)
 
 
 def api_groups() -> list[str]:
-    """Groups with a name, in the order of discovery."""
+    """Return the named groups in the order of discovery."""
     return [group for group in VERSIONS if group]
 
 
 def group_versions() -> list[tuple[str, str]]:
-    """Every group and version, in the order of discovery."""
+    """Return every (group, version) in the order of discovery."""
     return [(group, version) for group, versions in VERSIONS.items() for version in versions]
 
 
 def resources_of_version(group: str, version: str) -> list[ServedResource]:
-    """What a group version holds, by name."""
-    here = [each for each in BY_PATH.values() if (each.resource.group, each.resource.version) == (group, version)]
-    return sorted(here, key=lambda each: each.resource.plural)
+    """Return the resources of a group version, sorted by name."""
+    resources_ = [served for served in BY_PATH.values() if served.resource.version == version]
+    return sorted(
+        (served for served in resources_ if served.resource.group == group), key=lambda served: served.resource.plural
+    )

@@ -22,7 +22,7 @@ _SUBRESOURCE_VERBS: dict[str, tuple[str, ...]] = {
     "proxy": _PROXY,
     "token": ("create",),
 }
-"""Verbs of the subresources that are not simply read and written."""
+"""Verbs of subresources other than get, patch and update."""
 
 _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "attach": ("", "", "PodAttachOptions"),
@@ -33,15 +33,15 @@ _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "scale": ("autoscaling", "v1", "Scale"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
 }
-"""Group, version ("" for the resource's own) and kind of subresources that are not of their resource's kind."""
+"""Group, version ("" for the resource's own) and kind of subresources with a kind of their own."""
 
 
 def subresource_verbs(subresource: str) -> tuple[str, ...]:
     return _SUBRESOURCE_VERBS.get(subresource, _READ_WRITE)
 
 
-def subresource_kind(each: ServedResource, subresource: str) -> tuple[str, str, str]:
-    """(group, version, kind) of a subresource's bodies; group and version are "" where they are the resource's own."""
+def subresource_kind(served: ServedResource, subresource: str) -> tuple[str, str, str]:
+    """Return (group, version, kind) of a subresource's bodies; group and version are "" for the resource's own."""
     if subresource == "proxy":
-        return "", "", f"{each.resource.kind}ProxyOptions"
-    return _SUBRESOURCE_KINDS.get(subresource, ("", "", each.resource.kind))
+        return "", "", f"{served.resource.kind}ProxyOptions"
+    return _SUBRESOURCE_KINDS.get(subresource, ("", "", served.resource.kind))

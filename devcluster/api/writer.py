@@ -9,10 +9,10 @@ from kubeloop.kube.json_object import JSON
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Who writes: the field manager (?fieldManager=, else the user agent up to its first slash).
+    """The author of a write. manager: field manager (?fieldManager=, else the user agent up to its first slash).
 
-    applied: the object comes from server-side apply, which has settled its managedFields itself. user: whose request
-    it is, as UserInfo.
+    applied: the object results from server-side apply, which has already updated its managedFields. user: the
+    authenticated user, as UserInfo.
     """
 
     manager: str

@@ -170,7 +170,7 @@ class ObjectDeleter:
 
 def deletion_warnings(served: ServedResource, options: DeleteOptions) -> list[str]:
     """Return the warning for deletions of Jobs without a propagation policy. Source: batch/job/storage."""
-    warns = options.leaves_dependents_open and served.resource.group_resource == "jobs.batch"
+    warns = options.has_no_propagation_policy and served.resource.group_resource == "jobs.batch"
     return [_JOB_WARNING] if warns else []
 
 

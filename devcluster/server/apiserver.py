@@ -216,7 +216,7 @@ class ApiServer:
     def _dispatch(self, request: Request) -> Response:
         try:
             self._authenticate(request)
-            if (old_watch := request_info.watched(request.path, request.method)) is not None:
+            if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
                 request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
                 return self._rest.watch(request, old_watch)
             if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):

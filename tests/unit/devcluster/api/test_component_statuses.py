@@ -21,7 +21,7 @@ async def api(monkeypatch) -> AsyncIterator[InProcessApi]:
         nobodys = gone.getsockname()[1]
         gone.close()
         ports = {"controller-manager": nobodys, "scheduler": scheduler.getsockname()[1]}
-        monkeypatch.setattr(module, "_ASKED", ports)
+        monkeypatch.setattr(module, "_PORTS", ports)
         yield InProcessApi()
 
 
