@@ -1,7 +1,4 @@
-"""Who we are to the API server: the Authorization header, and how it is renewed.
-
-May import `transport`, `errors` and the standard library only.
-"""
+"""Authorization header of requests, and its renewal. Imports `transport`, `errors` and the standard library only."""
 
 from __future__ import annotations
 
@@ -21,19 +18,19 @@ _RENEWALS_APART_SECONDS = 5.0
 
 class Authorization(Protocol):
     async def header(self) -> str:
-        """The header's value now; "" for none (a client certificate speaks for us)."""
+        """Return the current value of the header; "" for none (a client certificate identifies us)."""
         ...
 
     async def renew(self, rejected: str) -> bool:
-        """The server answered 401 to the value `rejected`: whether there is something newer to try."""
+        """The server rejected the value `rejected` with 401; returns True if there is a newer value to try."""
         ...
 
 
 class StaticAuthorization:
-    """A token that never changes."""
+    """A constant token."""
 
     def __init__(self, value: str) -> None:
-        """`value` of the header: "Bearer ..."."""
+        """`value`: of the header, "Bearer ..."."""
         self._value = value
 
     async def header(self) -> str:
@@ -44,17 +41,17 @@ class StaticAuthorization:
 
 
 class ReloadedAuthorization:
-    """A token that is loaded again: every so often, and when the server refuses it. One load at a time.
+    """A token that is reloaded periodically, and when the server rejects it. One load at a time.
 
-    If loading fails (UserError), that is logged and the present value stays: it may still be good, and if not, the
-    server's 401 is the better answer.
+    If loading fails (UserError), the error is logged and the current value stays: it may still be valid, and if not,
+    the server's 401 is the more precise error.
     """
 
     def __init__(
         self, value: str, load: Callable[[bool], Awaitable[str]], *, every_seconds: float | None = None
     ) -> None:
-        """`load(rejected)` returns the header's value; `rejected`: the server refused the present one.
-        `every_seconds`: None to load after a refusal only."""
+        """`load(rejected)` returns the header's value; `rejected`: the server rejected the current one.
+        `every_seconds`: None to load after a rejection only."""
         self._value = value
         self._load = load
         self._every_seconds = every_seconds
@@ -68,7 +65,7 @@ class ReloadedAuthorization:
             if self._due_at is None:
                 self._due_at = now + self._every_seconds
             elif now >= self._due_at:
-                self._due_at = now + self._every_seconds  # the others go on with what we have
+                self._due_at = now + self._every_seconds  # concurrent callers use the current value
                 async with self._loading:
                     await self._reload(rejected=False)
         return self._value
@@ -78,7 +75,7 @@ class ReloadedAuthorization:
             now = asyncio.get_running_loop().time()
             if self._value == rejected and now - self._renewed_at >= _RENEWALS_APART_SECONDS:
                 self._renewed_at = now
-                # True also if the header stays the same: a certificate may have been renewed.
+                # Also True if the header stays the same: the client certificate may be new.
                 return await self._reload(rejected=True)
             return self._value != rejected
 
@@ -92,7 +89,7 @@ class ReloadedAuthorization:
 
 
 class AuthorizedTransport:
-    """A Transport that says who we are. What is refused with 401 is sent once more if that could be renewed."""
+    """A Transport that adds the Authorization header. A request rejected with 401 is retried once after a renewal."""
 
     def __init__(self, transport: Transport, authorization: Authorization) -> None:
         self._transport = transport
@@ -112,28 +109,28 @@ class AuthorizedTransport:
         timeout_seconds: float | None = None,
     ) -> Response:
         value = await self._authorization.header()
-        answer = await self._transport.request(
+        response = await self._transport.request(
             method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
         )
-        if answer.status == 401 and await self._authorization.renew(value):
+        if response.status == 401 and await self._authorization.renew(value):
             value = await self._authorization.header()
-            answer = await self._transport.request(
+            response = await self._transport.request(
                 method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds
             )
-        return answer
+        return response
 
     @asynccontextmanager
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
         value = await self._authorization.header()
-        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
-            if answer.status != 401 or not await self._authorization.renew(value):
-                yield answer
+        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as response:
+            if response.status != 401 or not await self._authorization.renew(value):
+                yield response
                 return
         value = await self._authorization.header()
-        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as answer:
-            yield answer
+        async with self._transport.stream(method, target, headers=_with(headers, value), body=body) as response:
+            yield response
 
     async def close(self) -> None:
         await self._transport.close()

@@ -1,6 +1,6 @@
-"""The way to an API server: kubeconfig, in-cluster service account, exec plugin, token, client certificate.
+"""Connections to an API server, with credentials from a kubeconfig, service account, exec plugin, token or certificate.
 
-`connect_with_token` is for who already has address and token (the development cluster).
+`connect` reads the configuration; `connect_with_token` takes address and token (development cluster).
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ HttpClient = Literal["asyncio", "aiohttp"]
 _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _INSECURE = "insecure-skip-tls-verify"
-_RENEWED_BY_LIBRARY = {"exec", "auth-provider"}
+_LIBRARY_CREDENTIALS = {"exec", "auth-provider"}
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds what its service account may show."""
+"""Folder of the mounted service account files in a pod."""
 
 
 async def connect(
     kubeconfig: str | None = None, context: str | None = None, *, http: HttpClient = "asyncio"
 ) -> Transport:
-    """A Transport to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config), or, where there is no
-    kubeconfig, of the cluster we run in. To be called inside a running loop.
+    """Connect to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config); without one, to the API
+    server of the cluster this process runs in. Call it inside a running loop.
 
     Nothing is sent to the server yet. `http` chooses the HTTP client; with a proxy it is always aiohttp. Raises
     UserError if the configuration cannot be used.
     """
     paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    found = _files(paths)
-    if not found:
+    existing = _existing_files(paths)
+    if not existing:
         if not kubeconfig and os.environ.get(_IN_CLUSTER):
             return _connect_in_cluster(http)
         hint = "give --kubeconfig FILE, or set KUBECONFIG"
         raise UserError(f"no kubeconfig at {paths}", hint=hint)
-    return await _connect_kubeconfig(found, context, http)
+    return await _connect_kubeconfig(existing, context, http)
 
 
 def connect_with_token(
@@ -71,8 +71,8 @@ def connect_with_token(
 # --- kubeconfig ------------------------------------------------------------------------------------------------------
 
 
-def _files(paths: str) -> list[str]:
-    """Those of the files in a KUBECONFIG that exist."""
+def _existing_files(paths: str) -> list[str]:
+    """Return the files of a KUBECONFIG value that exist."""
     expanded = [os.path.expanduser(path) for path in paths.split(os.pathsep)]
     return [path for path in expanded if path and os.path.isfile(path)]
 
@@ -85,12 +85,12 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         raise UserError(
             f"kubeconfig {cluster.file} names no server for its cluster", hint="set clusters[].cluster.server"
         )
-    acting_as = impersonation_headers(user)
-    if user.values.keys() & _RENEWED_BY_LIBRARY:
-        from kubeloop.kube.auth.exec_plugin import connect_renewed
+    impersonation = impersonation_headers(user)
+    if user.values.keys() & _LIBRARY_CREDENTIALS:
+        from kubeloop.kube.auth.exec_plugin import connect_with_library
 
-        return await connect_renewed(
-            paths, config.context, lambda configuration: _library_transport(configuration, acting_as, http)
+        return await connect_with_library(
+            paths, config.context, lambda configuration: _library_transport(configuration, impersonation, http)
         )
     tls = None
     if not server.startswith("http://"):
@@ -101,7 +101,11 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         if certificate:
             _load_certificate(tls, certificate, key, f"kubeconfig {user.file}")
     endpoint = _endpoint(
-        server, tls, tls_name=cluster.text("tls-server-name"), proxy=cluster.text("proxy-url"), acting_as=acting_as
+        server,
+        tls,
+        tls_name=cluster.text("tls-server-name"),
+        proxy=cluster.text("proxy-url"),
+        impersonation=impersonation,
     )
     transport = _transport(endpoint, http)
     authorization = _authorization(user)
@@ -109,7 +113,7 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
 
 
 def _authorization(user: KubeconfigEntry) -> Authorization | None:
-    """Of a token file, a token, or name and password. Raises UserError."""
+    """Return the Authorization from a token file, a token, or name and password. Raises UserError."""
     path = user.text("tokenFile")
     if path:
 
@@ -131,10 +135,10 @@ def _bearer(content: bytes) -> str:
 
 
 def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, source: str) -> None:
-    """Show the server this certificate. Raises UserError."""
+    """Load a client certificate. Raises UserError."""
     import tempfile
 
-    with tempfile.NamedTemporaryFile() as file:  # OpenSSL takes files only; ours to read, and gone at once
+    with tempfile.NamedTemporaryFile() as file:  # OpenSSL reads files only; mode 0600, deleted at the end
         file.write(certificate + b"\n" + key)
         file.flush()
         try:
@@ -145,29 +149,31 @@ def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, sourc
             ) from error
 
 
-# --- in a cluster ----------------------------------------------------------------------------------------------------
+# --- in-cluster ------------------------------------------------------------------------------------------------------
 
 
 def _connect_in_cluster(http: HttpClient) -> Transport:
-    """Source: client-go rest.InClusterConfig."""
+    """Connect with the pod's service account. Source: client-go rest.InClusterConfig."""
     host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
     if not port:
         raise UserError(
             "in-cluster configuration: KUBERNETES_SERVICE_PORT is not set", hint="or give --kubeconfig FILE"
         )
-    ca = _mounted("ca.crt").decode("latin-1")
+    ca = _read_service_account_file("ca.crt").decode("latin-1")
 
     async def load(_rejected: bool) -> str:
-        return _bearer(_mounted("token"))
+        return _bearer(_read_service_account_file("token"))
 
     tls = _tls(ca, "in-cluster configuration", verify=True)
     endpoint = _endpoint(f"https://{f'[{host}]' if ':' in host else host}:{port}", tls)
-    authorization = ReloadedAuthorization(_bearer(_mounted("token")), load, every_seconds=_RELOAD_SECONDS)
+    authorization = ReloadedAuthorization(
+        _bearer(_read_service_account_file("token")), load, every_seconds=_RELOAD_SECONDS
+    )
     return AuthorizedTransport(_transport(endpoint, http), authorization)
 
 
-def _mounted(name: str) -> bytes:
-    """A file of the pod's service account. Raises UserError."""
+def _read_service_account_file(name: str) -> bytes:
+    """Read a file of the pod's service account. Raises UserError."""
     path = SERVICE_ACCOUNT / name
     try:
         content = path.read_bytes()
@@ -186,8 +192,8 @@ def _mounted(name: str) -> bytes:
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def _library_transport(configuration: Any, acting_as: Headers, http: HttpClient) -> tuple[Any, Endpoint]:
-    """The transport that a kubernetes_asyncio Configuration describes. Raises UserError."""
+def _library_transport(configuration: Any, impersonation: Headers, http: HttpClient) -> tuple[Any, Endpoint]:
+    """Return the transport and endpoint for a kubernetes_asyncio Configuration. Raises UserError."""
     tls = None
     if not configuration.host.startswith("http://"):
         source = "kubeconfig"
@@ -203,7 +209,7 @@ def _library_transport(configuration: Any, acting_as: Headers, http: HttpClient)
         tls,
         tls_name=configuration.tls_server_name or "",
         proxy=configuration.proxy or "",
-        acting_as=acting_as,
+        impersonation=impersonation,
     )
     return _transport(endpoint, http), endpoint
 
@@ -213,7 +219,7 @@ def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
         tls = ssl.create_default_context(cadata=ca_pem)
     except ssl.SSLError as error:
         raise UserError(f"{source}: bad certificate authority: {error}", hint="it must be PEM") from error
-    # kubeadm and others issue certificates without extensions that newer Pythons insist on; Kubernetes does not.
+    # kubeadm and others issue certificates without extensions that newer Pythons require; Kubernetes does not.
     tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
         tls.check_hostname = False
@@ -222,36 +228,38 @@ def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
 
 
 def _endpoint(
-    server: str, tls: ssl.SSLContext | None, *, tls_name: str = "", proxy: str = "", acting_as: Headers = ()
+    server: str, tls: ssl.SSLContext | None, *, tls_name: str = "", proxy: str = "", impersonation: Headers = ()
 ) -> Endpoint:
-    """The endpoint, with the proxy given for it or found in the environment. Raises UserError."""
+    """Return the endpoint, with the proxy of the kubeconfig or of the environment. Raises UserError."""
     endpoint = endpoint_from_url(server, tls, tls_name=tls_name)
-    found = proxy or _proxy_from_environment(endpoint)
-    if found and not found.startswith(("http://", "https://")):
-        raise UserError(f"{found!r} is no proxy for HTTP", hint="proxy-url looks like http://HOST:PORT, as HTTPS_PROXY")
-    return replace(endpoint, proxy=found, headers=acting_as)
+    proxy_url = proxy or _proxy_from_environment(endpoint)
+    if proxy_url and not proxy_url.startswith(("http://", "https://")):
+        raise UserError(
+            f"{proxy_url!r} is not an HTTP proxy", hint="proxy-url looks like http://HOST:PORT, as HTTPS_PROXY"
+        )
+    return replace(endpoint, proxy=proxy_url, headers=impersonation)
 
 
 def _proxy_from_environment(endpoint: Endpoint) -> str:
-    """HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback says otherwise, as in client-go."""
+    """Return HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY or loopback excludes it, as in client-go."""
     if endpoint.host in _LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
     import urllib.request
 
     proxies = urllib.request.getproxies()
-    if urllib.request.proxy_bypass(endpoint.host) or _is_in_a_range(endpoint.host, proxies.get("no", "")):
+    if urllib.request.proxy_bypass(endpoint.host) or _is_in_no_proxy_range(endpoint.host, proxies.get("no", "")):
         return ""
-    found = proxies.get("https" if endpoint.tls else "http", "")
-    return f"http://{found}" if found and "://" not in found else found
+    proxy_url = proxies.get("https" if endpoint.tls else "http", "")
+    return f"http://{proxy_url}" if proxy_url and "://" not in proxy_url else proxy_url
 
 
-def _is_in_a_range(host: str, no_proxy: str) -> bool:
-    """Whether `host` is an address in one of the ranges in NO_PROXY ("10.0.0.0/8"), which Python's library ignores."""
+def _is_in_no_proxy_range(host: str, no_proxy: str) -> bool:
+    """Return True if `host` is an address in a range of NO_PROXY ("10.0.0.0/8"); Python's library ignores ranges."""
     import ipaddress
 
-    for each in no_proxy.split(","):
-        with contextlib.suppress(ValueError):  # a name
-            if "/" in each and ipaddress.ip_address(host) in ipaddress.ip_network(each.strip(), strict=False):
+    for entry in no_proxy.split(","):
+        with contextlib.suppress(ValueError):  # a host name
+            if "/" in entry and ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip(), strict=False):
                 return True
     return False
 

@@ -1,6 +1,6 @@
-"""Credentials that a program or an identity provider gives and renews: `exec` plugins, and `auth-provider`.
+"""Credentials of `exec` plugins and of `auth-provider`, with renewal.
 
-kubernetes_asyncio runs and asks them. It is imported here alone, because that takes a quarter of a second.
+kubernetes_asyncio runs them. It is imported in this module only, because the import takes a quarter of a second.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kubeloop.kube.errors import UserError
 _RELOAD_SECONDS = 60.0
 
 
-async def connect_renewed(
+async def connect_with_library(
     files: Sequence[str], context: str, transport_for: Callable[[Any], tuple[Any, Endpoint]]
 ) -> Transport:
-    """The transport that `transport_for` makes of the library's Configuration, with credentials that are renewed.
+    """Return the transport that `transport_for` creates for the library's Configuration, with renewed credentials.
 
-    Raises UserError for what the plugin or the provider has against it.
+    Raises UserError if the plugin or the provider fails.
     """
-    # It logs what it also raises.
+    # The library logs errors that it also raises.
     logging.getLogger("kubernetes_asyncio.config.kube_config").setLevel(logging.CRITICAL)
     paths = os.pathsep.join(files)
     configuration = client.Configuration()
@@ -35,39 +35,39 @@ async def connect_renewed(
         loader: Any = await config.load_kube_config(
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
-    except Exception as error:  # whatever it stumbles over: its exceptions are of many types
-        raise _told(paths, error) from error
+    except Exception as error:  # the library raises many types
+        raise _user_error(paths, error) from error
     transport, endpoint = transport_for(configuration)
     certificate = configuration.cert_file
 
     async def load(rejected: bool) -> str:
         nonlocal certificate
         if rejected and hasattr(loader, "exec_plugin_expiry"):
-            del loader.exec_plugin_expiry  # whatever it says: the server does not take it
+            del loader.exec_plugin_expiry  # the server rejects the credentials before they expire
         try:
             await loader.load_and_set(configuration)
         except Exception as error:
-            raise _told(paths, error) from error
+            raise _user_error(paths, error) from error
         if configuration.cert_file and configuration.cert_file != certificate and endpoint.tls is not None:
             certificate = configuration.cert_file
             endpoint.tls.load_cert_chain(configuration.cert_file, configuration.key_file)
             transport.close_idle_connections()
         return str(configuration.api_key.get("BearerToken", ""))
 
-    # An exec plugin that sets no expiry is only run again after a refusal.
+    # A plugin without an expiry is only run again after the server rejected its credentials.
     expires = "exec" not in loader._user.value or hasattr(loader, "exec_plugin_expiry")
     value = str(configuration.api_key.get("BearerToken", ""))
     authorization = ReloadedAuthorization(value, load, every_seconds=_RELOAD_SECONDS if expires else None)
     return AuthorizedTransport(transport, authorization)
 
 
-def _told(paths: str, error: Exception) -> UserError:
+def _user_error(paths: str, error: Exception) -> UserError:
     text = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, FileNotFoundError) and "/" not in str(error.filename or ""):
-        plugin = f"exec plugin {error.filename!r}" if error.filename else "its exec plugin"  # uvloop does not say
-        return UserError(f"kubeconfig {paths}: {plugin} is not there", hint="install it, or put it on the PATH")
-    if isinstance(error, AssertionError | TypeError):  # its way to stumble over what is not there
+        plugin = f"exec plugin {error.filename!r}" if error.filename else "its exec plugin"  # uvloop omits the name
+        return UserError(f"kubeconfig {paths}: {plugin} not found", hint="install it, or put it on the PATH")
+    if isinstance(error, AssertionError | TypeError):  # raised by the library for missing fields
         return UserError(f"kubeconfig {paths} is incomplete", hint="see users[] in it")
     if "exec:" in text:
-        return UserError(f"kubeconfig {paths}: {text}", hint="run the exec plugin by hand to see what it says")
+        return UserError(f"kubeconfig {paths}: {text}", hint="run the exec plugin by hand to see its output")
     return UserError(f"kubeconfig {paths}: {text}", hint="try it with: kubectl version")

@@ -1,7 +1,7 @@
-"""Reading a kubeconfig: the cluster and the user of one context, out of one file or several.
+"""Kubeconfig reader: the cluster and the user of one context, from one file or several.
 
-Several files (KUBECONFIG) count as one: of entries with the same name, and of current-context, the first is taken.
-Paths in a file are relative to its folder. Source: client-go tools/clientcmd. May import `yaml_text` and `errors`.
+Several files (KUBECONFIG) are merged: of entries with the same name, and of current-context, the first counts. Paths in
+a file are relative to its folder. Source: client-go tools/clientcmd. Imports `yaml` and `errors`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from kubeloop.kube.errors import UserError
 
 
 class KubeconfigEntry(msgspec.Struct, frozen=True):
-    """One cluster, user or context; `file`: the kubeconfig it stands in."""
+    """One cluster, user or context; `file`: the kubeconfig that contains it."""
 
     values: Mapping[str, Any]
     file: Path
 
     def text(self, field: str) -> str:
-        """A field that is text, "" if it is not set. Raises UserError."""
+        """Return a string field, "" if it is not set. Raises UserError."""
         value = self.values.get(field)
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise UserError(f"kubeconfig {self.file}: {field} must be text", hint="put it in quotes")
+            raise UserError(f"kubeconfig {self.file}: {field} must be a string", hint="put it in quotes")
         return value
 
     def content(self, field: str) -> bytes:
-        """What `field`-data holds in base64, or else the file that `field` names; b"" for neither. Raises UserError."""
+        """Return `field`-data, decoded from base64, or the content of file `field`, or b"". Raises UserError."""
         data = self.text(f"{field}-data")
         if data:
             try:
@@ -43,7 +43,7 @@ class KubeconfigEntry(msgspec.Struct, frozen=True):
         return self.read(path, field) if path else b""
 
     def read(self, path: str, field: str) -> bytes:
-        """A file that `field` names. Raises UserError."""
+        """Read the file that `field` names. Raises UserError."""
         try:
             return (self.file.parent / Path(path).expanduser()).read_bytes()
         except OSError as error:
@@ -53,7 +53,7 @@ class KubeconfigEntry(msgspec.Struct, frozen=True):
 
 
 class Kubeconfig(msgspec.Struct, frozen=True):
-    """What one context of a kubeconfig says. `user` is empty where it names none."""
+    """Cluster and user of one context. `user` is empty if the context has none."""
 
     context: str
     cluster: KubeconfigEntry
@@ -61,7 +61,7 @@ class Kubeconfig(msgspec.Struct, frozen=True):
 
 
 def read_kubeconfig(paths: Sequence[str], context: str | None) -> Kubeconfig:
-    """Cluster and user of `context` (default: the current one). Raises UserError, in one line, with what there is."""
+    """Return cluster and user of `context` (default: the current one). Raises UserError, which lists the choices."""
     contents = [(Path(path), _content(path)) for path in paths]
     where = " or ".join(paths)
     contexts, clusters, users = (
@@ -69,22 +69,22 @@ def read_kubeconfig(paths: Sequence[str], context: str | None) -> Kubeconfig:
         for plural, singular in (("contexts", "context"), ("clusters", "cluster"), ("users", "user"))
     )
     choices = f"contexts there: {', '.join(contexts)}" if contexts else "it has no contexts"
-    wanted = context or next(filter(None, (content.get("current-context") for _, content in contents)), "")
-    if not wanted:
+    context_name = context or next(filter(None, (content.get("current-context") for _, content in contents)), "")
+    if not context_name:
         raise UserError(f"kubeconfig {where} has no current-context", hint=choices)
-    if wanted not in contexts:
-        raise UserError(f"no context {wanted!r} in kubeconfig {where}", hint=choices)
-    chosen = contexts[wanted]
-    cluster, user = chosen.text("cluster"), chosen.text("user")
+    if context_name not in contexts:
+        raise UserError(f"no context {context_name!r} in kubeconfig {where}", hint=choices)
+    selected = contexts[context_name]
+    cluster, user = selected.text("cluster"), selected.text("user")
     if cluster not in clusters:
-        named = f"names the cluster {cluster!r}, which is not there" if cluster else "names no cluster"
-        raise UserError(f"kubeconfig {where}: context {wanted!r} {named}", hint=_choices("clusters", clusters))
+        named = f"names the cluster {cluster!r}, which does not exist" if cluster else "names no cluster"
+        raise UserError(f"kubeconfig {where}: context {context_name!r} {named}", hint=_choices("clusters", clusters))
     if user and user not in users:
         raise UserError(
-            f"kubeconfig {where}: context {wanted!r} names the user {user!r}, who is not there",
+            f"kubeconfig {where}: context {context_name!r} names the user {user!r}, which does not exist",
             hint=_choices("users", users),
         )
-    return Kubeconfig(wanted, clusters[cluster], users[user] if user else KubeconfigEntry({}, chosen.file))
+    return Kubeconfig(context_name, clusters[cluster], users[user] if user else KubeconfigEntry({}, selected.file))
 
 
 def _choices(plural: str, entries: Mapping[str, KubeconfigEntry]) -> str:
@@ -99,7 +99,7 @@ def _content(path: str) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read kubeconfig {path}: {error.strerror}", hint="check its permissions") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is not a kubeconfig, nor any text", hint="it is YAML in UTF-8") from None
+        raise UserError(f"{path} is not a kubeconfig, nor a text file", hint="it is YAML in UTF-8") from None
     try:
         content, _ = yaml.read_first(text)
     except yaml.InvalidYaml as error:
@@ -110,15 +110,17 @@ def _content(path: str) -> dict[str, Any]:
 
 
 def _entries(contents: Sequence[tuple[Path, dict[str, Any]]], plural: str, singular: str) -> dict[str, KubeconfigEntry]:
-    """By name."""
-    found: dict[str, KubeconfigEntry] = {}
+    """Return the entries of a kind by name."""
+    by_name: dict[str, KubeconfigEntry] = {}
     for path, content in contents:
         entries = content.get(plural) or []
-        if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise UserError(f"{path} is not a kubeconfig", hint=f"its {plural} are a list of entries with names")
-        for each in entries:
-            values = each.get(singular) or {}
+        for entry in entries:
+            values = entry.get(singular) or {}
             if not isinstance(values, dict):
-                raise UserError(f"kubeconfig {path}: {singular} {each.get('name')!r} is not a mapping", hint="check it")
-            found.setdefault(str(each.get("name", "")), KubeconfigEntry(values, path))
-    return found
+                raise UserError(
+                    f"kubeconfig {path}: {singular} {entry.get('name')!r} is not a mapping", hint="check it"
+                )
+            by_name.setdefault(str(entry.get("name", "")), KubeconfigEntry(values, path))
+    return by_name

@@ -1,7 +1,7 @@
-"""Transport over aiohttp: for what the plain connections of `asyncio_transport` do not do, such as proxies.
+"""Transport over aiohttp, for proxies, which `asyncio_transport` does not support.
 
-One session; keep-alive connections are reused, as many as there are requests under way (the client's lanes limit
-those). May import aiohttp, `endpoint` and `transport`.
+One session; keep-alive connections are reused. There are as many as concurrent requests, which the client's lanes
+limit. Imports aiohttp, `endpoint` and `transport`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from kubeloop.kube.client.transport import Response, StreamedResponse, Transport
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _READ_BUFFER_BYTES = 1 << 20
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL, UnicodeError)
-_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, UnicodeError)  # a UnicodeError: a host that cannot be a name
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError, UnicodeError)  # UnicodeError: the host is not a valid name
 
 
 class AiohttpTransport:
-    """A Transport to one endpoint. To be made inside a running loop, and closed.
+    """A Transport to one endpoint. Create it inside a running loop, and close it.
 
-    aiohttp itself sends GET, HEAD, PUT and DELETE once more if a kept-alive connection turns out to be closed.
+    aiohttp itself retries GET, HEAD, PUT and DELETE if a keep-alive connection turns out to be closed.
     """
 
-    def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, answer_seconds: float = 30.0) -> None:
-        """`connect_seconds`: time to get a connection. `answer_seconds`: time until a stream's answer begins."""
+    def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, response_seconds: float = 30.0) -> None:
+        """`connect_seconds`: time-out of connecting. `response_seconds`: of the start of a streamed response."""
         self._url = endpoint.url
         self._proxy = endpoint.proxy or None
         self._tls_name = endpoint.tls_name or None
         self._connect_seconds = connect_seconds
         self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
-        self._answer_seconds = answer_seconds
+        self._response_seconds = response_seconds
         self._tls = endpoint.tls or True
         self._own_headers = endpoint.headers
         self._session = self._new_session()
-        self._retired: list[aiohttp.ClientSession] = []  # see forget_idle
+        self._retired: list[aiohttp.ClientSession] = []  # see close_idle_connections
 
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
@@ -63,7 +63,7 @@ class AiohttpTransport:
         body: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> Response:
-        """Send one request and read the whole answer, whatever its status. Raises TransportError."""
+        """Send one request and read the whole response, whatever its status. Raises TransportError."""
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=self._connect_seconds)
         try:
             async with self._session.request(
@@ -75,9 +75,9 @@ class AiohttpTransport:
                 allow_redirects=False,
                 proxy=self._proxy,
                 server_hostname=self._tls_name,
-            ) as answer:
-                content = await answer.read()
-                return Response(answer.status, content, _lower(answer.headers))
+            ) as response:
+                content = await response.read()
+                return Response(response.status, content, _lower(response.headers))
         except _FAILURES as error:
             raise _transport_error(error, self._url) from error
 
@@ -85,10 +85,10 @@ class AiohttpTransport:
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
-        """Send one request and read its answer as it comes; leaving the context closes it. Raises TransportError."""
+        """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         try:
-            async with asyncio.timeout(self._answer_seconds):
-                answer = await self._session.request(
+            async with asyncio.timeout(self._response_seconds):
+                response = await self._session.request(
                     method,
                     URL(self._url + target, encoded=True),
                     data=body or None,
@@ -101,12 +101,12 @@ class AiohttpTransport:
         except _FAILURES as error:
             raise _transport_error(error, self._url) from error
         try:
-            yield StreamedResponse(answer.status, _lower(answer.headers), _Body(answer, self._url))
+            yield StreamedResponse(response.status, _lower(response.headers), _Body(response, self._url))
         finally:
-            answer.close()
+            response.close()
 
     def close_idle_connections(self) -> None:
-        """Take new connections from now on. Idle ones close by themselves, those in use end with their requests."""
+        """Use new connections from now on. Idle ones time out, those in use end with their requests."""
         self._retired.append(self._session)
         self._session = self._new_session()
 
@@ -116,10 +116,10 @@ class AiohttpTransport:
 
 
 class _Body:
-    """The chunks of a streamed answer."""
+    """Chunks of a streamed response."""
 
-    def __init__(self, answer: aiohttp.ClientResponse, url: str) -> None:
-        self._content = answer.content
+    def __init__(self, response: aiohttp.ClientResponse, url: str) -> None:
+        self._content = response.content
         self._url = url
 
     def __aiter__(self) -> _Body:
@@ -143,5 +143,5 @@ def _transport_error(error: Exception, url: str) -> TransportError:
     unsent = isinstance(error, _UNSENT)
     problem = str(error) or type(error).__name__
     if isinstance(error, TimeoutError):
-        problem = "no connection in time" if unsent else "no answer in time"
+        problem = "connection timed out" if unsent else "timed out waiting for the response"
     return TransportError(f"{url}: {problem}", request_sent=not unsent)

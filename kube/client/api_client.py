@@ -1,8 +1,8 @@
-"""The API client: Kubernetes verbs on typed resources, over a Transport.
+"""API client: Kubernetes verbs on typed resources, over a Transport.
 
-Answers are decoded to the resource's Struct; failures are the typed errors of `errors`. Requests travel in lanes, each
-with its own concurrency and rate limit, so that a binding never waits behind events or status patches. What may be
-sent again after a failure, `retries` decides.
+Responses are decoded to the resource's Struct, failures raise the typed errors of `errors`. Requests are grouped in
+lanes, each with its own concurrency and rate limit, so that a binding never waits behind events or status patches.
+`retries` defines which requests are sent again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Body = Mapping[str, Any] | bytes
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
-# Requests under way at once, by lane. HTTP/1.1 has one connection for each.
+# Maximum of concurrent requests by lane. HTTP/1.1 needs one connection for each.
 LANES: dict[str, int] = {"": 64, "binding": 64, "events": 8, "status": 32}
 
 _PAGE = 500
@@ -42,7 +42,7 @@ _PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9._~-]+").fullmatch
 
 
 class PatchType(Enum):
-    """The four kinds of patch, by their content type."""
+    """The four patch types, by content type."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -51,7 +51,7 @@ class PatchType(Enum):
 
 
 class ListOptions(TypedDict, total=False):
-    """What every way to list takes: which objects, how many at once, of which moment, and how the request travels."""
+    """Options of all list calls: selection, page size, resource version, and request headers and lane."""
 
     label_selector: str
     field_selector: str
@@ -63,12 +63,12 @@ class ListOptions(TypedDict, total=False):
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One page of a list. `metadata.continue_` is "" on the last one. `restarted`: the list began anew with this page
-    (see Client.pages), forget the pages before."""
+    """One page of a list. `metadata.continue_` is "" on the last page. `restarted`: the list started over with this
+    page, and the previous pages must be dropped (see Client.pages)."""
 
     metadata: ListMeta = ListMeta()
     items: list[T] = []
-    restarted: bool = msgspec.field(default=False, name="-restarted")  # not a field of the API: never in an answer
+    restarted: bool = msgspec.field(default=False, name="-restarted")  # not an API field: never in a response
 
 
 class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -82,7 +82,7 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 class UnreadableObject(msgspec.Struct, frozen=True, gc=False):
-    """Stands for an object of a watch that does not fit its Struct: what its metadata say, and what is wrong."""
+    """Replaces an object of a watch event that does not fit its Struct: its metadata, and the problem."""
 
     key: str
     uid: str
@@ -91,7 +91,7 @@ class UnreadableObject(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Lane:
-    """What limits the requests of one lane."""
+    """Concurrency and rate limit of one lane."""
 
     def __init__(self, concurrency: int, qps: float | None, burst: int | None) -> None:
         self.slots = asyncio.Semaphore(concurrency)
@@ -101,8 +101,8 @@ class _Lane:
 class Client:
     """Kubernetes verbs over one Transport.
 
-    Every call takes `headers` (W3C traceparent) and `lane`. Names are escaped here; selectors are given in their string
-    form. Raises ApiError for a refusal, ServerUnreachable when no answer came after the retries that the verb allows.
+    Every call takes `headers` (W3C traceparent) and `lane`. Names are escaped here; selectors are passed as strings.
+    Raises ApiError for an error response, ServerUnreachable if no response came after the retries that the verb allows.
 
     Cancellation: safe. A cancelled write may have reached the server.
     """
@@ -119,14 +119,14 @@ class Client:
         timeout_seconds: float = 30.0,
         retries: RetryPolicy | None = None,
     ) -> None:
-        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps). `timeout_seconds` is for one
-        try of a request that is not a watch."""
+        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps). `timeout_seconds` applies to
+        each try of a request other than a watch."""
         self.transport = transport
         self.clock = clock
         self._rng = rng
         self._timeout_seconds = timeout_seconds
         self._retries = retries or RetryPolicy()
-        # of requests that are given none: what belongs to all that the calling task does, such as a trace's context
+        # for requests without explicit headers: headers of the calling task, such as its trace context
         self.context_headers: Callable[[], Mapping[str, str] | None] = lambda: None
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
@@ -138,7 +138,7 @@ class Client:
     async def close(self) -> None:
         await self.transport.close()
 
-    # --- reading ---------------------------------------------------------------------------------------------------
+    # --- reads -----------------------------------------------------------------------------------------------------
 
     async def get(
         self,
@@ -152,10 +152,10 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> T:
-        """One object. With `subresource`, its answer must be of the resource's type ("status"); see get_raw."""
+        """Return one object. A `subresource` must have the resource's type ("status"); for others see get_raw."""
         target = _target(resource, namespace, name, subresource, {"resourceVersion": resource_version})
-        answer = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
-        return _decoded(resource.type, answer)
+        response = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        return _decoded(resource.type, response)
 
     async def get_raw(
         self,
@@ -167,7 +167,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         lane: str = "",
     ) -> JSONValue:
-        """One object, or a subresource of another type ("scale"), as plain JSON."""
+        """Return one object, or a subresource of another type ("scale"), as plain JSON."""
         target = _target(resource, namespace, name, subresource, {})
         return _json(await self._send("GET", target, headers=headers, lane=lane))
 
@@ -180,7 +180,7 @@ class Client:
         timeout_seconds: float | None = None,
         **options: Unpack[ListOptions],
     ) -> ListPage[T]:
-        """One page of at most `limit` objects (0: all of them). Raises Gone if `continue_` is too old; see pages()."""
+        """Return one page of at most `limit` objects (0: all). Raises Gone if `continue_` is too old; see pages()."""
         limit = options.get("limit", 0)
         query = {
             "labelSelector": options.get("label_selector", ""),
@@ -192,37 +192,36 @@ class Client:
         }
         target = _target(resource, namespace, "", "", query)
         headers, lane = options.get("headers"), options.get("lane", "")
-        answer = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        response = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
         page_type: type[ListPage[T]] = ListPage[resource.type]  # type: ignore[name-defined]
-        return _decoded(page_type, answer)
+        return _decoded(page_type, response)
 
     async def pages(
         self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]
     ) -> AsyncIterator[ListPage[T]]:
-        """All pages of a list, in order, of 500 objects unless `limit` says otherwise.
+        """Iterate over all pages of a list in order; 500 objects per page unless `limit` is set.
 
-        If a continue token expires on the way (410), the list begins anew as one consistent page without a limit, which
-        says `restarted`: what came before no longer counts. Source: client-go tools/pager.
+        If a continue token expires (410), the list starts over as one consistent page without a limit, marked
+        `restarted`: the previous pages are void. Source: client-go tools/pager.
         """
         options.setdefault("limit", _PAGE)
         page = await self.list(resource, namespace, **options)
         yield page
-        whole, following = options.copy(), options.copy()
-        whole.pop("limit")
-        for options_left in (whole, following):
+        restart_options, next_options = options.copy(), options.copy()
+        restart_options.pop("limit")
+        for options_left in (restart_options, next_options):
             options_left.pop("resource_version_match", None)
-        following.pop("resource_version", None)  # a token carries its own; the server refuses both together
+        next_options.pop("resource_version", None)  # it is part of the token; the server rejects both together
         while page.metadata.continue_:
             try:
-                page = await self.list(resource, namespace, continue_=page.metadata.continue_, **following)
+                page = await self.list(resource, namespace, continue_=page.metadata.continue_, **next_options)
             except Gone:
-                anew = await self.list(resource, namespace, **whole)
-                page = ListPage(metadata=anew.metadata, items=anew.items, restarted=True)
+                restarted_page = await self.list(resource, namespace, **restart_options)
+                page = ListPage(metadata=restarted_page.metadata, items=restarted_page.items, restarted=True)
             yield page
 
     async def list_all(self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]) -> ListPage[T]:
-        """All pages as one. The metadata are the last page's, its resourceVersion that
-        of the whole list."""
+        """Return all pages as one. The metadata are those of the last page; its resourceVersion is that of the list."""
         items: list[T] = []
         metadata = ListMeta()
         async for page in self.pages(resource, namespace, **options):
@@ -247,14 +246,14 @@ class Client:
         headers: Mapping[str, str] | None = None,
         tolerant: bool = False,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
-        """Changes as they happen, until the server ends the stream.
+        """Open a watch: an iterator of changes until the server ends the stream.
 
         `async with client.watch(PODS, resource_version="7") as events: async for event in events: ...`
 
-        Opened once, without retries: how to go on is the reflector's decision. Entering raises ApiError (Gone: list
-        again) or ServerUnreachable; iterating raises ServerUnreachable if the connection breaks, and UnreadableAnswer
-        if a line is no event. `timeout_seconds` asks the server to end the stream after so long. With `tolerant`, an
-        object that has metadata but does not fit its Struct arrives as an UnreadableObject and the stream goes on.
+        Opened once, without retries: the reflector decides how to continue. Entering raises ApiError (Gone: list again)
+        or ServerUnreachable; iterating raises ServerUnreachable if the connection breaks, and UnreadableResponse if a
+        line is not a watch event. `timeout_seconds`: the server ends the stream after it. With `tolerant`, an object
+        that has metadata but does not fit its Struct is delivered as an UnreadableObject and the stream continues.
         """
         query = {
             "watch": "1",
@@ -276,15 +275,15 @@ class Client:
         if bucket is not None:
             await bucket.take()
         try:
-            async with self.transport.stream("GET", target, headers=self._headers(None, headers)) as answer:
-                if answer.status != 200:
-                    body = b"".join([chunk async for chunk in answer.chunks])
-                    raise _error(Response(answer.status, body, answer.headers))
-                yield _Events(resource.type, answer, tolerant)
+            async with self.transport.stream("GET", target, headers=self._headers(None, headers)) as response:
+                if response.status != 200:
+                    body = b"".join([chunk async for chunk in response.chunks])
+                    raise _error(Response(response.status, body, response.headers))
+                yield _WatchEvents(resource.type, response, tolerant)
         except TransportError as error:
             raise ServerUnreachable(str(error), maybe_applied=False) from error
 
-    # --- writing ---------------------------------------------------------------------------------------------------
+    # --- writes ----------------------------------------------------------------------------------------------------
 
     async def create(
         self,
@@ -297,12 +296,12 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> T:
-        """Create an object, as the server stored it. Sent again only if the server cannot have seen it."""
+        """Create an object; returns it as stored. Retried only if the server cannot have seen the request."""
         target = _target(resource, namespace, "", "", query)
-        answer = await self._send(
+        response = await self._send(
             "POST", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
         )
-        return _decoded(resource.type, answer)
+        return _decoded(resource.type, response)
 
     async def create_raw(
         self,
@@ -317,12 +316,12 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> JSONValue:
-        """POST to a collection or subresource (pods/binding, pods/eviction) and return the answer as plain JSON."""
+        """POST to a collection or subresource (pods/binding, pods/eviction); returns the response as plain JSON."""
         target = _target(resource, namespace, name, subresource, query)
-        answer = await self._send(
+        response = await self._send(
             "POST", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
         )
-        return _json(answer)
+        return _json(response)
 
     async def update(
         self,
@@ -337,11 +336,13 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> T:
-        """Replace an object. If `body` carries metadata.resourceVersion, a lost request is sent again, and the answer
-        may then be a Conflict with our own write."""
+        """Replace an object. If `body` has metadata.resourceVersion, a lost request is retried, and may then raise
+        Conflict because of its own first try."""
         target = _target(resource, namespace, name, subresource, query)
-        answer = await self._send("PUT", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
-        return _decoded(resource.type, answer)
+        response = await self._send(
+            "PUT", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
+        )
+        return _decoded(resource.type, response)
 
     async def update_raw(
         self,
@@ -354,7 +355,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         lane: str = "",
     ) -> JSONValue:
-        """Like update(), for answers of another type ("scale")."""
+        """Like update(), for responses of another type ("scale")."""
         target = _target(resource, namespace, name, subresource, {})
         return _json(await self._send("PUT", target, body=body, headers=headers, lane=lane))
 
@@ -374,11 +375,11 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> T:
-        """Change an object. `body`: a map, for PatchType.JSON a list of operations, or bytes. `field_manager` must be
-        given for PatchType.APPLY. A lost request is sent again if it pins metadata.resourceVersion, or is an apply."""
+        """Patch an object. `body`: a map, for PatchType.JSON a list of operations, or bytes. PatchType.APPLY needs
+        `field_manager`. A lost request is retried if it pins metadata.resourceVersion, or is an apply."""
         options = {"fieldManager": field_manager, "force": "true" if force else "", **(query or {})}
         target = _target(resource, namespace, name, subresource, options)
-        answer = await self._send(
+        response = await self._send(
             "PATCH",
             target,
             body=body,
@@ -387,7 +388,7 @@ class Client:
             lane=lane,
             timeout_seconds=timeout_seconds,
         )
-        return _decoded(resource.type, answer)
+        return _decoded(resource.type, response)
 
     async def delete(
         self,
@@ -403,19 +404,19 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> JSONValue:
-        """Delete an object; the answer is it (while it terminates) or a Status, as plain JSON.
+        """Delete an object; returns the object (while it terminates) or a Status, as plain JSON.
 
-        With `precondition_uid` a lost request is sent again, and "not found" then counts as done. Without it another
-        object of the same name could be hit, so it is sent again only if the server cannot have seen it.
+        With `precondition_uid` a lost request is retried, and "not found" then counts as success. Without it the retry
+        could delete another object of the same name, so it is sent only if the server cannot have seen the first try.
         """
         options = _delete_options(
             grace_period_seconds, propagation_policy, precondition_uid, precondition_resource_version
         )
         target = _target(resource, namespace, name, "", {})
-        answer = await self._send(
+        response = await self._send(
             "DELETE", target, body=options, headers=headers, lane=lane, timeout_seconds=timeout_seconds
         )
-        return _json(answer)
+        return _json(response)
 
     async def delete_collection(
         self,
@@ -429,7 +430,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         lane: str = "",
     ) -> JSONValue:
-        """Delete all objects of a resource that match; the answer as plain JSON."""
+        """Delete all objects of a resource that match; returns the response as plain JSON."""
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         options = _delete_options(grace_period_seconds, propagation_policy, "", "")
         target = _target(resource, namespace, "", "", query)
@@ -445,10 +446,10 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> Response:
-        """Any other request (discovery, /version). `target` is path and query, escaped. Raises as the verbs do."""
+        """Send any other request (discovery, /version). `target` is path and query, escaped. Raises as the verbs do."""
         return await self._send(method, target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
 
-    # --- the way out -----------------------------------------------------------------------------------------------
+    # --- sending ---------------------------------------------------------------------------------------------------
 
     def _headers(self, content_type: str | None, extra: Mapping[str, str] | None) -> Mapping[str, str]:
         common = self._get_headers if content_type is None else self._body_headers[content_type]
@@ -465,7 +466,7 @@ class Client:
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> Response:
-        """Send until there is an answer to return or an error to raise; see `retries` for what is sent again."""
+        """Send a request, with retries as defined in `retries`. Returns a success response or raises."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         all_headers = self._headers(content_type if data else None, headers or self.context_headers())
         limits, policy = self._lanes[lane], self._retries
@@ -477,29 +478,29 @@ class Client:
                 if limits.bucket is not None:
                     await limits.bucket.take()
                 try:
-                    answer = await self.transport.request(
+                    response = await self.transport.request(
                         method,
                         target,
                         headers=all_headers,
                         body=data,
                         timeout_seconds=timeout_seconds or self._timeout_seconds,
                     )
-                except TransportError as lost:
-                    error = lost
+                except TransportError as transport_error:
+                    error = transport_error
                 else:
-                    if answer.status < 400:
-                        return answer
-                    error = _error(answer)
+                    if response.status < 400:
+                        return response
+                    error = _error(response)
             if isinstance(error, ApiError):
                 if maybe_applied and method == "DELETE" and error.code == 404:
-                    return _DELETED  # by our own earlier try
+                    return _DELETED  # by an earlier try of this call
                 wait_seconds = retry_wait_seconds(error)
                 if wait_seconds is not None:
                     throttled += 1
                     if throttled > policy.throttled_tries:
                         raise error
-                    # Never before it asked, and spread over half as long again: requests that were refused together
-                    # and came back together would be refused together.
+                    # At least the Retry-After, plus up to half of it at random: clients that were rejected at the same
+                    # time must not retry at the same time.
                     spread_seconds = wait_seconds * (1.0 + self._rng.random() / 2)
                     await asyncio.sleep(max(spread_seconds, policy.backoff_seconds(throttled, self._rng)))
                     continue
@@ -521,7 +522,7 @@ _DELETED = Response(200, b'{"kind":"Status","apiVersion":"v1","metadata":{},"sta
 def _target(
     resource: Resource[Any], namespace: str, name: str, subresource: str, query: Mapping[str, str] | None
 ) -> str:
-    """Path and query, escaped; options that are "" are left out."""
+    """Return path and query, escaped; empty options are omitted."""
     path = resource.path(_segment(namespace), _segment(name), subresource)
     if not query:
         return path
@@ -547,35 +548,35 @@ def _delete_options(
     return {"kind": "DeleteOptions", "apiVersion": "v1", **options} if options else b""
 
 
-def _error(answer: Response) -> ApiError:
-    retry_after = answer.headers.get("retry-after", "")
+def _error(response: Response) -> ApiError:
+    retry_after = response.headers.get("retry-after", "")
     return from_response(
-        answer.status, answer.body, retry_after_seconds=int(retry_after) if retry_after.isdecimal() else 0
+        response.status, response.body, retry_after_seconds=int(retry_after) if retry_after.isdecimal() else 0
     )
 
 
-def _decoded(type_: type[T], answer: Response) -> T:
+def _decoded(type_: type[T], response: Response) -> T:
     try:
-        return api_types.decode(type_, answer.body)
+        return api_types.decode(type_, response.body)
     except msgspec.DecodeError as error:
-        raise UnreadableResponse(f"the answer is not a {type_.__name__}: {error}", maybe_applied=True) from error
+        raise UnreadableResponse(f"the response is not a {type_.__name__}: {error}", maybe_applied=True) from error
 
 
-def _json(answer: Response) -> JSONValue:
+def _json(response: Response) -> JSONValue:
     try:
-        return msgspec.json.decode(answer.body)
+        return msgspec.json.decode(response.body)
     except msgspec.DecodeError as error:
-        raise UnreadableResponse(f"the answer is not JSON: {error}", maybe_applied=True) from error
+        raise UnreadableResponse(f"the response is not JSON: {error}", maybe_applied=True) from error
 
 
 class LineSplitter:
-    """Makes lines of chunks that end anywhere. A line may be of any length: its pieces are joined once, at its end."""
+    """Splits chunks with arbitrary boundaries into lines of any length; the pieces of a line are joined once."""
 
     def __init__(self) -> None:
         self._unfinished: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes, without their newlines."""
+        """Return the lines that `chunk` completes, without their newlines."""
         lines = chunk.split(b"\n")
         rest = lines.pop()
         if lines and self._unfinished:
@@ -587,24 +588,24 @@ class LineSplitter:
         return lines
 
 
-class _AnyEvent(msgspec.Struct):
+class _RawEvent(msgspec.Struct):
     type: EventType
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Events(Generic[T]):
-    """The events of a watch; a last line without its newline was cut off, and is dropped."""
+class _WatchEvents(Generic[T]):
+    """Iterator over the events of a watch. A last line without a newline was cut off and is dropped."""
 
-    def __init__(self, type_: type[T], answer: StreamedResponse, tolerant: bool) -> None:
+    def __init__(self, type_: type[T], response: StreamedResponse, tolerant: bool) -> None:
         self._type = type_
         self._tolerant = tolerant
-        self._chunks = answer.chunks
+        self._chunks = response.chunks
         self._splitter = LineSplitter()
         self._lines: deque[bytes] = deque()
         event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
         self._decode = msgspec.json.Decoder(event_type).decode
 
-    def __aiter__(self) -> _Events[T]:
+    def __aiter__(self) -> _WatchEvents[T]:
         return self
 
     async def __anext__(self) -> WatchEvent[Any]:
@@ -620,10 +621,10 @@ class _Events(Generic[T]):
         event: WatchEvent[Any]
         try:
             event = self._decode(line)
-            if event.type == "ERROR":  # a Status that happened to fit the type
-                event = _slow_event(self._type, line, self._tolerant)
-        except msgspec.ValidationError:  # a Status, or nulls where the Structs have none
-            event = _slow_event(self._type, line, self._tolerant)
+            if event.type == "ERROR":  # a Status that fits the type by chance
+                event = _lenient_event(self._type, line, self._tolerant)
+        except msgspec.ValidationError:  # a Status, or nulls that the Structs do not allow
+            event = _lenient_event(self._type, line, self._tolerant)
         except msgspec.DecodeError as error:
             raise UnreadableResponse(f"a line of the watch is no event: {error}", maybe_applied=False) from error
         if event.type == "BOOKMARK" and _ends_initial_events(event.object):
@@ -631,21 +632,24 @@ class _Events(Generic[T]):
         return event
 
 
-def _slow_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:
+def _lenient_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[Any]:
     try:
-        frame = msgspec.json.decode(line, type=_AnyEvent)
-        type_ = Status if frame.type == "ERROR" else type_  # type: ignore[assignment]
+        raw_event = msgspec.json.decode(line, type=_RawEvent)
+        type_ = Status if raw_event.type == "ERROR" else type_  # type: ignore[assignment]
         try:
-            return WatchEvent(type=frame.type, object=api_types.decode(type_, frame.object))
+            return WatchEvent(type=raw_event.type, object=api_types.decode(type_, raw_event.object))
         except msgspec.ValidationError as error:
-            if not tolerant or frame.type == "ERROR":
+            if not tolerant or raw_event.type == "ERROR":
                 raise
-            found = api_types.decode(api_types.PartialObjectMetadata, frame.object)
-            metadata = found.metadata
+            metadata_object = api_types.decode(api_types.PartialObjectMetadata, raw_event.object)
+            metadata = metadata_object.metadata
             unreadable = UnreadableObject(
-                key=found.key, uid=metadata.uid, resource_version=metadata.resource_version, problem=str(error)
+                key=metadata_object.key,
+                uid=metadata.uid,
+                resource_version=metadata.resource_version,
+                problem=str(error),
             )
-            return WatchEvent(type=frame.type, object=unreadable)
+            return WatchEvent(type=raw_event.type, object=unreadable)
     except msgspec.DecodeError as error:
         raise UnreadableResponse(f"a line of the watch is no event: {error}", maybe_applied=False) from error
 

@@ -1,11 +1,11 @@
 """Transport over our own HTTP/1.1 connections: an asyncio Protocol around httptools' parser.
 
-It does what a Kubernetes client needs and no more: one request at a time per connection (never pipelined), kept-alive
-connections in a pool, answers with a length, chunked, or ended by closing, plain or TLS. No redirects, cookies,
-compression or proxies; `aiohttp_transport` has proxies. Why it exists: docs/decisions.md, with figures.
+Limited to what a Kubernetes client needs: one request at a time per connection (no pipelining), a pool of keep-alive
+connections, responses with a length, chunked, or ended by closing, plain or TLS. No redirects, cookies, compression or
+proxies; `aiohttp_transport` supports proxies. docs/decisions.md has the reasons and figures.
 
-As many connections are opened as there are requests under way (the client's lanes limit those).
-May import httptools, `endpoint` and `transport`.
+There are as many connections as concurrent requests, which the client's lanes limit. Imports httptools, `endpoint` and
+`transport`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
 
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
-# A server closes a connection that was idle for long, maybe in the very moment of our next request. Requests that must
-# not be sent twice only take connections that were in use just now.
+# A server may close a connection that has been idle for long just when the next request is sent. Requests that must not
+# be sent twice only use connections that were in use recently.
 _FRESH_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
-# Buffered bytes of a stream at which reading pauses, and at which it goes on.
+# Buffered bytes of a stream at which reading pauses and resumes.
 _HIGH_WATER_BYTES = 8 << 20
 _LOW_WATER_BYTES = 2 << 20
 
 
 class _Headers(Mapping[str, str]):
-    """Headers of an answer, decoded when somebody asks: for most answers nobody does."""
+    """Headers of a response, decoded on first access: most responses need none of them."""
 
     __slots__ = ("_decoded", "_raw")
 
@@ -61,27 +61,27 @@ class _Headers(Mapping[str, str]):
 
 
 class _Connection(asyncio.Protocol):
-    """One connection, and the exchange it is busy with.
+    """One connection, and its current exchange.
 
-    idle --begin--> waiting for the answer's head --> reading its body --> done: idle again, or closed
+    idle --begin--> waiting for the response's head --> reading its body --> done: idle again, or closed
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_: set[_Connection]) -> None:
-        """`open_`: all connections of the pool; this one is in it while it is open."""
+        """`open_`: all connections of the pool; contains this one while it is open."""
         self._loop = loop
         self._open = open_
         self._parser = httptools.HttpResponseParser(self)
-        self.transport: asyncio.Transport | None = None  # None: not yet, or no more
-        self.used = False  # has answered at least once
+        self.transport: asyncio.Transport | None = None  # None: not yet connected, or closed
+        self.used = False  # has completed an exchange
         self.idle_since = 0.0  # loop time
-        self.answering = False  # bytes of the present answer have arrived
-        self.deadline = math.inf  # loop time at which the present exchange has taken too long
+        self.receiving = False  # bytes of the current response have arrived
+        self.deadline = math.inf  # loop time at which the current exchange times out
         self.timed_out = False
         self._method = ""
         self._streaming = False
         self._status = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self._framed = False  # the answer says where it ends
+        self._has_length = False  # the response's end is known from its headers
         self._head_done = False
         self._done = True
         self._reusable = False
@@ -94,18 +94,18 @@ class _Connection(asyncio.Protocol):
     # --- the exchange ----------------------------------------------------------------------------------------------
 
     def begin(self, method: str, request: bytes, *, streaming: bool) -> None:
-        """Send a request. Wait for what comes with answer() or head()."""
+        """Send a request. Wait for its response with response() or head()."""
         assert self.transport is not None
         assert self._done
         self._method, self._streaming = method, streaming
         self._status, self._headers = 0, []
-        self._framed = self._head_done = self._done = self._reusable = self.answering = False
+        self._has_length = self._head_done = self._done = self._reusable = self.receiving = False
         self._chunks.clear()
         self._buffered = 0
         self.transport.write(request)
 
-    async def answer(self) -> Response:
-        """The whole answer."""
+    async def response(self) -> Response:
+        """Return the whole response."""
         while not self._done:
             await self._wait()
         self.deadline = math.inf
@@ -114,7 +114,7 @@ class _Connection(asyncio.Protocol):
         return Response(self._status, body, _Headers(self._headers))
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
-        """Status and headers of a streamed answer."""
+        """Return status and headers of a streamed response."""
         while not self._head_done:
             await self._wait()
         self.deadline = math.inf
@@ -124,7 +124,7 @@ class _Connection(asyncio.Protocol):
         return self
 
     async def __anext__(self) -> bytes:
-        """The next piece of a streamed answer's body."""
+        """Return the next chunk of a streamed response's body."""
         while not self._chunks:
             if self._done:
                 raise StopAsyncIteration
@@ -147,18 +147,18 @@ class _Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the next request can take this connection."""
+        """True if another request can use this connection."""
         return self._done and self._reusable and self.transport is not None and not self.transport.is_closing()
 
     def abort(self) -> None:
-        """Close at once, whatever is under way."""
+        """Close immediately, also during an exchange."""
         if self.transport is not None:
             self.transport.abort()
 
     def time_out(self) -> None:
-        """End the exchange: its deadline has passed."""
+        """Fail the exchange: its deadline has passed."""
         self.deadline, self.timed_out = math.inf, True
-        self._fail("no answer in time")
+        self._fail("timed out waiting for the response")
         self.abort()
 
     def _fail(self, problem: str) -> None:
@@ -178,15 +178,15 @@ class _Connection(asyncio.Protocol):
         self._open.add(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._done:  # nobody asked: a server that gives up an idle connection may say so
+        if self._done:  # data without a request: a server may send a response before it closes an idle connection
             self._reusable = False
             self.abort()
             return
-        self.answering = True
+        self.receiving = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(f"the answer is not HTTP: {error}")
+            self._fail(f"the response is not HTTP: {error}")
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -194,29 +194,29 @@ class _Connection(asyncio.Protocol):
         self._open.discard(self)
         if self._done:
             return
-        if self._head_done and not self._framed and exc is None:
-            self._finish(reusable=False)  # its end is that of the connection
+        if self._head_done and not self._has_length and exc is None:
+            self._finish(reusable=False)  # the response ends with the connection
         else:
-            self._fail("the connection was lost before the whole answer came" + (f": {exc}" if exc else ""))
+            self._fail("the connection was lost before the response was complete" + (f": {exc}" if exc else ""))
 
     # --- httptools -------------------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))
         if len(name) in {14, 17} and name.lower() in {b"content-length", b"transfer-encoding"}:
-            self._framed = True
+            self._has_length = True
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        if status < 200:  # 100 Continue, 103 Early Hints: the answer proper follows
-            self._headers, self._framed = [], False
+        if status < 200:  # 100 Continue, 103 Early Hints: the final response follows
+            self._headers, self._has_length = [], False
             return
         self._status = status
         self._head_done = True
         if self._method == "HEAD" or status in {204, 304}:
-            self._framed = True
+            self._has_length = True
             if self._method == "HEAD":
-                self._finish(reusable=False)  # the parser waits for a body that does not come
+                self._finish(reusable=False)  # the parser would wait for a body
                 self.abort()
         if self._streaming:
             self._wake()
@@ -240,8 +240,8 @@ class _Connection(asyncio.Protocol):
 
 
 class _Deadlines:
-    """Ends exchanges that take too long. One timer for all connections: a timer per request would cost as much as a
-    quarter of the request."""
+    """Time-outs of exchanges. One timer for all connections: a timer per request would add a quarter to the cost of a
+    request."""
 
     def __init__(self, connections: set[_Connection]) -> None:
         self._connections = connections
@@ -249,7 +249,7 @@ class _Deadlines:
         self._due = math.inf  # loop time of the timer; never after the earliest deadline
 
     def set(self, connection: _Connection, seconds: float) -> None:
-        """The exchange that begins now on this connection may take so long."""
+        """Set the time limit of the exchange that starts now on this connection."""
         loop = asyncio.get_running_loop()
         connection.deadline = loop.time() + seconds
         if connection.deadline < self._due:
@@ -267,17 +267,17 @@ class _Deadlines:
 
     def _expire(self) -> None:
         loop = asyncio.get_running_loop()
-        now = max(loop.time(), self._due)  # a timer may come a tick early
-        for connection in [each for each in self._connections if each.deadline <= now]:
+        now = max(loop.time(), self._due)  # a timer may fire slightly early
+        for connection in [connection for connection in self._connections if connection.deadline <= now]:
             connection.time_out()
-        self._set_timer(loop, min((each.deadline for each in self._connections), default=math.inf))
+        self._set_timer(loop, min((connection.deadline for connection in self._connections), default=math.inf))
 
 
 class AsyncioTransport:
-    """A Transport to one endpoint. To be used inside one loop, and closed."""
+    """A Transport to one endpoint. Use it inside one loop, and close it."""
 
-    def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, answer_seconds: float = 30.0) -> None:
-        """`connect_seconds`: time to get a connection. `answer_seconds`: time until a stream's answer begins.
+    def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, response_seconds: float = 30.0) -> None:
+        """`connect_seconds`: time-out of connecting. `response_seconds`: time-out of the start of a streamed response.
 
         Raises ValueError for an endpoint behind a proxy: AiohttpTransport's.
         """
@@ -287,8 +287,8 @@ class AsyncioTransport:
         own = (f"{name}: {value}".encode().decode("latin-1") for name, value in endpoint.headers)
         self._own_headers = [f"host: {endpoint.authority}", *own]
         self._connect_seconds = connect_seconds
-        self._answer_seconds = answer_seconds
-        self._idle: list[_Connection] = []  # the one used last at the end
+        self._response_seconds = response_seconds
+        self._idle: list[_Connection] = []  # the most recently used at the end
         self._open: set[_Connection] = set()
         self._deadlines = _Deadlines(self._open)
 
@@ -305,7 +305,7 @@ class AsyncioTransport:
         body: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> Response:
-        """Send one request and read the whole answer, whatever its status. Raises TransportError.
+        """Send one request and read the whole response, whatever its status. Raises TransportError.
 
         Cancellation: safe; the connection is closed, and the server may have seen the request.
         """
@@ -316,46 +316,46 @@ class AsyncioTransport:
                 connection.begin(method, data, streaming=False)
                 if timeout_seconds is not None:
                     self._deadlines.set(connection, timeout_seconds)
-                answer = await connection.answer()
+                response = await connection.response()
             except TransportError as error:
                 if self._was_stale(connection, method):
                     continue
                 raise TransportError(f"{self._endpoint.url}: {error}", request_sent=True) from error
             finally:
-                self._give_back(connection)
-            return answer
+                self._release(connection)
+            return response
 
     @asynccontextmanager
     async def stream(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AsyncIterator[StreamedResponse]:
-        """Send one request and read its answer as it comes; leaving the context closes it. Raises TransportError."""
+        """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         data = self._encoded(method, target, headers, body)
         while True:
             connection = await self._connection(method, None)
             try:
                 connection.begin(method, data, streaming=True)
-                self._deadlines.set(connection, self._answer_seconds)
+                self._deadlines.set(connection, self._response_seconds)
                 try:
-                    status, answer_headers = await connection.head()
+                    status, response_headers = await connection.head()
                 except TransportError as error:
                     if self._was_stale(connection, method):
                         continue
                     raise TransportError(f"{self._endpoint.url}: {error}", request_sent=True) from error
-                yield StreamedResponse(status, answer_headers, connection)
+                yield StreamedResponse(status, response_headers, connection)
                 return
             finally:
-                self._give_back(connection)
+                self._release(connection)
 
     async def close(self) -> None:
         for connection in list(self._open):
             connection.abort()
         self._idle.clear()
         self._deadlines.cancel()
-        await asyncio.sleep(0)  # the loop closes the sockets in its next round
+        await asyncio.sleep(0)  # the loop closes the sockets in its next iteration
 
     def close_idle_connections(self) -> None:
-        """Close connections that are not in use, so that the next request makes a new one."""
+        """Close idle connections, so that the next request opens a new one."""
         for connection in self._idle:
             connection.abort()
         self._idle.clear()
@@ -363,7 +363,7 @@ class AsyncioTransport:
     # --- connections -----------------------------------------------------------------------------------------------
 
     async def _connection(self, method: str, timeout_seconds: float | None) -> _Connection:
-        """One that is ready: kept alive, or new. Raises TransportError (not sent)."""
+        """Return a connection, from the pool or new. Raises TransportError (request not sent)."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         oldest = now - (_IDLE_SECONDS if method in _REPEATABLE else _FRESH_SECONDS)
@@ -390,14 +390,14 @@ class AsyncioTransport:
                     server_hostname=(endpoint.tls_name or endpoint.host) if endpoint.tls else None,
                 )
         except TimeoutError as error:
-            raise TransportError(f"{endpoint.url}: no connection in time", request_sent=False) from error
-        except (OSError, UnicodeError) as error:  # a UnicodeError is of a host that cannot be a name
+            raise TransportError(f"{endpoint.url}: connection timed out", request_sent=False) from error
+        except (OSError, UnicodeError) as error:  # UnicodeError: the host is not a valid name
             raise TransportError(f"{endpoint.url}: {error}", request_sent=False) from error
         _detect_dead_peers(transport)
         return connection
 
-    def _give_back(self, connection: _Connection) -> None:
-        """After an exchange: keep the connection if the next request can use it."""
+    def _release(self, connection: _Connection) -> None:
+        """Return a connection to the pool after an exchange, or close it."""
         if connection.reusable:
             connection.idle_since = asyncio.get_running_loop().time()
             self._idle.append(connection)
@@ -406,8 +406,8 @@ class AsyncioTransport:
 
     @staticmethod
     def _was_stale(connection: _Connection, method: str) -> bool:
-        """Whether a kept-alive connection was closed on the server's side before it saw this request."""
-        return method in _REPEATABLE and connection.used and not connection.answering and not connection.timed_out
+        """Return True if the server closed a keep-alive connection before it saw this request."""
+        return method in _REPEATABLE and connection.used and not connection.receiving and not connection.timed_out
 
     def _encoded(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
         lines = [f"{method} {self._endpoint.path_prefix}{target} HTTP/1.1", *self._own_headers]
@@ -415,14 +415,14 @@ class AsyncioTransport:
         if body or method not in _REPEATABLE:
             lines.append(f"content-length: {len(body)}")
         head = "\r\n".join(lines)
-        # Neither a name nor a header may smuggle in lines of its own.
+        # Values must not add header lines.
         if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1:
             raise ValueError(f"line break in {method} {target!r} or its headers")
         return b"%b\r\n\r\n%b" % (head.encode("latin-1", "strict"), body)
 
 
 def _detect_dead_peers(transport: asyncio.Transport) -> None:
-    """Have the kernel end connections whose peer vanished without a word; a watch would otherwise wait forever."""
+    """Let the kernel close connections whose peer vanished; otherwise a watch would wait forever."""
     sock = transport.get_extra_info("socket")
     if sock is None or sock.family not in {socket.AF_INET, socket.AF_INET6}:
         return
@@ -431,4 +431,4 @@ def _detect_dead_peers(transport: asyncio.Transport) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)  # milliseconds, for what we wrote
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)  # milliseconds, for unacknowledged data

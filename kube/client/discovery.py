@@ -1,4 +1,4 @@
-"""Which kinds a server serves, asked from the server itself."""
+"""Discovery: the resources that a server serves."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class ResourceMap:
     def __init__(self, resources: list[Resource[dict[str, Any]]], verbs: dict[str, frozenset[str]]) -> None:
         self.resources = resources
         self._verbs = verbs
-        self._by_kind = {(each.api_version, each.kind): each for each in resources}
+        self._by_kind = {(resource.api_version, resource.kind): resource for resource in resources}
 
     @classmethod
     async def discover(cls, client: Client) -> ResourceMap:
-        """Ask the server, by aggregated discovery (v1.30 and later) or group by group.
+        """Query the server, by aggregated discovery (v1.30 and later) or group by group.
 
         Raises what `Client.raw` raises.
         """
@@ -33,23 +33,23 @@ class ResourceMap:
             response = await client.raw("GET", root, headers={"accept": _AGGREGATED})
             document = msgspec.json.decode(response.body)
             if document.get("kind") == "APIGroupDiscoveryList":
-                found = _aggregated(document)
+                resources_with_verbs = _parse_aggregated(document)
             else:
-                found = await _one_by_one(client, document)
-            for resource, its_verbs in found:
+                resources_with_verbs = await _discover_groups(client, document)
+            for resource, resource_verbs in resources_with_verbs:
                 resources.append(resource)
-                verbs[f"{resource.api_version}/{resource.plural}"] = its_verbs
+                verbs[f"{resource.api_version}/{resource.plural}"] = resource_verbs
         return cls(resources, verbs)
 
     def find(self, api_version: str, kind: str) -> Resource[dict[str, Any]] | None:
         return self._by_kind.get((api_version, kind))
 
     def verbs(self, resource: Resource[Any]) -> frozenset[str]:
-        """What may be done with the collection and its objects: "create", "list", "deletecollection", ..."""
+        """Verbs of the collection and its objects: "create", "list", "deletecollection", ..."""
         return self._verbs[f"{resource.api_version}/{resource.plural}"]
 
     def suggestion(self, kind: str) -> str:
-        """The nearest kinds that are served, as a sentence; "" if none is near."""
+        """Return the closest served kinds as a sentence; "" if none is similar."""
         same = sorted(version for version, served in self._by_kind if served == kind)
         if same:
             return f"{kind} is served as {' and '.join(same)}"
@@ -57,11 +57,11 @@ class ResourceMap:
         return f"did you mean {near[0]}?" if near else ""
 
 
-Found = list[tuple[Resource[dict[str, Any]], frozenset[str]]]
+ResourcesWithVerbs = list[tuple[Resource[dict[str, Any]], frozenset[str]]]
 
 
-def _aggregated(document: dict[str, Any]) -> Found:
-    found: Found = []
+def _parse_aggregated(document: dict[str, Any]) -> ResourcesWithVerbs:
+    entries_found: ResourcesWithVerbs = []
     for group in document.get("items", []):
         for version in group.get("versions", []):
             for entry in version.get("resources", []):
@@ -78,11 +78,11 @@ def _aggregated(document: dict[str, Any]) -> Found:
                     singular=entry.get("singularResource") or kind.lower(),
                     subresources=tuple(sub["subresource"] for sub in entry.get("subresources", [])),
                 )
-                found.append((resource, frozenset(entry.get("verbs", ()))))
-    return found
+                entries_found.append((resource, frozenset(entry.get("verbs", ()))))
+    return entries_found
 
 
-async def _one_by_one(client: Client, document: dict[str, Any]) -> Found:
+async def _discover_groups(client: Client, document: dict[str, Any]) -> ResourcesWithVerbs:
     if document.get("kind") == "APIVersions":
         group_versions = [("", version, f"/api/{version}") for version in document.get("versions", [])]
     else:
@@ -91,7 +91,7 @@ async def _one_by_one(client: Client, document: dict[str, Any]) -> Found:
             for group in document.get("groups", [])
             for version in group.get("versions", [])
         ]
-    found: Found = []
+    entries_found: ResourcesWithVerbs = []
     for group, version, path in group_versions:
         listing = msgspec.json.decode((await client.raw("GET", path)).body)
         entries = listing.get("resources", [])
@@ -112,5 +112,5 @@ async def _one_by_one(client: Client, document: dict[str, Any]) -> Found:
                 singular=entry.get("singularName") or entry["kind"].lower(),
                 subresources=tuple(subresources[entry["name"]]),
             )
-            found.append((resource, frozenset(entry.get("verbs", ()))))
-    return found
+            entries_found.append((resource, frozenset(entry.get("verbs", ()))))
+    return entries_found

@@ -1,4 +1,4 @@
-"""Where an API server is, and how connections to it are secured. May import msgspec and `errors`."""
+"""Address of an API server, and the TLS settings of connections to it. Imports msgspec and `errors`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kubeloop.kube.errors import UserError
 class Endpoint(msgspec.Struct, frozen=True):
     """An API server.
 
-    tls            the context for new connections; None: plain HTTP
-    tls_name       the name the certificate must have, if it is not `host`
-    path_prefix    what stands before every path ("" for an API server; others for what sits in front of several)
+    tls            context for new connections; None: plain HTTP
+    tls_name       name that the certificate must have, if it is not `host`
+    path_prefix    prefix of all paths ("" for an API server; set for a proxy in front of several servers)
     proxy          URL of an HTTP proxy, "" for none
-    headers        names and values, sent with every request besides its own; a name may stand there more than once
+    headers        names and values added to every request; a name may occur more than once
     """
 
     host: str
@@ -30,26 +30,26 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """host:port as in a URL; the port is left out where it goes without saying."""
+        """host:port as in a URL, without the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """The server's URL, without a slash at the end."""
+        """URL of the server, without a trailing slash."""
         return f"{'https' if self.tls else 'http'}://{self.authority}{self.path_prefix}"
 
 
 def endpoint_from_url(url: str, tls: ssl.SSLContext | None = None, *, tls_name: str = "") -> Endpoint:
-    """The Endpoint at a URL; `tls` is used if it is https. Raises UserError if it is no URL of a server."""
-    none = UserError(f"{url!r} is no server address", hint="it looks like https://HOST:PORT")
+    """Parse the URL of a server; `tls` is used for https. Raises UserError if it is not a server URL."""
+    invalid_url = UserError(f"{url!r} is not a server address", hint="it looks like https://HOST:PORT")
     try:
         parts = urlsplit(url if "://" in url else f"https://{url}")
         port = parts.port
-    except ValueError:  # brackets that do not match, a port that is no number
-        raise none from None
+    except ValueError:  # unbalanced brackets, or a port that is not a number
+        raise invalid_url from None
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
-        raise none
+        raise invalid_url
     secure = parts.scheme == "https"
     return Endpoint(
         host=parts.hostname,

@@ -1,11 +1,10 @@
-"""What may be sent again after a failure, and when.
+"""Retries: which failed requests are sent again, and when.
 
-429                          every verb: the server did nothing. Not for a disruption budget's refusal, which is an
-                             answer and no congestion
-5xx, time-out, lost answer   GET, HEAD: always. PUT, PATCH: if the body pins metadata.resourceVersion (a second
-                             application is then a Conflict), or is a server-side apply. DELETE: if the options pin
-                             the uid. POST: never
-no connection                every verb: the server cannot have seen the request
+429                             every verb: the server did nothing. Not if a disruption budget rejects an eviction
+5xx, time-out, lost response    GET, HEAD: always. PUT, PATCH: if the body pins metadata.resourceVersion (a second
+                                application is then a Conflict), or is a server-side apply. DELETE: if the options
+                                pin the uid. POST: never
+no connection                   every verb: the server cannot have seen the request
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from kubeloop.kube.errors import ApiError
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
-    """How often, and how long to wait in between.
+    """Number of tries, and delays between them.
 
-    tries             tries in all of a request that fails (5xx, no answer)
-    throttled_tries   waits in all for a server that answers 429 (client-go: 10)
-    base_seconds      wait before the second try; doubled for each further one
-    cap_seconds       longest wait that is our own choice; a Retry-After may be longer
+    tries             tries of a request that fails (5xx, no response), including the first
+    throttled_tries   retries after responses of 429 (client-go: 10)
+    base_seconds      delay before the second try; doubled for each further one
+    cap_seconds       maximum of the backoff; a Retry-After may be longer
     """
 
     tries: int = 5
@@ -32,7 +31,7 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     cap_seconds: float = 5.0
 
     def backoff_seconds(self, failures: int, rng: random.Random) -> float:
-        """Wait after so many failures in a row: 0.5 to 1.5 times the doubled base, so that clients spread out."""
+        """Return the delay after `failures` in a row: 0.5 to 1.5 times the backoff, so that clients spread out."""
         return min(self.cap_seconds, self.base_seconds * 2.0 ** min(failures - 1, 30)) * (0.5 + rng.random())
 
 
@@ -55,7 +54,7 @@ class _Operation(msgspec.Struct):
 
 
 def is_safe_to_retry(method: str, content_type: str, body: bytes) -> bool:
-    """Whether a request that the server may have carried out can be sent again without doing harm."""
+    """Return True if a request that the server may have carried out can be sent again without harm."""
     if method in {"GET", "HEAD"}:
         return True
     if method == "POST":
@@ -65,7 +64,9 @@ def is_safe_to_retry(method: str, content_type: str, body: bytes) -> bool:
     try:
         if content_type == "application/json-patch+json":
             operations = msgspec.json.decode(body, type=list[_Operation])
-            return any(each.op == "test" and each.path == "/metadata/resourceVersion" for each in operations)
+            return any(
+                operation.op == "test" and operation.path == "/metadata/resourceVersion" for operation in operations
+            )
         pinned = msgspec.json.decode(body, type=_Pinned)
     except msgspec.DecodeError:
         return False
@@ -73,7 +74,7 @@ def is_safe_to_retry(method: str, content_type: str, body: bytes) -> bool:
 
 
 def retry_wait_seconds(error: ApiError) -> float | None:
-    """Seconds a refusing server asks to wait before the same request, any verb, is sent again; None: do not."""
+    """Return the Retry-After of a throttled request, which may be retried for any verb; None: do not retry."""
     if error.code == 429 and not error.has_cause("DisruptionBudget"):
         return float(error.retry_after_seconds)
     return None

@@ -1,7 +1,7 @@
-"""The narrow seam through which bytes reach an API server (DESIGN.md, decision 2).
+"""Interface through which requests reach an API server.
 
-A Transport is bound to one server and its credentials. Implementations: `aiohttp_transport` (sockets), and in
-`kubeloop.testing` one that ends in the development API server's handlers in memory.
+A Transport is bound to one server and its credentials. Implementations: `asyncio_transport` and `aiohttp_transport`
+(sockets), and in `kubeloop.testing` one that calls the development API server's handlers in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Response(msgspec.Struct, frozen=True):
-    """A whole answer. Header names are lower-case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     body: bytes
@@ -22,7 +22,7 @@ class Response(msgspec.Struct, frozen=True):
 
 
 class StreamedResponse(msgspec.Struct, frozen=True):
-    """An answer whose body arrives over time. `chunks` ends when the server closes the stream cleanly, and raises
+    """A response whose body is streamed. `chunks` ends when the server closes the stream cleanly, and raises
     TransportError if the connection breaks. Chunks have arbitrary boundaries."""
 
     status: int
@@ -31,9 +31,9 @@ class StreamedResponse(msgspec.Struct, frozen=True):
 
 
 class TransportError(Exception):
-    """No (whole) answer arrived: no connection, connection lost, or time-out.
+    """No complete response arrived: no connection, connection lost, or time-out.
 
-    `request_sent` is False if the server cannot have seen the request, so that even a POST may be sent again.
+    `request_sent` is False if the server cannot have seen the request, so that even a POST may be retried.
     """
 
     def __init__(self, message: str, *, request_sent: bool) -> None:
@@ -58,13 +58,13 @@ class Transport(Protocol):
         body: bytes = b"",
         timeout_seconds: float | None = None,
     ) -> Response:
-        """Send one request and read the whole answer, whatever its status. Raises TransportError."""
+        """Send one request and read the whole response, whatever its status. Raises TransportError."""
         ...
 
     def stream(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> AbstractAsyncContextManager[StreamedResponse]:
-        """Send one request and read its answer as it comes; leaving the context closes it. Raises TransportError."""
+        """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         ...
 
     async def close(self) -> None: ...

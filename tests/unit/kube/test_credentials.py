@@ -286,11 +286,11 @@ async def test_who_acts_as_nobody_else_sends_no_such_header(serving, kubeconfig)
         ({"as-groups": ["a"]}, "need a user", "users[].user.as"),
         ({"as-uid": "a"}, "need a user", "users[].user.as"),
         ({"as-user-extra": {"a": ["b"]}}, "need a user", "users[].user.as"),
-        ({"as": 5}, "as must be text", "quotes"),
-        ({"as": "a", "as-groups": "b"}, "as-groups must be a list of texts", "quotes"),
-        ({"as": "a", "as-groups": [1]}, "as-groups must be a list of texts", "quotes"),
-        ({"as": "a", "as-user-extra": ["b"]}, "as-user-extra is not a mapping", "list of texts"),
-        ({"as": "a", "as-user-extra": {"b": "c"}}, "as-user-extra.b must be a list of texts", "quotes"),
+        ({"as": 5}, "as must be a string", "quotes"),
+        ({"as": "a", "as-groups": "b"}, "as-groups must be a list of strings", "quotes"),
+        ({"as": "a", "as-groups": [1]}, "as-groups must be a list of strings", "quotes"),
+        ({"as": "a", "as-user-extra": ["b"]}, "as-user-extra is not a mapping", "list of strings"),
+        ({"as": "a", "as-user-extra": {"b": "c"}}, "as-user-extra.b must be a list of strings", "quotes"),
         ({"as": "a\r\nauthorization: b"}, "cannot be sent", "one line"),
     ],
     ids=str,
@@ -356,7 +356,7 @@ BAD = [
     ),
     pytest.param(
         "{current-context: a, clusters: [], contexts: [{name: a, context: {cluster: c}}]}",
-        "context 'a' names the cluster 'c', which is not there",
+        "context 'a' names the cluster 'c', which does not exist",
         "it has no clusters",
         id="cluster",
     ),
@@ -369,14 +369,14 @@ BAD = [
     pytest.param(
         "{current-context: a, clusters: [{name: c}], users: [{name: v}], contexts: [{name: a, context: {cluster: c,"
         " user: u}}]}",
-        "context 'a' names the user 'u', who is not there",
+        "context 'a' names the user 'u', which does not exist",
         "users there: v",
         id="user",
     ),
     pytest.param(
         "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x', proxy-url: 'socks5://y'}}],"
         " contexts: [{name: a, context: {cluster: c}}]}",
-        "'socks5://y' is no proxy for HTTP",
+        "'socks5://y' is not an HTTP proxy",
         "proxy-url looks like http://HOST:PORT",
         id="proxy",
     ),
@@ -397,7 +397,7 @@ BAD = [
     pytest.param(
         "{current-context: a, clusters: [{name: c, cluster: {server: 8080}}],"
         " contexts: [{name: a, context: {cluster: c}}]}",
-        "server must be text",
+        "server must be a string",
         "quotes",
         id="a number",
     ),
@@ -437,7 +437,7 @@ async def test_a_missing_kubeconfig_or_context_is_told(kubeconfig, tmp_path):
 async def test_a_plugin_that_is_missing_or_fails_is_told(kubeconfig, tmp_path, caplog):
     version = "client.authentication.k8s.io/v1"
     path = kubeconfig("http://127.0.0.1:1", {"exec": {"command": "no-such-plugin", "apiVersion": version}})
-    with pytest.raises(UserError, match="exec plugin 'no-such-plugin' is not there") as wrong:
+    with pytest.raises(UserError, match="exec plugin 'no-such-plugin' not found") as wrong:
         await connect(path)
     assert "install" in wrong.value.hint
     path = kubeconfig("http://127.0.0.1:1", {"exec": {"command": "false", "apiVersion": version}})
@@ -456,7 +456,7 @@ async def test_a_bad_certificate_is_told(kubeconfig, tmp_path):
 
 @pytest.mark.parametrize("url", ["ftp://x", "https://", "https://x:99999", "http://x:0", "https://[x"])
 def test_an_address_that_is_none_is_told(url):
-    with pytest.raises(UserError, match="no server address"):
+    with pytest.raises(UserError, match="is not a server address"):
         endpoint_from_url(url)
 
 
