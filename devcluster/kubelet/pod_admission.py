@@ -1,4 +1,4 @@
-"""What a kubelet checks before it runs a pod: resources, node affinity and host ports, as the scheduler should have.
+"""Pod admission of the kubelet: resources, node affinity and host ports, checked again after the scheduler.
 
 Pure functions on plain JSON. Resource amounts are integers: cpu in millicores, everything else in units (bytes, pods).
 Source: pkg/kubelet/lifecycle/predicate.go and component-helpers' resource.PodRequests.
@@ -16,12 +16,12 @@ from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 
 Amounts = dict[str, int]
-HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all), port
+HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all addresses), port
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a pod may not run on its node; becomes status.reason and status.message of the failed pod."""
+    """Reason and message with which a node rejects a pod; status.reason and status.message of the failed pod."""
 
     reason: str
     message: str
@@ -32,7 +32,7 @@ def amount(resource: str, value: str | float) -> int:
 
 
 def amounts(resources: Mapping[str, Any] | None) -> Amounts:
-    """A ResourceList as integers."""
+    """Return a ResourceList as integers."""
     return {name: amount(name, value) for name, value in (resources or {}).items()}
 
 
@@ -46,10 +46,10 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
 
 
 def pod_requests(pod: JSON) -> Amounts:
-    """What the pod needs of its node, one "pods" included.
+    """Return the requests of the pod, including one of "pods".
 
-    Sidecars (restartable init containers) run beside everything after them; other init containers run one by one
-    before the containers do. Requests at pod level take the place of the containers'.
+    Sidecars (restartable init containers) run concurrently with all later containers; other init containers run one
+    after another before the containers. Pod-level requests replace those of the containers.
     """
     spec = pod["spec"]
     total: Amounts = {}
@@ -76,10 +76,12 @@ def pod_requests(pod: JSON) -> Amounts:
 
 
 def host_ports(pod: JSON) -> list[HostPort]:
-    """The ports of the node that the pod's containers take."""
+    """Return the host ports of the pod's containers."""
     spec = pod["spec"]
     running = [*(spec.get("containers") or ())]
-    running += [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    running += [
+        container for container in spec.get("initContainers") or () if container.get("restartPolicy") == "Always"
+    ]
     return [
         (port.get("protocol") or "TCP", port.get("hostIP") or "0.0.0.0", port["hostPort"])
         for container in running
@@ -88,12 +90,12 @@ def host_ports(pod: JSON) -> list[HostPort]:
     ]
 
 
-def ports_conflict(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
-    """Whether one of `wanted` is taken: same protocol and port, same address or one of them all addresses."""
+def ports_conflict(requested: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
+    """Return True if a requested port is used: same protocol and port, and same address or one of them all addresses."""
     taken: dict[tuple[str, int], set[str]] = {}
     for protocol, address, port in used:
         taken.setdefault((protocol, port), set()).add(address)
-    for protocol, address, port in wanted:
+    for protocol, address, port in requested:
         addresses = taken.get((protocol, port))
         if addresses and (address == "0.0.0.0" or address in addresses or "0.0.0.0" in addresses):
             return True
@@ -101,7 +103,7 @@ def ports_conflict(wanted: Iterable[HostPort], used: Iterable[HostPort]) -> bool
 
 
 def fits_node_affinity(pod: JSON, node: JSON) -> bool:
-    """nodeSelector and required node affinity."""
+    """Return True if the node matches the pod's nodeSelector and required node affinity."""
     spec = pod["spec"]
     selector, affinity = spec.get("nodeSelector") or {}, (spec.get("affinity") or {}).get("nodeAffinity")
     if not selector and not affinity:
@@ -120,20 +122,20 @@ def rejection(
     allocatable: Mapping[str, int],
     used_ports: Iterable[HostPort],
 ) -> Rejection | None:
-    """Why `node` must not run `pod`, None if it may. `used` and `used_ports` are those of its other pods.
+    """Return why `node` must reject `pod`, None if it admits it. `used` and `used_ports` are those of its other pods.
 
-    Extended resources that the node does not know are not its business and are left out.
+    Extended resources that the node does not have are ignored.
     """
     first = ("pods", "cpu", "memory", "ephemeral-storage")
     for name in (*first, *(name for name in requested if name not in first)):
-        wanted = requested.get(name, 0)
-        if not wanted or ("/" in name and name not in allocatable):
+        requested_amount = requested.get(name, 0)
+        if not requested_amount or ("/" in name and name not in allocatable):
             continue
         free = allocatable.get(name, 0) - used.get(name, 0)
-        if wanted > free:
+        if requested_amount > free:
             return Rejection(
                 f"OutOf{name}",
-                f"Node didn't have enough resource: {name}, requested: {wanted}, used: {used.get(name, 0)}, "
+                f"Node didn't have enough resource: {name}, requested: {requested_amount}, used: {used.get(name, 0)}, "
                 f"capacity: {allocatable.get(name, 0)}",
             )
     if not fits_node_affinity(pod, node):

@@ -1,4 +1,4 @@
-"""The status a kubelet of v1.36 reports for a pod, computed from what its simulated containers do.
+"""The status that a kubelet of v1.36 reports for a pod, computed from the state of its simulated containers.
 
 Pure functions on plain JSON and ContainerRun records; time is an argument. Source: pkg/kubelet/status/generate.go and
 kubelet_pods.go (phase, conditions), kuberuntime (container statuses).
@@ -42,8 +42,8 @@ class ContainerRun:
     ended: str = ""
     started: bool = False
     ready: bool = False
-    started_at: float = 0.0  # the startup probe, if any, succeeds
-    ready_at: float = 0.0  # the readiness probe, if any, succeeds
+    started_at: float = 0.0  # loop time at which the startup probe, if any, succeeds
+    ready_at: float = 0.0  # loop time at which the readiness probe, if any, succeeds
     last_state: JSON | None = None
 
     def end(self, wall: str, exit_code: int) -> None:
@@ -52,29 +52,29 @@ class ContainerRun:
 
 
 def container_runs(pod: JSON) -> list[ContainerRun]:
-    """The containers of `pod`, none of them started, in the order of the spec, init containers first."""
+    """Return the containers of `pod`, none of them started, in the order of the spec, init containers first."""
     spec = pod["spec"]
     inits = spec.get("initContainers") or ()
-    # What is not the first to run waits with this reason for as long as the pod initialises.
+    # containers after the first keep this reason while the pod initialises
     reason = "PodInitializing" if inits else "ContainerCreating"
     runs = [
         ContainerRun(
-            each["name"],
-            each.get("image", ""),
-            "sidecar" if each.get("restartPolicy") == "Always" else "init",
+            container["name"],
+            container.get("image", ""),
+            "sidecar" if container.get("restartPolicy") == "Always" else "init",
             reason="PodInitializing",
         )
-        for each in inits
+        for container in inits
     ]
     runs += [
-        ContainerRun(each["name"], each.get("image", ""), "main", reason=reason)
-        for each in spec.get("containers") or ()
+        ContainerRun(container["name"], container.get("image", ""), "main", reason=reason)
+        for container in spec.get("containers") or ()
     ]
     return runs
 
 
 def probe_seconds(container: JSON) -> tuple[float, float]:
-    """Seconds after its start at which a container counts as started, and as ready, if its probes always succeed.
+    """Return the seconds from a container's start until it is started, and ready, if all probes succeed.
 
     The first probe runs after initialDelaySeconds; successThreshold of them are needed, periodSeconds apart.
     """
@@ -107,7 +107,7 @@ def _image_names(image: str) -> tuple[str, str]:
 
 
 def container_id(uid: str, run: ContainerRun, restarts: int) -> str:
-    """The runtime's id of the container's incarnation after `restarts` restarts."""
+    """Return the runtime's id of the container after `restarts` restarts."""
     return "containerd://" + hashlib.sha256(f"{uid}/{run.name}/{restarts}".encode()).hexdigest()
 
 
@@ -157,7 +157,7 @@ def _container_status(uid: str, run: ContainerRun, container: JSON) -> JSON:
 
 
 def pod_phase(pod: JSON, runs: Sequence[ContainerRun], *, stopped: bool = False) -> str:
-    """Pending, Running, Succeeded or Failed, from the containers alone. `stopped`: none will be started again."""
+    """Return the phase by the containers. `stopped`: none will be started again."""
     mains = [run for run in runs if run.role == "main"]
     if stopped:
         return "Succeeded" if all(run.state == "terminated" and run.exit_code == 0 for run in mains) else "Failed"
@@ -175,7 +175,7 @@ def _names(runs: Sequence[ContainerRun]) -> str:
 
 
 class _Conditions:
-    """The kubelet's conditions, in its order; a transition time changes with the status only."""
+    """Conditions of the kubelet, in its order; a transition time changes with the status only."""
 
     def __init__(self, pod: JSON, now: str) -> None:
         old = (pod.get("status") or {}).get("conditions") or ()
@@ -203,7 +203,7 @@ class _Conditions:
         self._set[type_] = condition
 
     def all(self) -> list[JSON]:
-        """The kubelet's, then everybody else's as they were."""
+        """Return the kubelet's conditions, then other writers' unchanged."""
         return [*self._set.values(), *(value for key, value in self.old.items() if key not in self._set)]
 
 
@@ -235,11 +235,11 @@ def _set_readiness(conditions: _Conditions, pod: JSON, runs: Sequence[ContainerR
         texts = []
         for gate in pod["spec"].get("readinessGates") or ():
             type_ = gate["conditionType"]
-            found = conditions.old.get(type_)
-            if found is None:
+            gate = conditions.old.get(type_)
+            if gate is None:
                 texts.append(f'corresponding condition of pod readiness gate "{type_}" does not exist.')
-            elif found.get("status") != "True":
-                texts.append(f'the status of pod readiness gate "{type_}" is not "True", but {found.get("status")}')
+            elif gate.get("status") != "True":
+                texts.append(f'the status of pod readiness gate "{type_}" is not "True", but {gate.get("status")}')
         if texts:
             conditions.set("Ready", False, "ReadinessGatesNotReady", ", ".join(texts))
         else:
@@ -258,10 +258,10 @@ def pod_status(
     failure: tuple[str, str] | None = None,
     stopped: bool = False,
 ) -> JSON:
-    """status of `pod`; what the kubelet does not own in it stays.
+    """Return the status of `pod`, with fields of other writers unchanged.
 
-    `pod_ip` is "" while the pod has no network. `failure`: (reason, message) of a pod given up. `stopped`: being
-    deleted, its containers have ended for good.
+    pod_ip: "" while the pod has no network. failure: (reason, message) of a failed pod. stopped: in deletion, all
+    containers have ended for good.
     """
     old: Mapping[str, Any] = pod.get("status") or {}
     spec, metadata = pod["spec"], pod["metadata"]
@@ -290,12 +290,12 @@ def pod_status(
     for source, field in (("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")):
         containers = spec.get(source)
         if containers:
-            status[field] = [_container_status(uid, by_name[each["name"]], each) for each in containers]
+            status[field] = [_container_status(uid, by_name[container["name"]], container) for container in containers]
     return status
 
 
 def rejected_status(pod: JSON, reason: str, message: str, *, now: str) -> JSON:
-    """status of a pod that its node has not admitted: failed, and nothing of it ever ran."""
+    """Return the status of a rejected pod: failed, no container ever ran."""
     status = {
         key: value for key, value in (pod.get("status") or {}).items() if key not in ("containerStatuses", "conditions")
     }
