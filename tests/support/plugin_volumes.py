@@ -12,9 +12,9 @@ from kubeloop.kube.objects.storage_types import (
 
 
 def make_volume(name: str, **spec: Any) -> PersistentVolume:
-    places = spec.pop("places", None)
-    if places is not None:
-        expressions = [{"key": key, "operator": operator, "values": values} for key, operator, values in places]
+    affinity = spec.pop("affinity", None)
+    if affinity is not None:
+        expressions = [{"key": key, "operator": operator, "values": values} for key, operator, values in affinity]
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "wait"} | spec
     body = {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}}

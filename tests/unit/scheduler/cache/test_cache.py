@@ -1,4 +1,4 @@
-"""The cache under any order of events: sums hold, and the snapshot kept up to date equals one built afresh."""
+"""Scheduler cache: pod states, expiry, and snapshots under events in any order."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pod(name: str, version: int, node_name: str) -> Pod:
 OPERATIONS = st.lists(
     st.tuples(
         st.sampled_from(["add_node", "update_node", "remove_node", "assume", "forget", "add", "update", "remove"])
-        | st.sampled_from(["snapshot", "part of a snapshot"]),
+        | st.sampled_from(["snapshot", "partial snapshot"]),
         st.sampled_from(NODES),
         st.sampled_from(PODS),
         st.integers(0, 5),
@@ -57,8 +57,8 @@ OPERATIONS = st.lists(
 )
 
 
-class Driven:
-    """A cache with the events that informers could deliver about it."""
+class CacheModel:
+    """A cache and the objects that its events are about."""
 
     def __init__(self) -> None:
         self.cache = Cache(lambda: 0.0)
@@ -66,42 +66,42 @@ class Driven:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[str, Pod] = {}
 
-    def do(self, operation: str, node_name: str, pod_name: str, version: int) -> None:
-        cache, known, held = self.cache, self.nodes.get(node_name), self.pods.get(pod_name)
+    def apply(self, operation: str, node_name: str, pod_name: str, version: int) -> None:
+        cache, old, cached_pod = self.cache, self.nodes.get(node_name), self.pods.get(pod_name)
         match operation:
-            case "add_node" if known is None:
+            case "add_node" if old is None:
                 self.nodes[node_name] = node(node_name, version)
                 cache.add_node(self.nodes[node_name])
-            case "update_node" if known is not None:
+            case "update_node" if old is not None:
                 self.nodes[node_name] = node(node_name, version)
-                cache.update_node(known, self.nodes[node_name])
-            case "remove_node" if known is not None:
+                cache.update_node(old, self.nodes[node_name])
+            case "remove_node" if old is not None:
                 cache.remove_node(self.nodes.pop(node_name))
-            case "assume" if held is None:
+            case "assume" if cached_pod is None:
                 self.pods[pod_name] = pod(pod_name, version, node_name)
                 cache.assume_pod(self.pods[pod_name])
-            case "forget" if held is not None and cache.is_assumed(held):
+            case "forget" if cached_pod is not None and cache.is_assumed(cached_pod):
                 cache.forget_pod(self.pods.pop(pod_name))
-            case "add" if held is None or cache.is_assumed(held):
+            case "add" if cached_pod is None or cache.is_assumed(cached_pod):
                 self.pods[pod_name] = pod(pod_name, version, node_name)
                 cache.add_pod(self.pods[pod_name])
-            case "update" if held is not None and not cache.is_assumed(held):
-                self.pods[pod_name] = pod(pod_name, version, held.spec.node_name)
-                cache.update_pod(held, self.pods[pod_name])
-            case "remove" if held is not None:
+            case "update" if cached_pod is not None and not cache.is_assumed(cached_pod):
+                self.pods[pod_name] = pod(pod_name, version, cached_pod.spec.node_name)
+                cache.update_pod(cached_pod, self.pods[pod_name])
+            case "remove" if cached_pod is not None:
                 cache.remove_pod(self.pods.pop(pod_name))
             case "snapshot":
                 cache.update_snapshot(self.snapshot)
-            case "part of a snapshot":
+            case "partial snapshot":
                 assert len(cache.update_snapshot(self.snapshot, at_most=1)) <= 1
 
 
 def content(snapshot: Snapshot) -> dict[str, Any]:
-    """What a snapshot says of each node, image counts left out: those are as of the node's last change."""
+    """Return a snapshot's data by node, without image counts, which date from the node's last change."""
     return {
         info.name: (
             info.node,
-            {uid: each.pod for uid, each in info.pods.items()},
+            {uid: pod_info.pod for uid, pod_info in info.pods.items()},
             {name: amount for name, amount in info.requested.items() if amount},
             (info.non_zero_milli_cpu, info.non_zero_memory),
             info.allocatable,
@@ -119,25 +119,25 @@ def content(snapshot: Snapshot) -> dict[str, Any]:
 
 @settings(max_examples=150)
 @given(operations=OPERATIONS)
-def test_a_snapshot_kept_up_to_date_equals_one_built_afresh(operations):
-    driven = Driven()
+def test_incremental_snapshot_equals_new_snapshot(operations):
+    model = CacheModel()
     for operation in operations:
-        driven.do(*operation)
-        driven.cache.check()
-    driven.cache.update_snapshot(driven.snapshot)
-    afresh = Snapshot()
-    driven.cache.update_snapshot(afresh)
-    assert content(driven.snapshot) == content(afresh)
-    assert {info.name for info in afresh.node_infos} == driven.nodes.keys()
-    # The order changes only when a node comes or goes, so after a mere change of zone the two may differ in it.
-    assert driven.snapshot.row_of == {info.name: row for row, info in enumerate(driven.snapshot.node_infos)}
-    assert {info.name for info in driven.snapshot.nodes_with_affinity_pods} == {
-        info.name for info in afresh.nodes_with_affinity_pods
+        model.apply(*operation)
+        model.cache.check()
+    model.cache.update_snapshot(model.snapshot)
+    new_snapshot = Snapshot()
+    model.cache.update_snapshot(new_snapshot)
+    assert content(model.snapshot) == content(new_snapshot)
+    assert {info.name for info in new_snapshot.node_infos} == model.nodes.keys()
+    # A zone change alone does not reorder the nodes of the incremental snapshot.
+    assert model.snapshot.row_of == {info.name: row for row, info in enumerate(model.snapshot.node_infos)}
+    assert {info.name for info in model.snapshot.nodes_with_affinity_pods} == {
+        info.name for info in new_snapshot.nodes_with_affinity_pods
     }
-    assert np.array_equal(np.sort(driven.snapshot.columns.pod_count), np.sort(afresh.columns.pod_count))
+    assert np.array_equal(np.sort(model.snapshot.columns.pod_count), np.sort(new_snapshot.columns.pod_count))
 
 
-def test_the_states_of_a_pod():
+def test_pod_state_transitions():
     cache = Cache(lambda: 0.0)
     first = pod("p", 0, "a")
     with pytest.raises(CacheError, match="is not added to scheduler cache"):
@@ -152,7 +152,7 @@ def test_the_states_of_a_pod():
     elsewhere = msgspec.structs.replace(first, spec=msgspec.structs.replace(first.spec, node_name="b"))
     with pytest.raises(CacheError, match="was assumed on b but assigned to a"):
         cache.forget_pod(elsewhere)
-    cache.add_pod(elsewhere)  # it was bound to another node than assumed
+    cache.add_pod(elsewhere)  # bound to another node than assumed
     assert cache.get_pod("uid-p").spec.node_name == "b"
     with pytest.raises(CacheError, match="is not assumed, so it cannot be forgotten"):
         cache.forget_pod(elsewhere)
@@ -163,17 +163,17 @@ def test_the_states_of_a_pod():
 
 
 @pytest.mark.parametrize(("ttl", "expired_at"), [(30.0, 31.0), (None, None)], ids=["30 s", "never"])
-def test_an_assumed_pod_expires_its_time_after_binding_finished(ttl, expired_at):
+def test_assumed_pod_expires_after_binding_finished(ttl, expired_at):
     now = 0.0
     cache = Cache(lambda: now, assumed_pod_ttl_seconds=ttl)
     cache.assume_pod(pod("p", 0, "a"))
     cache.assume_pod(pod("q", 0, "a"))
     now = 100.0
-    assert cache.expire_assumed_pods() == []  # their bindings are under way
+    assert cache.expire_assumed_pods() == []  # their bindings have not finished
     now = 1.0
     cache.finish_binding(pod("p", 0, "a"))
     now = 30.9
     assert cache.expire_assumed_pods() == []
     now = expired_at or 10_000.0
-    assert [each.metadata.name for each in cache.expire_assumed_pods()] == (["p"] if ttl else [])
+    assert [pod_info.metadata.name for pod_info in cache.expire_assumed_pods()] == (["p"] if ttl else [])
     cache.check()

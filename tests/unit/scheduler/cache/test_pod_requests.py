@@ -1,4 +1,4 @@
-"""What a pod asks of a node, where the recorded decisions have no case."""
+"""Pod requests in cases that the oracle's recorded decisions do not cover."""
 
 from __future__ import annotations
 
@@ -24,26 +24,28 @@ INFEASIBLE = {"conditions": [{"type": "PodResizePending", "status": "True", "rea
 @pytest.mark.parametrize(
     ("status", "cpu"),
     [
-        pytest.param({}, 500, id="no resize: the spec"),
-        pytest.param({"allocatedResources": {"cpu": "2"}}, 500, id="allocated alone says nothing"),
+        pytest.param({}, 500, id="no resize: spec"),
+        pytest.param({"allocatedResources": {"cpu": "2"}}, 500, id="allocatedResources alone are ignored"),
         pytest.param(
-            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "2"}}, 2000, id="the most of three"
+            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "2"}},
+            2000,
+            id="the maximum counts",
         ),
-        pytest.param({"resources": {"requests": {"cpu": "300m"}}, **INFEASIBLE}, 300, id="infeasible: left out"),
-        pytest.param({"resources": {"requests": {}}, **INFEASIBLE}, 0, id="even where nothing else is known"),
+        pytest.param({"resources": {"requests": {"cpu": "300m"}}, **INFEASIBLE}, 300, id="infeasible resize"),
+        pytest.param({"resources": {"requests": {}}, **INFEASIBLE}, 0, id="infeasible resize without resources"),
     ],
 )
-def test_a_resize_of_the_whole_pod_counts_once_its_status_has_resources(status: dict[str, Any], cpu: int) -> None:
+def test_pod_level_resize_counts_with_resources_in_status(status: dict[str, Any], cpu: int) -> None:
     assert pod_requests(pod({"cpu": "500m"}, status, cpu="100m"), use_status=True)["cpu"] == cpu
 
 
-def test_a_resize_does_not_bring_in_resources_that_the_pod_level_leaves_to_the_containers() -> None:
+def test_pod_level_resize_adds_no_other_resources() -> None:
     status = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
     requests = pod_requests(pod({"cpu": "500m"}, status, cpu="100m", memory="64Mi"), use_status=True)
     assert requests == {"cpu": 1000, "memory": 64 << 20}
 
 
-def test_what_exceeds_an_int64_counts_as_the_most_it_holds() -> None:
+def test_requests_are_clamped_to_int64() -> None:
     assert rounded_up("memory", 10**30) == 2**63 - 1
     assert rounded_up("cpu", -(10**30)) == -(2**63)
     requests, milli_cpu, memory = accounted_requests(pod({}, None, cpu="1e17", memory="1e30"))

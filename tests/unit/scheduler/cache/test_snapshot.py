@@ -12,8 +12,8 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from support.scheduler_strategies import APPS, NAMES, QUICKLY, nodes, pods
 
 
-def described(snapshot: Snapshot) -> dict[str, Any]:
-    """Everything the columns say, by node, in words that do not depend on how codes were given out.
+def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
+    """Return all data of the columns by node, independent of the assignment of codes.
 
     Not by row: a node that went and came back between two looks keeps its place until the next change of the order,
     as in kube-scheduler.
@@ -48,27 +48,27 @@ def described(snapshot: Snapshot) -> dict[str, Any]:
 
 @QUICKLY
 @given(data=st.data())
-def test_a_snapshot_kept_up_to_date_says_what_one_built_afresh_says(data: st.DataObject, plugin_cluster: Any) -> None:
+def test_incremental_snapshot_equals_new_snapshot(data: st.DataObject, plugin_cluster: Any) -> None:
     cluster = plugin_cluster()
-    alive: dict[str, Node] = {}
+    existing_nodes: dict[str, Node] = {}
     placed: dict[str, Pod] = {}
     for step in range(data.draw(st.integers(1, 14), label="steps")):
         action = data.draw(st.sampled_from(["node", "node", "drop node", "pod", "pod", "pod", "drop pod", "look"]))
         if action == "node":
             node = data.draw(nodes(data.draw(st.sampled_from(NAMES))))
-            old = alive.get(node.metadata.name)
+            old = existing_nodes.get(node.metadata.name)
             cluster.cache.add_node(node) if old is None else cluster.cache.update_node(old, node)
-            alive[node.metadata.name] = node
-        elif action == "drop node" and alive:
-            cluster.cache.remove_node(alive.pop(data.draw(st.sampled_from(sorted(alive)))))
-        elif action == "pod" and alive:
-            pod = data.draw(pods(f"pod-{step}", data.draw(st.sampled_from(sorted(alive)))))
+            existing_nodes[node.metadata.name] = node
+        elif action == "drop node" and existing_nodes:
+            cluster.cache.remove_node(existing_nodes.pop(data.draw(st.sampled_from(sorted(existing_nodes)))))
+        elif action == "pod" and existing_nodes:
+            pod = data.draw(pods(f"pod-{step}", data.draw(st.sampled_from(sorted(existing_nodes)))))
             cluster.cache.add_pod(pod)
             placed[pod.metadata.name] = pod
         elif action == "drop pod" and placed:
             cluster.cache.remove_pod(placed.pop(data.draw(st.sampled_from(sorted(placed)))))
         elif action == "look":
-            described(cluster.refresh())
-    afresh = Snapshot()
-    cluster.cache.update_snapshot(afresh)
-    assert described(cluster.refresh()) == described(afresh)
+            snapshot_data(cluster.refresh())
+    new_snapshot = Snapshot()
+    cluster.cache.update_snapshot(new_snapshot)
+    assert snapshot_data(cluster.refresh()) == snapshot_data(new_snapshot)

@@ -1,4 +1,4 @@
-"""With and without the class cache the same nodes pass, for the same reasons, with the same scores."""
+"""The class cache changes neither filter results nor scores."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def random_pod(rng: random.Random, number: int) -> Pod:
 
 
 def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[str, Any]]:
-    """(total score of each feasible node, reasons of each other one)."""
+    """Return the total scores of the feasible nodes and the rejections of the others, by node."""
     framework, snapshot = scheduler.frameworks["default-scheduler"], scheduler.snapshot
     scheduler.cache.update_snapshot(snapshot)
     state, diagnosis = CycleState(), Diagnosis(NodeToStatus(snapshot))
@@ -83,7 +83,7 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_the_class_cache_changes_no_decision(seed, cluster, clock):
+async def test_decisions_are_equal_without_class_cache(seed, cluster, clock):
     rng = random.Random(seed)
     cached, plain = (
         Scheduler(
@@ -97,7 +97,7 @@ async def test_the_class_cache_changes_no_decision(seed, cluster, clock):
         )
         for class_cache in (True, False)
     )
-    both = (cached, plain)
+    schedulers = (cached, plain)
     nodes: dict[str, Node] = {}
     placed: list[Pod] = []
     for number in range(120):
@@ -105,21 +105,21 @@ async def test_the_class_cache_changes_no_decision(seed, cluster, clock):
         if step < 0.15 or len(nodes) < 4:
             node = random_node(rng, f"n{number}")
             nodes[node.metadata.name] = node
-            for scheduler in both:
+            for scheduler in schedulers:
                 scheduler.cache.add_node(node)
         elif step < 0.25:
             name = rng.choice(list(nodes))
             changed = random_node(rng, name)
-            for scheduler in both:
+            for scheduler in schedulers:
                 scheduler.cache.update_node(nodes[name], changed)
             nodes[name] = changed
         elif step < 0.3 and len(nodes) > 4:
-            gone = nodes.pop(rng.choice(list(nodes)))
-            for scheduler in both:
-                scheduler.cache.remove_node(gone)
+            removed = nodes.pop(rng.choice(list(nodes)))
+            for scheduler in schedulers:
+                scheduler.cache.remove_node(removed)
         elif step < 0.4 and placed:
             pod = placed.pop(rng.randrange(len(placed)))
-            for scheduler in both:
+            for scheduler in schedulers:
                 scheduler.cache.remove_pod(pod)
         info = PodInfo(random_pod(rng, number))
         feasible, reasons = decide(cached, info)
@@ -128,12 +128,12 @@ async def test_the_class_cache_changes_no_decision(seed, cluster, clock):
             best = max(feasible, key=lambda name: (feasible[name], name))
             pod = msgspec.structs.replace(info.pod, spec=msgspec.structs.replace(info.pod.spec, node_name=best))
             placed.append(pod)
-            for scheduler in both:
+            for scheduler in schedulers:
                 scheduler.cache.add_pod(pod)
 
 
-def evaluated(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[int], list[int], dict[str, Any]]:
-    """(feasible rows, their totals, why the others are not)"""
+def filter_and_score(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[int], list[int], dict[str, Any]]:
+    """Return the feasible rows, their total scores, and the rejections of the other nodes."""
     state = CycleState()
     _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
     if rejection is not None:
@@ -150,9 +150,9 @@ def evaluated(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[i
 
 
 @QUICKLY
-@given(made=populated(), data=st.data())
-def test_the_class_cache_changes_no_verdict_and_no_score(made: Any, data: st.DataObject, plugin_cluster: Any) -> None:
-    cluster = plugin_cluster(*made)
+@given(cluster_objects=populated(), data=st.data())
+def test_results_are_equal_without_class_cache(cluster_objects: Any, data: st.DataObject, plugin_cluster: Any) -> None:
+    cluster = plugin_cluster(*cluster_objects)
     cached, plain = cluster.make_framework(), cluster.make_framework(class_cache=False)
     templates = [data.draw(pods(f"template-{number}")) for number in range(2)]
     names = st.sampled_from([info.name for info in cluster.snapshot.node_infos])
@@ -163,8 +163,8 @@ def test_the_class_cache_changes_no_verdict_and_no_score(made: Any, data: st.Dat
             pod = data.draw(pods(f"nominated-{data.draw(st.integers(0, 3))}")) if number else incoming.pod
             cluster.pods.put(pod.key, pod)
             cluster.nominator.add(PodInfo(with_priority(pod, data.draw(st.integers(-1, 1)))), data.draw(names))
-        with_cache = evaluated(cached, cluster.snapshot, incoming)
-        assert with_cache == evaluated(plain, cluster.snapshot, incoming)
+        with_cache = filter_and_score(cached, cluster.snapshot, incoming)
+        assert with_cache == filter_and_score(plain, cluster.snapshot, incoming)
         cluster.nominator.check()
         if with_cache[0]:
             chosen = cluster.snapshot.node_infos[with_cache[0][int(np.argmax(with_cache[1]))]].name

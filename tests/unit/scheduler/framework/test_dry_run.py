@@ -1,4 +1,4 @@
-"""Dry runs by sums, by room and from memory say what dry runs on whole copies say."""
+"""Dry runs by sums, by free capacity and from the cache give the same results as dry runs on copied nodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAINT = {"key": "dedicated", "value": "x", "effect": "NoSchedule"}
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
+def test_summed_node_equals_copied_node(
     seed: int, plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     rng = random.Random(seed)
@@ -26,9 +26,9 @@ def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
         cpu, memory = f"{rng.randrange(0, 2000, 250)}m", f"{rng.randrange(3000)}Mi"
         return pod(name, node_name, cpu=cpu, memory=memory, priority=rng.randrange(3))
 
-    there = [some_pod(f"there-{number}", "a") for number in range(rng.randrange(7))]
+    existing = [some_pod(f"existing-{number}", "a") for number in range(rng.randrange(7))]
     taints = [TAINT] if rng.random() < 0.2 else []
-    cluster = plugin_cluster([node("a", taints=taints, allocatable={"pods": str(rng.randrange(4, 9))})], there)
+    cluster = plugin_cluster([node("a", taints=taints, allocatable={"pods": str(rng.randrange(4, 9))})], existing)
     for number in range(rng.randrange(3)):
         nominated = some_pod(f"nominated-{number}")
         cluster.pods.put(nominated.key, nominated)
@@ -42,16 +42,18 @@ def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
     by_copy = dry_run._CopiedNode(cluster.framework, state, pending, info)
     assert isinstance(by_sums, dry_run._SummedNode)
     assert by_sums.run_filters() == by_copy.run_filters()
-    present, gone = list(info.pods.values()), []
+    present, removed = list(info.pods.values()), []
     for _ in range(12):
-        source, target, change = (present, gone, "remove_pod") if rng.random() < 0.6 else (gone, present, "add_pod")
+        source, target, change = (
+            (present, removed, "remove_pod") if rng.random() < 0.6 else (removed, present, "add_pod")
+        )
         if source:
             other = source.pop(rng.randrange(len(source)))
             target.append(other)
             assert getattr(by_sums, change)(other) is None
             assert getattr(by_copy, change)(other) is None
         assert by_sums.run_filters() == by_copy.run_filters()
-    assert (info.requested, info.pods) == (requested, pods)  # it was dry
+    assert (info.requested, info.pods) == (requested, pods)  # the dry run changed nothing
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_sums_and_whole_copies_agree_whoever_comes_and_goes(
         ),
     ],
 )
-def test_a_pod_to_which_single_pods_matter_gets_whole_copies(
+def test_filters_that_read_pods_use_copied_nodes(
     spec: dict[str, Any], plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     cluster = plugin_cluster([node("a")])
@@ -82,14 +84,14 @@ def test_a_pod_to_which_single_pods_matter_gets_whole_copies(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_copies(
+def test_preemption_victims_equal_those_on_copied_nodes(
     seed: int,
     plugin_cluster: Callable[..., Any],
     node: Callable[..., Any],
     pod: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pods and nominations come and go between attempts; some nodes are tainted, some pods are protected."""
+    """Pods and nominations change between attempts; some nodes are tainted, some pods have a disruption budget."""
     rng = random.Random(seed)
     names = [f"n{number}" for number in range(6)]
 
@@ -108,7 +110,7 @@ def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_c
         node(name, taints=[TAINT] if rng.random() < 0.2 else [], allocatable={"pods": str(rng.randrange(3, 8))})
         for name in names
     ]
-    placed = [some_pod(f"there-{number}", rng.choice(names)) for number in range(25)]
+    placed = [some_pod(f"existing-{number}", rng.choice(names)) for number in range(25)]
     cluster = plugin_cluster(nodes, placed)
     if seed % 2:
         budget = {
@@ -120,7 +122,7 @@ def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_c
     preemptors = [PodInfo(some_pod(f"preemptor-{number}", priority=2)) for number in range(2)]
     framework = cluster.framework
     plugin = framework.plugins["DefaultPreemption"]
-    found, victims = 0, 0
+    candidates, victims = 0, 0
     for step in range(15):
         if placed and rng.random() < 0.5:
             cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
@@ -137,19 +139,19 @@ def test_preemption_finds_the_same_victims_by_room_and_from_memory_as_by_whole_c
         pending, state = rng.choice(preemptors), CycleState()
         framework.run_pre_filter(state, pending, cluster.snapshot)
         offset = rng.randrange(1000)
-        tried = []
-        for whole_copies in (False, True):
+        results = []
+        for copied_nodes in (False, True):
             cluster.rng.seed(offset)
             with monkeypatch.context() as patched:
-                if whole_copies:
+                if copied_nodes:
                     patched.setattr(dry_run, "reads_only_sums", lambda *_: False)
                     assert isinstance(
                         cluster.dry_runs(state, pending)(cluster.snapshot.node_infos[0]), dry_run._CopiedNode
                     )
                 run = plugin.dry_run(state, pending, cluster.snapshot, names)
-            tried.append((run.candidates, run.rejections))
-        assert tried[0] == tried[1]
-        found += len(tried[0][0])
-        victims += sum(len(each.victims) for each in tried[0][0])
-    assert found > 5
-    assert victims > found // 2
+            results.append((run.candidates, run.rejections))
+        assert results[0] == results[1]
+        candidates += len(results[0][0])
+        victims += sum(len(candidate.victims) for candidate in results[0][0])
+    assert candidates > 5
+    assert victims > candidates // 2

@@ -1,4 +1,4 @@
-"""What is remembered of nodes with nominated pods is what judging them again comes to."""
+"""Cached filter results of nodes with nominated pods equal those computed without a cache."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 
 
-def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:
-    """(rows where the pod fits, why not elsewhere, by how many plugins said so)"""
+def filter_results(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:
+    """Return the feasible rows, the statuses of the other nodes, and the number of rejections by plugin."""
     state, diagnosis = CycleState(), Diagnosis(NodeToStatus(snapshot))
     framework.run_pre_filter(state, info, snapshot)
     rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis).tolist()
@@ -22,7 +22,7 @@ def verdicts(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], d
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pods_and_nominations_come_and_go_between_pods_of_a_class(
+def test_cached_results_equal_results_without_cache(
     seed: int, plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     rng = random.Random(seed)
@@ -32,10 +32,10 @@ def test_pods_and_nominations_come_and_go_between_pods_of_a_class(
     cached, plain = cluster.make_framework(), cluster.make_framework(class_cache=False)
     placed: list[Any] = []
     nominated: list[str] = []
-    beside = 0
+    rejected_by_nominations = 0
     for step in range(60):
         if rng.random() < 0.4:
-            placed.append(pod(f"there-{step}", rng.choice(names), cpu=f"{rng.randrange(1, 4)}"))
+            placed.append(pod(f"placed-{step}", rng.choice(names), cpu=f"{rng.randrange(1, 4)}"))
             cluster.cache.add_pod(placed[-1])
         elif placed and rng.random() < 0.5:
             cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
@@ -57,11 +57,13 @@ def test_pods_and_nominations_come_and_go_between_pods_of_a_class(
         if rng.random() < 0.3:
             cluster.nominator.add(PodInfo(incoming), rng.choice(names))
             nominated.append(incoming.metadata.uid)
-        with_cache = verdicts(cached, cluster.snapshot, PodInfo(incoming))
-        assert with_cache == verdicts(plain, cluster.snapshot, PodInfo(incoming)), step
+        with_cache = filter_results(cached, cluster.snapshot, PodInfo(incoming))
+        assert with_cache == filter_results(plain, cluster.snapshot, PodInfo(incoming)), step
         cluster.nominator.check()
         state = CycleState()
         cached.run_pre_filter(state, PodInfo(incoming), cluster.snapshot)
-        alone = [cached.run_filters_on_node(state, PodInfo(incoming), each) for each in cluster.snapshot.node_infos]
-        beside += alone.count(None) - len(with_cache[0])
-    assert beside > 5, "the nominated pods made no difference"
+        without_nominations = [
+            cached.run_filters_on_node(state, PodInfo(incoming), info) for info in cluster.snapshot.node_infos
+        ]
+        rejected_by_nominations += without_nominations.count(None) - len(with_cache[0])
+    assert rejected_by_nominations > 5, "the nominated pods changed no result"

@@ -14,11 +14,11 @@ from support.scheduler_strategies import QUICKLY, pods, populated
 
 
 @QUICKLY
-@given(made=populated(), incoming=pods("incoming"))
+@given(cluster_objects=populated(), incoming=pods("incoming"))
 def test_array_forms_agree_with_per_node_forms(
-    made: tuple[list[Node], list[Pod]], incoming: Pod, plugin_cluster: Any
+    cluster_objects: tuple[list[Node], list[Pod]], incoming: Pod, plugin_cluster: Any
 ) -> None:
-    cluster = plugin_cluster(*made)
+    cluster = plugin_cluster(*cluster_objects)
     framework, snapshot, state, info = cluster.make_framework(), cluster.snapshot, CycleState(), PodInfo(incoming)
     _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
     if rejection is not None:
@@ -27,14 +27,14 @@ def test_array_forms_agree_with_per_node_forms(
         for plugin in framework.filter:
             if plugin.name in state.skip_filter or not hasattr(plugin, "filter_rows"):
                 continue
-            verdicts = plugin.filter_rows(state, info, snapshot, rows)
+            result = plugin.filter_rows(state, info, snapshot, rows)
             for index, row in enumerate(rows.tolist()):
-                explained = None if verdicts.passed[index] else verdicts.explain(index)
+                explained = None if result.passed[index] else result.explain(index)
                 assert explained == plugin.filter(state, info, snapshot.node_infos[row]), plugin.name
-            rejected = rows[~verdicts.passed]
+            rejected = rows[~result.passed]
             if len(rejected) and hasattr(plugin, "explain_rows"):
-                at_once = plugin.explain_rows(state, info, snapshot, rejected)
-                reasons = [at_once.statuses[code] for code in at_once.codes.tolist()]
+                row_statuses = plugin.explain_rows(state, info, snapshot, rejected)
+                reasons = [row_statuses.statuses[code] for code in row_statuses.codes.tolist()]
                 assert reasons == [plugin.filter(state, info, snapshot.node_infos[row]) for row in rejected.tolist()]
         framework.run_pre_score(state, info, snapshot, rows)
         for plugin in framework.score:

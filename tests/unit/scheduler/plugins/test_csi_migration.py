@@ -1,4 +1,4 @@
-"""In-tree volumes read as CSI volumes: handles, and where they are. Source: csi-translation-lib of v1.36."""
+"""CSI migration: volume handles and node affinity of in-tree volumes. Source: csi-translation-lib of v1.36."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def expressions(term: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def read(pv: PersistentVolume) -> tuple[str, list[dict[str, Any]]]:
-    """(handle, terms of the affinity, each as key -> values)"""
+def translate(pv: PersistentVolume) -> tuple[str, list[dict[str, Any]]]:
+    """Return the CSI volume handle and the terms of the node affinity as key -> values."""
     plugin = in_tree_plugin(pv.spec)
     assert plugin is not None
     handle, affinity = translate_volume(pv, plugin)
     required = affinity.required if affinity is not None else None
     terms = required.node_selector_terms if required is not None else ()
-    return handle, [{each.key: list(each.values) for each in term.match_expressions} for term in terms]
+    return handle, [
+        {expression.key: list(expression.values) for expression in term.match_expressions} for term in terms
+    ]
 
 
 GCE = {"gcePersistentDisk": {"pdName": "d"}}
@@ -59,45 +61,43 @@ VSPHERE_ZONE, VSPHERE_REGION = "topology.csi.vmware.com/zone", "topology.csi.vmw
         pytest.param(
             volume(GCE, {ZONE: "us-a-1", BETA_ZONE: "us-a-2"}),
             "projects/UNSPECIFIED/zones/us-a-2/disks/d",
-            id="gce: the older label wins for the handle",
+            id="gce: beta label takes precedence",
         ),
         pytest.param(
             volume(GCE, {ZONE: "us-a-1__us-a-2"}), "projects/UNSPECIFIED/regions/us-a/disks/d", id="gce regional"
         ),
         pytest.param(volume(EBS), "vol-1", id="ebs by URL"),
-        pytest.param(
-            volume({"awsElasticBlockStore": {"volumeID": "anything"}}), "anything", id="ebs: a bare name is not checked"
-        ),
+        pytest.param(volume({"awsElasticBlockStore": {"volumeID": "anything"}}), "anything", id="ebs by name"),
         pytest.param(volume({"azureDisk": {"diskURI": "u", "kind": "Managed"}}), "u", id="azure managed disk"),
         pytest.param(volume({"portworxVolume": {"volumeID": "p"}}), "p", id="portworx"),
         pytest.param(volume(VSPHERE), "[store] d.vmdk", id="vsphere"),
     ],
 )
-def test_the_handle_is_the_one_that_the_csi_driver_knows(pv: PersistentVolume, handle: str) -> None:
-    assert read(pv)[0] == handle
+def test_csi_volume_handle(pv: PersistentVolume, handle: str) -> None:
+    assert translate(pv)[0] == handle
 
 
 @pytest.mark.parametrize(
     ("pv", "terms"),
     [
-        pytest.param(volume(GCE), [], id="nothing said"),
+        pytest.param(volume(GCE), [], id="no labels, no affinity"),
         pytest.param(volume(GCE, {ZONE: "a"}), [{GCE_ZONE: ["a"]}], id="zone from the label"),
         pytest.param(volume(GCE, {ZONE: "x-a-1__x-a-0"}), [{GCE_ZONE: ["x-a-0", "x-a-1"]}], id="several zones"),
         pytest.param(volume(GCE, None, {ZONE: ["a"]}), [{GCE_ZONE: ["a"]}], id="zone from the affinity"),
         pytest.param(
             volume(GCE, {ZONE: "b"}, {ZONE: ["a"]}, {"disk": ["ssd"]}),
             [{GCE_ZONE: ["a"]}, {"disk": ["ssd"]}],
-            id="the affinity comes first",
+            id="affinity takes precedence over labels",
         ),
         pytest.param(
             volume(GCE, None, {BETA_ZONE: ["a"], BETA_REGION: ["r"]}),
             [{GCE_ZONE: ["a"], REGION: ["r"]}],
-            id="an older region goes with an older zone",
+            id="beta region is renamed with a beta zone",
         ),
         pytest.param(
             volume(GCE, None, {ZONE: ["a"], BETA_REGION: ["r"]}),
             [{GCE_ZONE: ["a"], BETA_REGION: ["r"]}],
-            id="and stays beside a newer one",
+            id="beta region is kept with a GA zone",
         ),
         pytest.param(
             volume(GCE, {BETA_ZONE: "a"}, {BETA_REGION: ["r"]}),
@@ -107,12 +107,12 @@ def test_the_handle_is_the_one_that_the_csi_driver_knows(pv: PersistentVolume, h
         pytest.param(
             volume(GCE, {ZONE: "b"}, {ZONE: []}),
             [{ZONE: [], GCE_ZONE: ["b"]}],
-            id="an affinity that names no zone leaves it to the label",
+            id="affinity without zone values",
         ),
         pytest.param(
             volume({"azureDisk": {"diskURI": "u"}}, {ZONE: "a"}, {ZONE: ["a"]}),
             [{ZONE: ["a"]}],
-            id="azure disks keep theirs",
+            id="azure disk affinity is unchanged",
         ),
         pytest.param(
             volume(VSPHERE, {ZONE: "a", REGION: "r"}),
@@ -126,10 +126,8 @@ def test_the_handle_is_the_one_that_the_csi_driver_knows(pv: PersistentVolume, h
         ),
     ],
 )
-def test_a_volume_is_where_its_affinity_or_else_its_labels_say(
-    pv: PersistentVolume, terms: list[dict[str, Any]]
-) -> None:
-    assert read(pv)[1] == terms
+def test_topology_from_affinity_or_labels(pv: PersistentVolume, terms: list[dict[str, Any]]) -> None:
+    assert translate(pv)[1] == terms
 
 
 @pytest.mark.parametrize(
@@ -153,22 +151,22 @@ def test_a_volume_is_where_its_affinity_or_else_its_labels_say(
         pytest.param(
             volume({"azureFile": {"secretName": "s", "shareName": "x"}}),
             "could not find a secret namespace in PersistentVolumeSource or ClaimRef",
-            id="azure file of nobody",
+            id="azure file without secret namespace",
         ),
     ],
 )
-def test_what_has_no_csi_form_says_why(pv: PersistentVolume, problem: str) -> None:
+def test_translation_error(pv: PersistentVolume, problem: str) -> None:
     with pytest.raises(TranslationError) as error:
-        read(pv)
+        translate(pv)
     assert str(error.value) == problem
 
 
-def test_an_azure_file_belongs_to_the_namespace_of_its_claim() -> None:
+def test_azure_file_uses_namespace_of_claim() -> None:
     source = {"azureFile": {"secretName": "s", "shareName": "x"}}
-    assert read(volume(source, claimRef={"namespace": "default", "name": "c"}))[0] == "#s#x"
+    assert translate(volume(source, claimRef={"namespace": "default", "name": "c"}))[0] == "#s#x"
 
 
-def test_inline_volumes_have_no_zone() -> None:
+def test_inline_volume_has_no_zone() -> None:
     inline = convert(Volume, {"name": "v", **GCE})
     plugin = in_tree_plugin(inline)
     assert plugin is not None
@@ -176,5 +174,5 @@ def test_inline_volumes_have_no_zone() -> None:
 
 
 @pytest.mark.parametrize("source", ["azureFile", "vsphereVolume", "portworxVolume", "azureDisk", "cinder"])
-def test_every_inline_kind_with_a_csi_driver_is_known(source: str) -> None:
+def test_inline_volume_of_each_migrated_plugin(source: str) -> None:
     assert in_tree_plugin(convert(Volume, {"name": "v", source: {}})) is not None

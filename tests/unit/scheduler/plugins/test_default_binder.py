@@ -15,7 +15,7 @@ from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 
 
-async def test_binding_is_posted_in_its_own_lane(plugin_cluster: Any, node: Any, pod: Any) -> None:
+async def test_bind_posts_in_binding_lane(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
     binder = DefaultBinder(plugin_args.NoArgs(), cluster)
     assert await binder.bind(CycleState(), PodInfo(pod("new", uid="u1")), "a") is None
@@ -29,7 +29,7 @@ async def test_binding_is_posted_in_its_own_lane(plugin_cluster: Any, node: Any,
 @pytest.mark.parametrize(
     "error", [Conflict(Status(code=409, message="already bound")), ServerUnreachable("gone", maybe_applied=True)]
 )
-async def test_a_failed_binding_is_an_error_of_the_binder(error: Exception, plugin_cluster: Any, pod: Any) -> None:
+async def test_bind_returns_error_of_request(error: Exception, plugin_cluster: Any, pod: Any) -> None:
     cluster = plugin_cluster()
     cluster.client.failures = [error]
     status = await DefaultBinder(plugin_args.NoArgs(), cluster).bind(CycleState(), PodInfo(pod("new")), "a")

@@ -13,22 +13,24 @@ from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 
 
 @pytest.mark.parametrize(("weight", "expected"), [(5, [5, 0]), (0, None)])
-def test_hard_pod_affinity_of_existing_pods_scores_with_its_weight(
+def test_required_affinity_of_existing_pods_scores_with_weight(
     weight: int, expected: list[int] | None, plugin_cluster: Any, node: Any, pod: Any
 ) -> None:
     term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
-    friend = pod("friend", "a", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
-    cluster = plugin_cluster([node("a"), node("b")], [friend])
+    existing = pod(
+        "existing", "a", affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    )
+    cluster = plugin_cluster([node("a"), node("b")], [existing])
     plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(hard_pod_affinity_weight=weight), cluster)
     state, new, snapshot = CycleState(), PodInfo(pod("new", labels={"app": "web"})), cluster.snapshot
-    skipped = plugin.pre_score(state, new, snapshot, snapshot.all_rows)
+    status = plugin.pre_score(state, new, snapshot, snapshot.all_rows)
     if expected is None:
-        assert skipped is not None
+        assert status is not None
     else:
         assert plugin.score_rows(state, new, snapshot, snapshot.all_rows).tolist() == expected
 
 
-def test_preferences_of_existing_pods_can_be_ignored(plugin_cluster: Any, node: Any, pod: Any) -> None:
+def test_preferred_terms_of_existing_pods_are_ignored(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
     plugin = InterPodAffinity(plugin_args.InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True), cluster)
     state, new = CycleState(), PodInfo(pod("new"))

@@ -13,7 +13,7 @@ from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
 from support.plugin_cluster import raw_scores
 
 
-def test_added_affinity_counts_for_every_pod(plugin_cluster: Any, node: Any, pod: Any) -> None:
+def test_added_affinity_applies_to_every_pod(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a", labels={"tier": "gold"}), node("b")])
     gold = {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["gold"]}]}
     terms = {
@@ -23,7 +23,7 @@ def test_added_affinity_counts_for_every_pod(plugin_cluster: Any, node: Any, pod
     plugin = NodeAffinity(plugin_args.NodeAffinityArgs(added_affinity=convert(NodeAffinityTerms, terms)), cluster)
     state, new, snapshot = CycleState(), PodInfo(pod("new")), cluster.snapshot
     assert plugin.pre_filter(state, new, snapshot) == (None, None)
-    verdicts = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
-    assert verdicts.passed.tolist() == [True, False]
-    assert verdicts.explain(1).reasons == ("node(s) didn't match scheduler-enforced node affinity",)
+    result = plugin.filter_rows(state, new, snapshot, snapshot.all_rows)
+    assert result.passed.tolist() == [True, False]
+    assert result.explain(1).reasons == ("node(s) didn't match scheduler-enforced node affinity",)
     assert raw_scores(plugin, cluster, new) == [7, 0]

@@ -10,7 +10,7 @@ from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeRe
 from support.plugin_cluster import raw_scores
 
 
-def test_balance_over_three_resources_takes_the_standard_deviation(plugin_cluster: Any, node: Any, pod: Any) -> None:
+def test_balance_of_three_resources_uses_standard_deviation(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node(f"n{number}", allocatable={"ephemeral-storage": "8Gi"}) for number in range(5)])
     names = ("cpu", "memory", "ephemeral-storage")
     resources = tuple(plugin_args.ResourceSpec(name=name) for name in names)

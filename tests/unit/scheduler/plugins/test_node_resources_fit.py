@@ -1,4 +1,4 @@
-"""Plugins with arguments other than the defaults; the defaults are what the oracle records."""
+"""NodeResourcesFit with arguments other than the defaults, which the oracle tests cover; extreme requests."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CPU = [{"name": "cpu", "weight": 1}]
 @pytest.mark.parametrize(
     ("strategy", "scores"),
     [
-        pytest.param({"type": "LeastAllocated", "resources": CPU}, [75, 50, 0, 75, 75, 75], id="least: free CPU"),
-        pytest.param({"type": "MostAllocated", "resources": CPU}, [25, 50, 100, 25, 25, 25], id="most: used CPU"),
+        pytest.param({"type": "LeastAllocated", "resources": CPU}, [75, 50, 0, 75, 75, 75], id="LeastAllocated"),
+        pytest.param({"type": "MostAllocated", "resources": CPU}, [25, 50, 100, 25, 25, 25], id="MostAllocated"),
         pytest.param(
             {
                 "type": "RequestedToCapacityRatio",
@@ -37,7 +37,7 @@ CPU = [{"name": "cpu", "weight": 1}]
                 },
             },
             [50, 100, 0, 50, 50, 50],
-            id="ratio: half used is best",
+            id="RequestedToCapacityRatio",
         ),
     ],
 )
@@ -51,37 +51,37 @@ def test_scoring_strategies(
     assert raw_scores(plugin, cluster, PodInfo(pod("new", cpu="1"))) == scores
 
 
-def test_an_unknown_scoring_strategy_is_a_user_error(plugin_cluster: Any) -> None:
+def test_unknown_scoring_strategy_raises_user_error(plugin_cluster: Any) -> None:
     with pytest.raises(UserError, match="scoring strategy Fullest is not supported"):
         NodeResourcesFit(fit_args(type="Fullest"), plugin_cluster())
 
 
 def test_ignored_extended_resources_are_not_filtered(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("n")])
-    wanted = {"limits": {}, "requests": {"example.com/gpu": "1", "other.io/nic": "1", "cpu": "100"}}
-    new = pod("new", containers=[{"name": "c", "resources": wanted}])
-    ignoring = plugin_args.NodeResourcesFitArgs(
+    requested = {"limits": {}, "requests": {"example.com/gpu": "1", "other.io/nic": "1", "cpu": "100"}}
+    new = pod("new", containers=[{"name": "c", "resources": requested}])
+    args = plugin_args.NodeResourcesFitArgs(
         ignored_resources=("example.com/gpu",), ignored_resource_groups=("other.io",)
     )
-    plugin = NodeResourcesFit(ignoring, cluster)
+    plugin = NodeResourcesFit(args, cluster)
     status = plugin.filter(CycleState(), PodInfo(new), cluster.snapshot.node_infos[0])
     assert status is not None
     assert status.reasons == ("Insufficient cpu",)
 
 
-def test_absurd_requests_fit_nowhere_and_break_nothing(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    absurd = [pod(name, "full", cpu="9e15", memory="9e18") for name in ("x", "y")]
+def test_extreme_requests_do_not_overflow(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    placed = [pod(name, "full", cpu="9e15", memory="9e18") for name in ("x", "y")]
     cluster = plugin_cluster(
-        [node("full"), *[node(f"n{number}", allocatable={"memory": "9E"}) for number in range(6)]], absurd
+        [node("full"), *[node(f"n{number}", allocatable={"memory": "9E"}) for number in range(6)]], placed
     )
-    for wish in (pod("p", cpu="1"), pod("q", memory="1e30"), pod("r")):
-        state, info = CycleState(), PodInfo(wish)
+    for incoming in (pod("p", cpu="1"), pod("q", memory="1e30"), pod("r")):
+        state, info = CycleState(), PodInfo(incoming)
         cluster.framework.run_pre_filter(state, info, cluster.snapshot)
         diagnosis = Diagnosis(NodeToStatus(cluster.snapshot))
         rows = cluster.framework.run_filters(state, info, cluster.snapshot, cluster.snapshot.all_rows, diagnosis)
         names = {cluster.snapshot.node_infos[row].name for row in rows}
-        assert names == ({f"n{number}" for number in range(6)} if wish.metadata.name != "q" else set()) | (
-            {"full"} if wish.metadata.name == "r" else set()
+        assert names == ({f"n{number}" for number in range(6)} if incoming.metadata.name != "q" else set()) | (
+            {"full"} if incoming.metadata.name == "r" else set()
         )
         if names:
             cluster.framework.run_pre_score(state, info, cluster.snapshot, rows)

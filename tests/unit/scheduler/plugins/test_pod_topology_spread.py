@@ -15,12 +15,14 @@ from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
 
 
-@pytest.mark.parametrize("by", ["replica set", "service"])
-def test_list_defaulting_spreads_by_owner_or_service(by: str, plugin_cluster: Any, node: Any, pod: Any) -> None:
+@pytest.mark.parametrize("selector_source", ["replica set", "service"])
+def test_list_defaulting_spreads_by_owner_or_service(
+    selector_source: str, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
     labels = {"app": "web"}
     cluster = plugin_cluster([node("a"), node("b")], [pod("old", "a", labels=labels)])
     metadata = {"name": "web", "namespace": "default"}
-    if by == "replica set":
+    if selector_source == "replica set":
         cluster.put(
             "replica_sets", convert(ReplicaSet, {"metadata": metadata, "spec": {"selector": {"matchLabels": labels}}})
         )
@@ -29,13 +31,13 @@ def test_list_defaulting_spreads_by_owner_or_service(by: str, plugin_cluster: An
     default = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
     arguments = {"defaultingType": "List", "defaultConstraints": [default]}
     plugin = PodTopologySpread(convert(plugin_args.PodTopologySpreadArgs, arguments), cluster)
-    new = PodInfo(pod("new", labels=labels, owner=OWNER if by == "replica set" else []))
+    new = PodInfo(pod("new", labels=labels, owner=OWNER if selector_source == "replica set" else []))
     state, snapshot = CycleState(), cluster.snapshot
     assert plugin.pre_filter(state, new, snapshot) == (None, None)
     assert plugin.filter_rows(state, new, snapshot, snapshot.all_rows).passed.tolist() == [False, True]
 
 
-def test_a_new_service_is_noticed_by_the_next_pod_of_the_class(plugin_cluster: Any, node: Any, pod: Any) -> None:
+def test_new_service_applies_to_next_pod_of_class(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a"), node("b")], [pod("old", "a", labels={"app": "web"})])
     plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
     snapshot = cluster.snapshot

@@ -1,4 +1,4 @@
-"""What plugins write to the API: bindings, evictions, volumes."""
+"""PreemptionExecutor: eviction of victims, and its failures."""
 
 from __future__ import annotations
 
@@ -17,21 +17,17 @@ from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
 
 
-class Told:
-    """Metrics that remember how preemptions went, and which stage of a pod's volumes failed."""
+class EvictionMetrics:
+    """Metrics that record the results of evictions."""
 
     def __init__(self) -> None:
         self.evictions: list[str] = []
-        self.stages: list[str] = []
 
     def victims_evicted(self, result: str, seconds: float) -> None:
         self.evictions.append(result)
 
-    def volume_stage_failed(self, stage: str) -> None:
-        self.stages.append(stage)
 
-
-def preempting(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreemption, PodInfo]:
+def preempt(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreemption, PodInfo]:
     cluster = plugin_cluster(
         [node("a")], [pod("low-1", "a", cpu="2", priority=1), pod("low-2", "a", cpu="2", priority=2)]
     )
@@ -48,12 +44,12 @@ def preempting(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPr
     return cluster, plugin, new
 
 
-async def test_victims_are_marked_then_deleted_and_told(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    cluster, plugin, new = preempting(plugin_cluster, node, pod)
+async def test_victims_get_condition_then_delete_then_event(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
     gated = plugin.pre_enqueue(new.pod)
     assert gated is not None
     assert gated.reasons == ("waiting for the preemption for this pod to be finished",)
-    cluster.metrics = Told()
+    cluster.metrics = EvictionMetrics()
     await cluster.spawned[0]
     assert [(request[0], request[3]) for request in cluster.client.requests] == [
         ("patch", "low-2"),
@@ -71,49 +67,43 @@ async def test_victims_are_marked_then_deleted_and_told(plugin_cluster: Any, nod
     assert cluster.metrics.evictions == ["success"]
 
 
-async def test_a_victim_that_is_gone_already_is_no_failure(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    cluster, plugin, new = preempting(plugin_cluster, node, pod)
+async def test_missing_victim_is_not_a_failure(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
     cluster.client.failures = [NotFound(Status(code=404)), NotFound(Status(code=404))]
     await cluster.spawned[0]
     assert cluster.activated == []
-    assert cluster.recorder.events == [], "nobody was preempted"
+    assert cluster.recorder.events == [], "no pod was preempted"
     assert plugin.pre_enqueue(new.pod) is None
 
 
-async def test_a_victim_on_its_way_out_is_not_asked_to_leave_again(plugin_cluster: Any, node: Any, pod: Any) -> None:
-    leaving = pod("low-1", "a", cpu="4", priority=1)
-    metadata = msgspec.structs.replace(leaving.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
-    cluster = plugin_cluster([node("a")], [msgspec.structs.replace(leaving, metadata=metadata)])
+async def test_terminating_victim_is_not_deleted_again(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    terminating = pod("low-1", "a", cpu="4", priority=1)
+    metadata = msgspec.structs.replace(terminating.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    cluster = plugin_cluster([node("a")], [msgspec.structs.replace(terminating, metadata=metadata)])
     victim = next(iter(cluster.snapshot.node_infos[0].pods.values()))
-    evictions = PreemptionExecutor(cluster, "DefaultPreemption")
-    evictions.start(PodInfo(pod("high", cpu="4", priority=100)), "a", [victim])
+    executor = PreemptionExecutor(cluster, "DefaultPreemption")
+    executor.start(PodInfo(pod("high", cpu="4", priority=100)), "a", [victim])
     await cluster.spawned[0]
     assert cluster.client.requests == []
     assert cluster.recorder.events == []
 
 
-@pytest.mark.parametrize("answered", range(4))
-async def test_a_pod_whose_preemption_failed_is_tried_again(
-    answered: int, plugin_cluster: Any, node: Any, pod: Any
-) -> None:
-    cluster, plugin, new = preempting(plugin_cluster, node, pod)
-    cluster.metrics = told = Told()
-    cluster.client.failures = [None] * answered + [ServerUnreachable("gone", maybe_applied=False)]
+@pytest.mark.parametrize("succeeded", range(4))
+async def test_failed_preemption_activates_the_pod(succeeded: int, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster, plugin, new = preempt(plugin_cluster, node, pod)
+    cluster.metrics = metrics = EvictionMetrics()
+    cluster.client.failures = [None] * succeeded + [ServerUnreachable("gone", maybe_applied=False)]
     await cluster.spawned[0]
-    assert len(cluster.client.requests) == answered + 1
+    assert len(cluster.client.requests) == succeeded + 1
     assert cluster.activated == ["default/high"]
     assert plugin.pre_enqueue(new.pod) is None
-    assert told.evictions == ["error"]
+    assert metrics.evictions == ["error"]
 
 
-async def test_when_one_victim_cannot_be_asked_to_go_nobody_goes_on_asking(
-    plugin_cluster: Any, node: Any, pod: Any
-) -> None:
+async def test_failed_eviction_cancels_the_others(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")], [pod(f"low-{number}", "a", cpu="1", priority=1) for number in range(4)])
-    evictions = PreemptionExecutor(cluster, "DefaultPreemption")
-    evictions.start(
-        PodInfo(pod("high", cpu="4", priority=100)), "a", list(cluster.snapshot.node_infos[0].pods.values())
-    )
+    executor = PreemptionExecutor(cluster, "DefaultPreemption")
+    executor.start(PodInfo(pod("high", cpu="4", priority=100)), "a", list(cluster.snapshot.node_infos[0].pods.values()))
     cluster.client.failures = [ServerUnreachable("gone", maybe_applied=False)]
     cluster.client.delete = lambda *_, **__: asyncio.sleep(60)
     await cluster.spawned[0]

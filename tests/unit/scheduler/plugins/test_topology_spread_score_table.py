@@ -1,4 +1,4 @@
-"""Spread scores read from a table are those of the rule, node by node, whatever comes and goes between two pods."""
+"""Topology spread scores from the table equal those computed per node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def constraints(rng: random.Random, app: str) -> list[dict[str, Any]]:
-    both = [
+    spread_constraints = [
         {
             "maxSkew": rng.randrange(1, 5),
             "topologyKey": key,
@@ -28,13 +28,13 @@ def constraints(rng: random.Random, app: str) -> list[dict[str, Any]]:
         }
         for key in ("kubernetes.io/hostname", ZONE)
     ]
-    rng.shuffle(both)
-    return both
+    rng.shuffle(spread_constraints)
+    return spread_constraints
 
 
-@pytest.mark.parametrize("few_rows", [0, 1000], ids=["as arrays", "one by one"])
+@pytest.mark.parametrize("few_rows", [0, 1000], ids=["arrays", "per row"])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
+def test_cached_table_equals_per_node_scores(
     seed: int,
     few_rows: int,
     plugin_cluster: Callable[..., Any],
@@ -55,8 +55,10 @@ def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
         for _ in range(rng.randrange(4)):
             change = rng.random()
             if change < 0.6:
-                there = f"n{rng.randrange(12)}" if rng.random() < 0.7 else "n0"
-                placed.append(pod(f"p{step}-{len(placed)}-{rng.random()}", there, labels={"app": rng.choice("xyz")}))
+                node_name = f"n{rng.randrange(12)}" if rng.random() < 0.7 else "n0"
+                placed.append(
+                    pod(f"p{step}-{len(placed)}-{rng.random()}", node_name, labels={"app": rng.choice("xyz")})
+                )
                 cluster.cache.add_pod(placed[-1])
             elif change < 0.8 and placed:
                 cluster.cache.remove_pod(placed.pop(rng.randrange(len(placed))))
@@ -91,7 +93,7 @@ def test_a_table_kept_from_pod_to_pod_has_the_scores_of_each_node(
     assert tables > 60
 
 
-def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_constraints(
+def test_default_constraints_score_nodes_without_zone(
     plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     nodes = [node("in", labels={ZONE: "a"}), node("out"), node("other", labels={ZONE: "b"})]
@@ -108,7 +110,7 @@ def test_nodes_without_a_zone_are_scored_by_their_pods_alone_under_the_default_c
     assert table.scores[table.places].tolist() == normalized.tolist()
 
 
-def test_domains_too_many_for_a_table_are_scored_without_one(
+def test_no_table_for_too_many_domains(
     plugin_cluster: Callable[..., Any],
     node: Callable[..., Any],
     pod: Callable[..., Any],
@@ -124,8 +126,8 @@ def test_domains_too_many_for_a_table_are_scored_without_one(
     assert len(plugin.score_rows(state, pending, cluster.snapshot, cluster.snapshot.all_rows)) == 6
 
 
-@pytest.mark.parametrize("few_rows", [0, 1000], ids=["as arrays", "one by one"])
-def test_a_zone_that_nobody_was_in_before_has_a_column_of_its_own_in_the_table(
+@pytest.mark.parametrize("few_rows", [0, 1000], ids=["arrays", "per row"])
+def test_table_after_a_node_moves_to_a_new_zone(
     few_rows: int,
     plugin_cluster: Callable[..., Any],
     node: Callable[..., Any],
@@ -134,8 +136,8 @@ def test_a_zone_that_nobody_was_in_before_has_a_column_of_its_own_in_the_table(
 ) -> None:
     monkeypatch.setattr(topology_spread_score_table, "_FEW_ROWS", few_rows)
     nodes = {name: node(name, labels={ZONE: zone}) for name, zone in zip("mnopqr", "aabbbb", strict=True)}
-    there = [pod(f"p{number}", name, labels={"app": "x"}) for number, name in enumerate("mmnoq")]
-    cluster = plugin_cluster(nodes.values(), there)
+    placed_pods = [pod(f"p{number}", name, labels={"app": "x"}) for number, name in enumerate("mmnoq")]
+    cluster = plugin_cluster(nodes.values(), placed_pods)
     snapshot, plugin = cluster.snapshot, cluster.framework.plugins["PodTopologySpread"]
     spec = constraints(random.Random(3), "x")
     for moved, zone in (("", ""), ("m", "new"), ("o", "newer"), ("m", "a")):

@@ -1,4 +1,4 @@
-"""Volumes judged for all nodes at once are those judged node by node, and the smallest volume that will do is found."""
+"""NodeVolumeLimits and VolumeBinding: the array form of Filter gives the same results as the per-node form."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
+def test_filter_rows_equals_filter(
     seed: int, plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
 ) -> None:
     rng = random.Random(seed)
@@ -37,13 +37,13 @@ def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
         kind = {"awsElasticBlockStore": {"volumeID": "v"}} if rng.random() < 0.1 else {
             "csi": {"driver": rng.choice("xy"), "volumeHandle": f"h{rng.randrange(9)}"}
         }  # fmt: skip
-        places = rng.choice([None, [(ZONE, "In", ["a"])], [(ZONE, "NotIn", ["a"])]])
-        cluster.put("persistent_volumes", make_volume(f"pv{number}", places=places, **kind))
+        affinity = rng.choice([None, [(ZONE, "In", ["a"])], [(ZONE, "NotIn", ["a"])]])
+        cluster.put("persistent_volumes", make_volume(f"pv{number}", affinity=affinity, **kind))
         cluster.put("persistent_volume_claims", make_claim(f"c{number}", f"pv{number}"))
 
     def some_pod(name: str, node_name: str = "") -> Any:
-        used = [f"c{number}" for number in rng.sample(range(13), rng.randrange(3))]  # c12 is not there
-        volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in used]
+        used = [f"c{number}" for number in rng.sample(range(13), rng.randrange(3))]  # c12 does not exist
+        volumes = [{"name": claim_name, "persistentVolumeClaim": {"claimName": claim_name}} for claim_name in used]
         if rng.random() < 0.1:
             volumes.append({"name": "inline", "awsElasticBlockStore": {"volumeID": "other"}})
         return pod(name, node_name, volumes=volumes)
@@ -70,13 +70,13 @@ def test_limits_and_reach_of_volumes_for_all_nodes_at_once(
             if plugin.pre_filter(state, pending, snapshot)[1] is not None:
                 continue
             for rows in (snapshot.all_rows, snapshot.all_rows[::2].copy()):
-                one_by_one = [plugin.filter(state, pending, snapshot.node_infos[row]) for row in rows.tolist()]
-                if any(status is not None and status.error is not None for status in one_by_one):
+                node_statuses = [plugin.filter(state, pending, snapshot.node_infos[row]) for row in rows.tolist()]
+                if any(status is not None and status.error is not None for status in node_statuses):
                     continue
-                verdicts = plugin.filter_rows(state, pending, snapshot, rows)
-                at_once = [None if passed else verdicts.explain(i) for i, passed in enumerate(verdicts.passed)]
-                assert at_once == one_by_one, plugin.name
+                result = plugin.filter_rows(state, pending, snapshot, rows)
+                row_statuses = [None if passed else result.explain(i) for i, passed in enumerate(result.passed)]
+                assert row_statuses == node_statuses, plugin.name
                 compared += 1
-                rejected += len(rows) - one_by_one.count(None)
+                rejected += len(rows) - node_statuses.count(None)
     assert compared > 10
     assert rejected > 3

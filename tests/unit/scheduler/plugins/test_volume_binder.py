@@ -16,11 +16,11 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_smallest_volume_that_a_node_reaches_is_chosen(seed: int, node: Callable[..., Any]) -> None:
+def test_smallest_accessible_volume_is_chosen(seed: int, node: Callable[..., Any]) -> None:
     rng = random.Random(seed)
     keys = ("kubernetes.io/hostname", ZONE, "rack")
 
-    def places() -> list[tuple[str, str, list[str]]] | None:
+    def random_affinity() -> list[tuple[str, str, list[str]]] | None:
         operators = rng.choice([["In"], ["In", "NotIn"], ["NotIn"], ["Exists"]])
         if rng.random() < 0.2:
             return None
@@ -31,20 +31,20 @@ def test_the_smallest_volume_that_a_node_reaches_is_chosen(seed: int, node: Call
         ]
 
     volumes = [
-        make_volume(f"pv{number}", places=places(), capacity={"storage": f"{rng.randrange(1, 6)}Gi"})
+        make_volume(f"pv{number}", affinity=random_affinity(), capacity={"storage": f"{rng.randrange(1, 6)}Gi"})
         for number in range(20)
     ]
-    wanted = make_claim("c", storage="2Gi")
-    suitable = VolumeCandidates(wanted, volumes)
+    claim = make_claim("c", storage="2Gi")
+    candidates = VolumeCandidates(claim, volumes)
     for number in range(8):
-        there = node(f"n{number % 3}", labels={ZONE: rng.choice("ab")} | ({"rack": "a"} if rng.random() < 0.5 else {}))
+        target = node(f"n{number % 3}", labels={ZONE: rng.choice("ab")} | ({"rack": "a"} if rng.random() < 0.5 else {}))
         chosen = {f"pv{rng.randrange(20)}" for _ in range(rng.randrange(4))}
         fitting = [
-            each
-            for each in volumes
-            if each.metadata.name not in chosen
-            and value(each.spec.capacity["storage"]) >= 2 << 30
-            and matches_node(each.spec.node_affinity, there)
+            volume
+            for volume in volumes
+            if volume.metadata.name not in chosen
+            and value(volume.spec.capacity["storage"]) >= 2 << 30
+            and matches_node(volume.spec.node_affinity, target)
         ]
-        smallest = min(fitting, key=lambda each: value(each.spec.capacity["storage"]), default=None)
-        assert suitable.find(there, chosen) is smallest
+        smallest = min(fitting, key=lambda volume: value(volume.spec.capacity["storage"]), default=None)
+        assert candidates.find(target, chosen) is smallest

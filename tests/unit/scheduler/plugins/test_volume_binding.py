@@ -12,33 +12,33 @@ from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 
 
-class Told:
-    """Metrics that remember how preemptions went, and which stage of a pod's volumes failed."""
+class StageMetrics:
+    """Metrics that record the failed stages of volume binding."""
 
     def __init__(self) -> None:
-        self.evictions: list[str] = []
         self.stages: list[str] = []
-
-    def victims_evicted(self, result: str, seconds: float) -> None:
-        self.evictions.append(result)
 
     def volume_stage_failed(self, stage: str) -> None:
         self.stages.append(stage)
 
 
-def volumes(cluster: Any, *, provisioner: str) -> None:
+def put_claim(cluster: Any, *, provisioner: str) -> None:
     waiting = {"metadata": {"name": "fast"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
     cluster.put("storage_classes", convert(StorageClass, waiting))
     cluster.put("persistent_volume_claims", claim())
 
 
-WANTED = {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+CLAIM_SPEC = {
+    "storageClassName": "fast",
+    "accessModes": ["ReadWriteOnce"],
+    "resources": {"requests": {"storage": "1Gi"}},
+}
 
 
 def claim(**changes: Any) -> PersistentVolumeClaim:
     metadata = {"name": "data", "namespace": "default", "uid": "c1", "resourceVersion": "5"} | changes
     bound = {"volumeName": "pv"} if "annotations" in changes else {}
-    return convert(PersistentVolumeClaim, {"metadata": metadata, "spec": WANTED | bound})
+    return convert(PersistentVolumeClaim, {"metadata": metadata, "spec": CLAIM_SPEC | bound})
 
 
 def available(**claim_ref: Any) -> PersistentVolume:
@@ -66,9 +66,9 @@ def reserved(cluster: Any, pod: Any, timeout_seconds: int = 1) -> tuple[VolumeBi
     return plugin, state, new
 
 
-async def test_a_claim_is_bound_to_the_chosen_volume_before_the_pod(plugin_cluster: Any, node: Any, pod: Any) -> None:
+async def test_pre_bind_binds_claim_to_chosen_volume(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
-    volumes(cluster, provisioner="kubernetes.io/no-provisioner")
+    put_claim(cluster, provisioner="kubernetes.io/no-provisioner")
     cluster.put("persistent_volumes", available())
     plugin, state, new = reserved(cluster, pod)
     cluster.put("persistent_volumes", available(name="data", namespace="default", uid="c1"))
@@ -80,9 +80,9 @@ async def test_a_claim_is_bound_to_the_chosen_volume_before_the_pod(plugin_clust
     assert body["spec"]["claimRef"]["uid"] == "c1"
 
 
-async def test_a_provisioner_is_told_the_node(plugin_cluster: Any, node: Any, pod: Any) -> None:
+async def test_pre_bind_annotates_claim_with_selected_node(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
-    volumes(cluster, provisioner="csi.example")
+    put_claim(cluster, provisioner="csi.example")
     plugin, state, new = reserved(cluster, pod)
     done = {"pv.kubernetes.io/bind-completed": "yes", "volume.kubernetes.io/selected-node": "a"}
     cluster.put("persistent_volume_claims", claim(annotations=done, resourceVersion="6"))
@@ -92,11 +92,11 @@ async def test_a_provisioner_is_told_the_node(plugin_cluster: Any, node: Any, po
     assert body["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "a"}
 
 
-async def test_waiting_for_volumes_ends_with_the_timeout(plugin_cluster: Any, node: Any, pod: Any) -> None:
+async def test_pre_bind_times_out(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
-    volumes(cluster, provisioner="csi.example")
+    put_claim(cluster, provisioner="csi.example")
     plugin, state, new = reserved(cluster, pod, timeout_seconds=0)
-    cluster.metrics = Told()
+    cluster.metrics = StageMetrics()
     status = await plugin.pre_bind(state, new, "a")
     assert status is not None
     assert status.reasons == ("binding volumes: context deadline exceeded",)
@@ -104,9 +104,9 @@ async def test_waiting_for_volumes_ends_with_the_timeout(plugin_cluster: Any, no
     plugin.unreserve(state, new, "a")
 
 
-def test_a_volume_assumed_for_one_pod_is_taken_for_the_next(plugin_cluster: Any, node: Any, pod: Any) -> None:
+def test_assumed_volume_is_not_available_to_other_pods(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
-    volumes(cluster, provisioner="kubernetes.io/no-provisioner")
+    put_claim(cluster, provisioner="kubernetes.io/no-provisioner")
     cluster.put("persistent_volumes", available())
     plugin, state, new = reserved(cluster, pod)
     cluster.put("persistent_volume_claims", claim(name="more", uid="c2"))
