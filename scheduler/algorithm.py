@@ -1,7 +1,6 @@
-"""The scheduling algorithm: from the cluster as it is to the node for one pod.
+"""The scheduling algorithm: filter all nodes, score the feasible ones, choose one with the highest score.
 
-Filter all nodes, score those that pass, choose one of the best. Source: schedulePod of pkg/scheduler/schedule_one.go,
-v1.36. Axes: N nodes, K rows.
+Source: schedulePod of pkg/scheduler/schedule_one.go, v1.36. Axes: N nodes, K rows.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ from kubeloop.scheduler.framework.fit_error import (
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
 
-_TRACED_SCORES = 5  # of the best nodes, in the trace
+_TRACED_SCORES = 5  # number of nodes whose scores are recorded in the trace
 _MAX_EXTENDER_PRIORITY = 10
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """node: the chosen one. feasible: how many could have taken the pod."""
+    """node: the chosen node. feasible: number of feasible nodes."""
 
     node: str
     feasible: int
 
 
 class Algorithm:
-    """Chooses nodes; `start_row` and `turn` go on from pod to pod."""
+    """Chooses a node for each pod. _start_row and _turn continue from pod to pod."""
 
     def __init__(
         self,
@@ -67,7 +66,7 @@ class Algorithm:
         self._turn = 0
 
     async def schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
-        """The node for `pod`; what happened on the way goes into `facts`. Waits only for extenders.
+        """Return the node for `pod`, and record the attempt in `facts`. Waits only for extenders.
 
         Raises FitError or NoNodesAvailable if there is none, SchedulingError if a plugin or extender failed.
         """
@@ -107,8 +106,8 @@ class Algorithm:
             return snapshot.all_rows[:0]
         nominated = snapshot.row_of.get(pod.pod.status.nominated_node_name)
         if nominated is not None:
-            # Room was made for it there, so that is likely the only node; if not, all are tried. A failure here is
-            # one that all nodes will show.
+            # Preemption made room there, so it is likely the only feasible node; if not, all nodes are tried. An error
+            # here will occur on all nodes again.
             first = np.array([nominated], np.intp)
             try:
                 rows = await self._pass_extenders(
@@ -134,21 +133,21 @@ class Algorithm:
         return feasible
 
     def _sampled(self, framework: Framework, rows: Rows, feasible: Rows) -> Rows:
-        """The feasible nodes that kube-scheduler would have found before it stops, beginning where it stopped last."""
+        """Return the feasible nodes that kube-scheduler finds before it stops, starting where it stopped last."""
         percentage = framework.percentage_of_nodes_to_score
         if percentage is None:
             percentage = self._percentage
         if percentage is None or len(rows) == 0:
             return feasible
-        wanted = num_feasible_nodes_to_find(len(rows), percentage)
+        num_to_find = num_feasible_nodes_to_find(len(rows), percentage)
         first = rows[self._start_row % len(rows)]
-        turned = np.roll(feasible, -int(np.searchsorted(feasible, first)))[:wanted]
+        rotated = np.roll(feasible, -int(np.searchsorted(feasible, first)))[:num_to_find]
         processed = len(rows)
-        if len(feasible) > wanted:
-            index = int(np.searchsorted(rows, turned[-1])) - self._start_row % len(rows)
+        if len(feasible) > num_to_find:
+            index = int(np.searchsorted(rows, rotated[-1])) - self._start_row % len(rows)
             processed = index % len(rows) + 1
         self._start_row = (self._start_row + processed) % len(self._snapshot)
-        return np.sort(turned)
+        return np.sort(rotated)
 
     async def _pass_extenders(self, pod: PodInfo, rows: Rows, diagnosis: Diagnosis) -> Rows:
         for extender in self._extenders:
@@ -158,20 +157,20 @@ class Algorithm:
                 continue
             infos = [self._snapshot.node_infos[row] for row in rows.tolist()]
             try:
-                verdict = await extender.filter(pod.pod, infos)
+                result = await extender.filter(pod.pod, infos)
             except ExtenderError as error:
                 if extender.ignorable:
                     continue
                 raise SchedulingError(str(error), EXTENDER) from error
-            for name, message in verdict.failed.items():
+            for name, message in result.failed.items():
                 diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE, (message,)))
-            for name, message in verdict.failed_and_unresolvable.items():
+            for name, message in result.failed_and_unresolvable.items():
                 diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
-            rows = rows_of(self._snapshot, verdict.feasible)
+            rows = rows_of(self._snapshot, result.feasible)
         return rows
 
     async def _totals(self, framework: Framework, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
-        """Total scores int64 [K] of the feasible rows."""
+        """Return the total scores int64 [K] of the feasible rows."""
         if not framework.has_score_plugins and not self._extenders:
             return np.ones(len(rows), np.int64)
         framework.run_pre_score(state, pod, self._snapshot, rows)
@@ -183,13 +182,13 @@ class Algorithm:
             try:
                 priorities = await extender.prioritize(pod.pod, infos)
             except ExtenderError:
-                continue  # as in kube-scheduler: then the others decide
+                continue  # as in kube-scheduler: the other scores decide
             factor = extender.weight * (MAX_NODE_SCORE // _MAX_EXTENDER_PRIORITY)
             totals += np.array([priorities.get(info.name, 0) * factor for info in infos], np.int64)
         return totals
 
     def _choose(self, rows: Rows, totals: Scores, facts: AttemptFacts) -> str:
-        """One of the nodes with the highest total: by chance, or in turn."""
+        """Return one of the nodes with the highest total score: at random, or round robin."""
         best = (totals == totals.max()).nonzero()[0]
         if self._tie_break == "random":
             index = int(best[self._rng.randrange(len(best))])
@@ -197,10 +196,10 @@ class Algorithm:
             index = int(best[self._turn % len(best)])
             self._turn += 1
         infos = self._snapshot.node_infos
-        told = [index, *(other for other in best[:_TRACED_SCORES].tolist() if other != index)]
+        traced = [index, *(other for other in best[:_TRACED_SCORES].tolist() if other != index)]
         level = totals[index]
-        while len(told) < min(_TRACED_SCORES, len(totals)):  # sorting all of them would cost more than choosing
+        while len(traced) < min(_TRACED_SCORES, len(totals)):  # sorting would take longer than choosing a node
             level = totals[totals < level].max()
-            told += np.flatnonzero(totals == level)[:_TRACED_SCORES].tolist()
-        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in told[:_TRACED_SCORES]]
+            traced += np.flatnonzero(totals == level)[:_TRACED_SCORES].tolist()
+        facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in traced[:_TRACED_SCORES]]
         return infos[int(rows[index])].name

@@ -1,4 +1,4 @@
-"""From informer events to the cache and the queue: who moved, what changed, and which waiting pods that may help.
+"""Event handlers of the informers: update the cache and the scheduling queue.
 
 Source: pkg/scheduler/eventhandlers.go of v1.36.
 """
@@ -19,8 +19,8 @@ from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 log = logging.getLogger(__name__)
 
 
-class EventTimes:
-    """How long the handlers take, for the metrics; with `metrics` None nothing is measured."""
+class EventDurations:
+    """Durations of event handlers, for the metrics. metrics None: nothing is measured."""
 
     def __init__(self, metrics: SchedulerMetrics | None, now_ns: Callable[[], int]) -> None:
         self._metrics = metrics
@@ -34,11 +34,11 @@ class EventTimes:
             self._metrics.event_handled(event.label, (self._now_ns() - start_ns) / 1e9)
 
 
-UNTIMED = EventTimes(None, int)
+NOT_MEASURED = EventDurations(None, int)
 
 
 class PodEvents:
-    """Handler of the pod informer. Pods that have Succeeded or Failed count as gone."""
+    """Handler of the pod informer. Pods that have Succeeded or Failed are handled like deleted ones."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class PodEvents:
         *,
         scheduler_names: Container[str],
         reject_waiting_pod: Callable[[str], bool],
-        times: EventTimes = UNTIMED,
+        durations: EventDurations = NOT_MEASURED,
     ) -> None:
-        """reject_waiting_pod(uid): reject the pod if it waits for a permit; False if it does not wait."""
+        """reject_waiting_pod(uid): rejects a pod that waits on permit; returns False if it does not wait."""
         self._cache = cache
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._reject_waiting_pod = reject_waiting_pod
-        self._times = times
+        self._durations = durations
 
     def on_add(self, obj: Pod, initial: bool) -> None:
         if is_terminated(obj):
@@ -62,9 +62,9 @@ class PodEvents:
         if obj.spec.node_name:
             self._add_assigned(obj)
         elif obj.spec.scheduler_name in self._scheduler_names:
-            start_ns = self._times.start()
+            start_ns = self._durations.start()
             self._queue.add(obj)
-            self._times.handled(events.PENDING_POD_ADD, start_ns)
+            self._durations.handled(events.PENDING_POD_ADD, start_ns)
 
     def on_update(self, old: Pod, new: Pod) -> None:
         if is_terminated(old):
@@ -74,7 +74,7 @@ class PodEvents:
         if is_terminated(new):
             self.on_delete(old, False)
             return
-        if old.metadata.uid != new.metadata.uid:  # deleted and created again between two looks
+        if old.metadata.uid != new.metadata.uid:  # deleted and created again between two events
             self.on_delete(old, True)
             self.on_add(new, False)
         elif old.spec.node_name:
@@ -88,9 +88,9 @@ class PodEvents:
 
     def on_delete(self, obj: Pod, final_state_unknown: bool) -> None:
         if is_terminated(obj):
-            return  # it left when it ended
+            return  # it was removed when it terminated
         if final_state_unknown:
-            # The object may be older than the last one: it may have been bound since.
+            # The object may be outdated: the pod may have been bound since.
             self._remove_assigned(obj)
             if obj.spec.scheduler_name in self._scheduler_names:
                 self._delete_pending(obj)
@@ -100,43 +100,43 @@ class PodEvents:
             self._delete_pending(obj)
 
     def _add_assigned(self, pod: Pod) -> None:
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         try:
             self._cache.add_pod(pod)
         except CacheError as error:
             log.warning("cannot add a bound pod to the cache: %s", error)
         self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_ADD, None, pod)
-        self._times.handled(events.ASSIGNED_POD_ADD, start_ns)
+        self._durations.handled(events.ASSIGNED_POD_ADD, start_ns)
 
     def _update_assigned(self, old: Pod, new: Pod) -> None:
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         try:
             self._cache.update_pod(old, new)
         except CacheError as error:
             log.warning("cannot update a bound pod in the cache: %s", error)
         for event in events.pod_update_events(old, new):
             self._queue.move_all_to_active_or_backoff(event, old, new)
-            self._times.handled(event, start_ns)
+            self._durations.handled(event, start_ns)
 
     def _remove_assigned(self, pod: Pod) -> None:
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         try:
             self._cache.remove_pod(pod)
         except CacheError as error:
             log.warning("cannot remove a bound pod from the cache: %s", error)
         self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
-        self._times.handled(events.ASSIGNED_POD_DELETE, start_ns)
+        self._durations.handled(events.ASSIGNED_POD_DELETE, start_ns)
 
     def _update_pending(self, old: Pod, new: Pod) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
-            return  # a repeat; taking it for a change would schedule a pod twice
+            return  # a repeated event; handling it would schedule a pod twice
         if self._cache.is_assumed(new):
             if new.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
                 self._assumed_pod_deleted(new)
             return
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         self._queue.update(old, new)
-        self._times.handled(events.PENDING_POD_UPDATE, start_ns)
+        self._durations.handled(events.PENDING_POD_UPDATE, start_ns)
         nominated = old.status.nominated_node_name
         if nominated and nominated != new.status.nominated_node_name:
             self._nomination_released(old)
@@ -149,7 +149,7 @@ class PodEvents:
             self._nomination_released(pod)
 
     def _assumed_pod_deleted(self, pod: Pod) -> None:
-        """Free its room at once; its binding goes on and fails in its own time."""
+        """Release the room of the deleted pod at once. Its binding continues, and fails."""
         assumed = self._cache.get_pod(pod.metadata.uid)
         if assumed is None:
             return
@@ -161,50 +161,52 @@ class PodEvents:
         self._queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, assumed, None)
 
     def _nomination_released(self, pod: Pod) -> None:
-        """To pods of the same or lower priority this is as if `pod` had left its nominated node."""
+        """Retry pods of the same or lower priority, as if `pod` had been deleted from its nominated node."""
         priority = pod.spec.priority or 0
         self._queue.move_all_to_active_or_backoff(
-            events.ASSIGNED_POD_DELETE, pod, None, lambda waiting: (waiting.spec.priority or 0) <= priority
+            events.ASSIGNED_POD_DELETE, pod, None, lambda pending: (pending.spec.priority or 0) <= priority
         )
 
 
 class NodeEvents:
     """Handler of the node informer."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue, times: EventTimes = UNTIMED) -> None:
+    def __init__(self, cache: Cache, queue: SchedulingQueue, durations: EventDurations = NOT_MEASURED) -> None:
         self._cache = cache
         self._queue = queue
-        self._times = times
+        self._durations = durations
 
     def on_add(self, obj: Node, initial: bool) -> None:
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         self._cache.add_node(obj)
         self._queue.move_all_to_active_or_backoff(events.NODE_ADD, None, obj)
-        self._times.handled(events.NODE_ADD, start_ns)
+        self._durations.handled(events.NODE_ADD, start_ns)
 
     def on_update(self, old: Node, new: Node) -> None:
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         self._cache.update_node(old, new)
         for event in events.node_update_events(old, new):
             self._queue.move_all_to_active_or_backoff(event, old, new)
-            self._times.handled(event, start_ns)
+            self._durations.handled(event, start_ns)
 
     def on_delete(self, obj: Node, final_state_unknown: bool) -> None:
-        start_ns = self._times.start()
+        start_ns = self._durations.start()
         self._queue.move_all_to_active_or_backoff(events.NODE_DELETE, obj, None)
         try:
             self._cache.remove_node(obj)
         except CacheError as error:
             log.warning("cannot remove a node from the cache: %s", error)
-        self._times.handled(events.NODE_DELETE, start_ns)
+        self._durations.handled(events.NODE_DELETE, start_ns)
 
 
 class OtherEvents:
-    """Handler of the informer of any other resource that plugins watch: `actions` on it wake pods."""
+    """Handler of the informer of any other resource: `actions` on it may make pods schedulable."""
 
-    def __init__(self, queue: SchedulingQueue, resource: str, actions: ActionType, times: EventTimes = UNTIMED) -> None:
+    def __init__(
+        self, queue: SchedulingQueue, resource: str, actions: ActionType, durations: EventDurations = NOT_MEASURED
+    ) -> None:
         self._queue = queue
-        self._times = times
+        self._durations = durations
         self._add = self._event(resource, actions, events.ADD)
         self._update = self._event(resource, actions, events.UPDATE)
         self._delete = self._event(resource, actions, events.DELETE)
@@ -224,17 +226,17 @@ class OtherEvents:
 
     def _move(self, event: ClusterEvent | None, old: Any, new: Any) -> None:
         if event is not None:
-            start_ns = self._times.start()
+            start_ns = self._durations.start()
             self._queue.move_all_to_active_or_backoff(event, old, new)
-            self._times.handled(event, start_ns)
+            self._durations.handled(event, start_ns)
 
 
 def is_terminated(pod: Pod) -> bool:
-    """It needs no room on its node any more."""
+    """Return True if the pod needs no room on its node any more."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
-def other_resources(watched: Mapping[str, ActionType]) -> dict[str, ActionType]:
-    """What plugins watch besides pods and nodes."""
+def other_resources(registered: Mapping[str, ActionType]) -> dict[str, ActionType]:
+    """Return the registered resources other than pods and nodes."""
     own = (events.POD, events.NODE, events.ASSIGNED_POD_RESOURCE, events.PENDING_POD_RESOURCE, "*")
-    return {resource: actions for resource, actions in watched.items() if resource not in own}
+    return {resource: actions for resource, actions in registered.items() if resource not in own}

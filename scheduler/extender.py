@@ -1,4 +1,4 @@
-"""Scheduler extenders: other programs that take part in filtering, scoring, preemption and binding over HTTP.
+"""HTTP extenders: services that take part in filtering, scoring, preemption and binding.
 
 Fields are sent under the names of the Go types, as kube-scheduler does: they have no JSON names of their own.
 Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1 of v1.36.
@@ -24,7 +24,7 @@ from kubeloop.scheduler.full_objects import FullObjects
 if TYPE_CHECKING:
     import aiohttp
 
-Whole = TypeVar("Whole")
+T = TypeVar("T")
 
 
 class ExtenderFilterResult(msgspec.Struct, frozen=True):
@@ -36,10 +36,10 @@ class ExtenderFilterResult(msgspec.Struct, frozen=True):
 
 
 class HTTPExtender:
-    """One extender of the configuration. Its HTTP session opens with the first request; close() ends it."""
+    """One configured extender. Its HTTP session opens with the first request; close() closes it."""
 
     def __init__(self, config: ExtenderConfiguration, objects: FullObjects) -> None:
-        """Raises UserError if its certificates cannot be read."""
+        """Raises UserError if the certificates cannot be read."""
         self._config = config
         self._objects = objects
         self._tls = tls_context(config)
@@ -67,7 +67,7 @@ class HTTPExtender:
         return bool(self._config.preempt_verb)
 
     def is_interested(self, pod: Pod) -> bool:
-        """All pods if it manages no resources, else those that ask for one of them."""
+        """Return True if the extender manages no resources, or one that the pod requests."""
         if not self._managed:
             return True
         return any(
@@ -77,74 +77,75 @@ class HTTPExtender:
         )
 
     async def filter(self, pod: Pod, nodes: Sequence[NodeInfo]) -> ExtenderFilterResult:
-        """Which of `nodes` the extender accepts. Raises ExtenderError."""
-        answer = _fields(await self._call(self._config.filter_verb, await self._args(pod, nodes)))
-        if answer.get("error"):
-            raise ExtenderError(answer["error"])
-        offered = {info.name for info in nodes}
-        if self._config.node_cache_capable and answer.get("nodenames") is not None:
-            feasible = answer["nodenames"]
-            unknown = [name for name in feasible if name not in offered]
+        """Return which of `nodes` the extender accepts. Raises ExtenderError."""
+        result = _fields(await self._call(self._config.filter_verb, await self._args(pod, nodes)))
+        if result.get("error"):
+            raise ExtenderError(result["error"])
+        requested = {info.name for info in nodes}
+        if self._config.node_cache_capable and result.get("nodenames") is not None:
+            feasible = result["nodenames"]
+            unknown = [name for name in feasible if name not in requested]
             if unknown:
                 raise ExtenderError(
                     f'extender "{self.name}" claims a filtered node "{unknown[0]}" '
                     "which is not found in the input node list"
                 )
         else:
-            items = (answer.get("nodes") or {}).get("items") or []
+            items = (result.get("nodes") or {}).get("items") or []
             feasible = [item["metadata"]["name"] for item in items]
         return ExtenderFilterResult(
-            [name for name in feasible if name in offered],
-            answer.get("failednodes") or {},
-            answer.get("failedandunresolvablenodes") or {},
+            [name for name in feasible if name in requested],
+            result.get("failednodes") or {},
+            result.get("failedandunresolvablenodes") or {},
         )
 
     async def prioritize(self, pod: Pod, nodes: Sequence[NodeInfo]) -> Mapping[str, int]:
-        """Node -> score 0 to 10. Raises ExtenderError."""
-        answer = await self._call(self._config.prioritize_verb, await self._args(pod, nodes))
-        if not isinstance(answer, list):
-            raise ExtenderError(f'extender "{self.name}" answered prioritize with something else than a list')
-        return {entry.get("host", ""): int(entry.get("score", 0)) for entry in map(_fields, answer)}
+        """Return node -> score, 0 to 10. Raises ExtenderError."""
+        result = await self._call(self._config.prioritize_verb, await self._args(pod, nodes))
+        if not isinstance(result, list):
+            raise ExtenderError(f'extender "{self.name}" returned no list for prioritize')
+        return {entry.get("host", ""): int(entry.get("score", 0)) for entry in map(_fields, result)}
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        """Raises ExtenderError."""
+        """Bind the pod. Raises ExtenderError."""
         body = {
             "PodName": pod.metadata.name,
             "PodNamespace": pod.metadata.namespace,
             "PodUID": pod.metadata.uid,
             "Node": node_name,
         }
-        answer = _fields(await self._call(self._config.bind_verb, body))
-        if answer.get("error"):
-            raise ExtenderError(answer["error"])
+        result = _fields(await self._call(self._config.bind_verb, body))
+        if result.get("error"):
+            raise ExtenderError(result["error"])
 
     async def process_preemption(
         self, pod: Pod, victims: Mapping[str, tuple[Sequence[PodInfo], int]]
     ) -> Mapping[str, tuple[Sequence[str], int]]:
-        """node -> (victims, PDB violations) in; node -> (UIDs of the victims left, violations) out.
+        """Return the candidates left, by node: (UIDs of the victims, PDB violations).
 
-        Nodes that are left out are no candidates any more. Raises ExtenderError.
+        victims: node -> (victims, PDB violations). Nodes missing in the result are no candidates any more.
+        Raises ExtenderError.
         """
         body: dict[str, Any] = {"NodeNameToVictims": None, "NodeNameToMetaVictims": None}
-        body["Pod"] = await self._whole(self._objects.pod(pod))
+        body["Pod"] = await self._fetch(self._objects.pod(pod))
         if self._config.node_cache_capable:
             body["NodeNameToMetaVictims"] = {
-                node: {"Pods": [{"UID": each.uid} for each in pods], "NumPDBViolations": violations}
+                node: {"Pods": [{"UID": victim.uid} for victim in pods], "NumPDBViolations": violations}
                 for node, (pods, violations) in victims.items()
             }
         else:
             body["NodeNameToVictims"] = {
                 node: {
-                    "Pods": await self._whole(self._objects.pods([each.pod for each in pods])),
+                    "Pods": await self._fetch(self._objects.pods([victim.pod for victim in pods])),
                     "NumPDBViolations": violations,
                 }
                 for node, (pods, violations) in victims.items()
             }
-        answer = _fields(await self._call(self._config.preempt_verb, body))
+        result = _fields(await self._call(self._config.preempt_verb, body))
         left = {}
-        for node, entry in _fields(answer.get("nodenametometavictims"), lower=False).items():
+        for node, entry in _fields(result.get("nodenametometavictims"), lower=False).items():
             victims_left = _fields(entry)
-            uids = [_fields(each).get("uid", "") for each in victims_left.get("pods") or []]
+            uids = [_fields(victim).get("uid", "") for victim in victims_left.get("pods") or []]
             left[node] = (uids, int(victims_left.get("numpdbviolations", 0)))
         return left
 
@@ -154,20 +155,20 @@ class HTTPExtender:
             self._session = None
 
     async def _args(self, pod: Pod, nodes: Sequence[NodeInfo]) -> dict[str, Any]:
-        whole = await self._whole(self._objects.pod(pod))
+        full_pod = await self._fetch(self._objects.pod(pod))
         if self._config.node_cache_capable:
-            return {"Pod": whole, "Nodes": None, "NodeNames": [info.name for info in nodes]}
-        items = await self._whole(self._objects.nodes([info.node for info in nodes if info.node]))
-        return {"Pod": whole, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
+            return {"Pod": full_pod, "Nodes": None, "NodeNames": [info.name for info in nodes]}
+        items = await self._fetch(self._objects.nodes([info.node for info in nodes if info.node]))
+        return {"Pod": full_pod, "Nodes": {"metadata": {}, "items": items}, "NodeNames": None}
 
-    async def _whole(self, fetching: Awaitable[Whole]) -> Whole:
+    async def _fetch(self, fetching: Awaitable[T]) -> T:
         try:
             return await fetching
         except (ApiError, ServerUnreachable) as error:
-            raise ExtenderError(f"cannot read what extender {self.name} is to be sent: {error}") from error
+            raise ExtenderError(f"cannot read the objects for extender {self.name}: {error}") from error
 
     async def _call(self, verb: str, body: Any) -> Any:
-        import aiohttp  # a tenth of a second, which a scheduler without extenders need not spend
+        import aiohttp  # takes a tenth of a second, which a scheduler without extenders saves
 
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self._config.http_timeout_seconds)
@@ -197,17 +198,17 @@ class HTTPExtender:
             raise ExtenderError(f'Post "{url}": {str(error) or type(error).__name__}') from error
 
 
-def _fields(answer: Any, *, lower: bool = True) -> dict[str, Any]:
-    """An object of an answer, its keys in lower case: kube-scheduler finds them in any. Raises ExtenderError."""
-    if answer is None:
+def _fields(result: Any, *, lower: bool = True) -> dict[str, Any]:
+    """Return an object of a response, its keys in lower case, as kube-scheduler accepts any. Raises ExtenderError."""
+    if result is None:
         return {}
-    if not isinstance(answer, dict):
-        raise ExtenderError(f"an extender answered {type(answer).__name__} where an object was expected")
-    return {key.lower(): value for key, value in answer.items()} if lower else answer
+    if not isinstance(result, dict):
+        raise ExtenderError(f"an extender returned {type(result).__name__} instead of an object")
+    return {key.lower(): value for key, value in result.items()} if lower else result
 
 
 def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
-    """For aiohttp: a context if anything about TLS is configured, else True (the system's trust). Raises UserError."""
+    """Return an SSL context for aiohttp if TLS is configured, else True (the system's CAs). Raises UserError."""
     tls = config.tls or ExtenderTLS()
     if config.tls is None and not config.enable_https:
         return True
@@ -220,7 +221,7 @@ def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
             f"the TLS configuration of extender {config.url_prefix} cannot be used: {error}",
             hint="look at the files and data under tlsConfig",
         ) from error
-    # As in kube-scheduler: HTTPS without a CA is not verified.
+    # As in kube-scheduler: without a CA, the server's certificate is not verified.
     if tls.insecure or (config.enable_https and not tls.ca_file and not tls.ca_data):
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -228,7 +229,7 @@ def tls_context(config: ExtenderConfiguration) -> ssl.SSLContext | bool:
 
 
 def _load_certificate(context: ssl.SSLContext, tls: ExtenderTLS) -> None:
-    """The client's certificate and key. Data goes before files, and through a file that nobody else can read."""
+    """Load the client certificate and key. Data, through a private temporary file, takes precedence over files."""
     if not tls.cert_data:
         context.load_cert_chain(tls.cert_file, tls.key_file or None)
         return

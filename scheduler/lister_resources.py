@@ -1,4 +1,4 @@
-"""What the scheduler keeps caches of besides pods and nodes, by the name it goes by in Listers."""
+"""Resources with an informer besides pods and nodes, by their name in Listers."""
 
 from __future__ import annotations
 

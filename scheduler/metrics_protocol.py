@@ -1,4 +1,4 @@
-"""What the scheduler tells about itself, under kube-scheduler's names; `kubeloop.metrics` keeps the numbers."""
+"""Metrics of the scheduler under kube-scheduler's names, as a Protocol. The process implements it with Prometheus."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ VolumeStage = Literal["predicate", "assume", "bind"]
 
 
 class ScrapeTimeMetrics(Protocol):
-    """What is counted only when somebody asks."""
+    """Metrics that are computed on each scrape."""
 
     def in_flight_events(self) -> Mapping[str, int]:
-        """By event: what the queue remembers for pods being scheduled; "PodPopped" for those pods themselves."""
+        """Return the number of events logged for pods in flight, by event; "PodPopped" for the pods themselves."""
         ...
 
     def unschedulable_pods(self) -> Mapping[tuple[str, str], int]:
-        """(plugin, profile) -> queued pods that it rejected when they were last tried."""
+        """Return (plugin, profile) -> number of queued pods that the plugin rejected in their last attempt."""
         ...
 
     def plugin_evaluations(self) -> Mapping[tuple[str, str, str], int]:
-        """(plugin, extension point, profile) -> attempts in which the plugin had a say there, so far."""
+        """Return (plugin, extension point, profile) -> number of attempts in which the plugin ran there."""
         ...
 
     def bindings_in_flight(self) -> int: ...
@@ -55,7 +55,7 @@ class SchedulerMetrics(Protocol):
     def pod_scheduled(self, attempts: int, sli_seconds: float, *, after_flush: bool) -> None:
         """scheduler_pod_scheduling_attempts, scheduler_pod_scheduling_sli_duration_seconds{attempts}.
 
-        after_flush, scheduler_pod_scheduled_after_flush_total: no event woke the pod, but five minutes of waiting.
+        after_flush, for scheduler_pod_scheduled_after_flush_total: the pod was retried after 5 minutes without event.
         """
         ...
 
@@ -82,12 +82,12 @@ class SchedulerMetrics(Protocol):
     def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
         """scheduler_preemption_goroutines_execution_total, scheduler_preemption_goroutines_duration_seconds{result}.
 
-        The work behind one preemption, from the first request until the last victim is told to go.
+        Covers one preemption, from its first request to the deletion of its last victim.
         """
         ...
 
     def volume_stage_failed(self, stage: VolumeStage) -> None:
-        """scheduler_volume_scheduling_stage_error_total{operation=stage}: failed, and not only found no volume."""
+        """scheduler_volume_scheduling_stage_error_total{operation=stage}: errors, not missing volumes."""
         ...
 
     def permit_wait(self, result: str, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""What the scheduler hands to the plugins of one profile (see api.handle.Handle)."""
+"""The plugin handle of one profile (see api.handle.Handle)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 class PluginHandle:
-    """`framework` and `queue` are set once they exist: plugins are made before both."""
+    """`framework` and `queue` are set after construction: plugins are created before both."""
 
     framework: Framework
     queue: SchedulingQueue
@@ -75,7 +75,7 @@ class PluginHandle:
         return self.framework.run_remove_pod(state, pod, removed, node)
 
     def waiting_pod(self, uid: str) -> WaitingPod | None:
-        """A pod that waits for a permit, to be allowed or rejected."""
+        """Return a pod that waits on permit, to be allowed or rejected; None if it does not wait."""
         return self.framework.waiting_pod(uid)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:

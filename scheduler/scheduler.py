@@ -1,7 +1,7 @@
-"""The scheduler: takes pods from the queue one by one, finds each a node, and binds it in the background.
+"""The scheduler: pops pods from the queue one by one, finds a node for each, and binds it in the background.
 
-    pop -> scheduling cycle: filter, score, assume, reserve, permit     (one at a time, no waiting but for extenders)
-        -> binding cycle: wait for the permit, pre-bind, bind           (many at once, behind the assumed pod)
+    pop -> scheduling cycle: filter, score, assume, reserve, permit     (one at a time; waits only for extenders)
+        -> binding cycle: wait on permit, pre-bind, bind                (concurrent, for assumed pods)
         -> failure: event, PodScheduled condition, back to the queue
 
 Source: pkg/scheduler/schedule_one.go of v1.36.
@@ -39,7 +39,7 @@ from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
-from kubeloop.scheduler.event_handlers import EventTimes, NodeEvents, OtherEvents, PodEvents, other_resources
+from kubeloop.scheduler.event_handlers import EventDurations, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable, event_note
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
@@ -59,14 +59,17 @@ from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
 
 log = logging.getLogger(__name__)
 
-_LOOKS = 7  # after the last one, about a minute has passed
-_FIRST_LOOK_SECONDS = 0.5
-_GONE = "(gone)"  # no node has this name
-_SNAPSHOT_SLICE = 1000  # nodes copied in one go: some 10 ms
+_BIND_ATTEMPTS = 7  # after the last one, about a minute has passed
+_FIRST_BIND_RETRY_SECONDS = 0.5
+_POD_DELETED = "(gone)"  # in place of a node name; no node has this name
+_SNAPSHOT_SLICE = 1000  # nodes copied without yielding: some 10 ms
 
 
 class Scheduler:
-    """Constructed before or while the informers run, as it registers with them; run() schedules until cancelled."""
+    """The scheduler of all profiles.
+
+    Construct it before or while the informers run, as it registers handlers; run() schedules until cancelled.
+    """
 
     def __init__(
         self,
@@ -80,33 +83,33 @@ class Scheduler:
         traces: PodRecorder,
         metrics: SchedulerMetrics | None = None,
     ) -> None:
-        """Raises UserError for a configuration that cannot work. To be made inside a running event loop."""
+        """Raises UserError for an invalid configuration. Requires a running event loop."""
         self.config = config
         self._client = client
         self._recorder = recorder
         self._traces = traces
         self._metrics = metrics
         self._time = asyncio.get_running_loop().time
-        self._now_ns = clock.time_ns  # for durations within one turn of the loop, in which the loop's time may stand
+        self._now_ns = clock.time_ns  # for durations within one turn of the event loop, whose time may stand still
         self._pods = informers.informer(PODS).store
         self._nodes = informers.informer(NODES).store
         self._tasks: asyncio.TaskGroup | None = None
         self._binding: set[asyncio.Task[None]] = set()
-        self._slots = config.max_bindings_in_flight  # bind requests that may still be sent
+        self._slots = config.max_bindings_in_flight  # remaining bind requests that may be in flight
         self._slot_freed = asyncio.Event()
         self._patches = StatusPatches(client, clock, traceparent_of=traces.traceparent_of)
 
         self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
-        self.in_cycle = False  # then the snapshot must not be touched: an extender's answer is awaited
+        self.in_cycle = False  # True: the snapshot must not change, as an extender's response is awaited
         self.snapshot = Snapshot()
         if not config.class_cache:
             self.snapshot.classes = SpecClasses(enabled=False)
-        listed: dict[str, SharedInformer[Any]] = {
+        informer_of: dict[str, SharedInformer[Any]] = {
             name: informers.informer(resource) for name, resource in LISTER_RESOURCES.items()
         }
-        self._listed = listed.values()
-        self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in listed.items()})
-        # Those whose failure does not matter come last, as in kube-scheduler.
+        self._lister_informers = informer_of.values()
+        self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in informer_of.items()})
+        # Ignorable extenders come last, as in kube-scheduler.
         full_objects = FullObjects(client)
         self.extenders = [
             HTTPExtender(extender, full_objects)
@@ -118,7 +121,8 @@ class Scheduler:
         ]
         self.frameworks = {handle.framework.profile_name: handle.framework for handle in handles}
         hint_maps = {
-            name: QueueingHintMap(registrations(each.event_plugins())) for name, each in self.frameworks.items()
+            name: QueueingHintMap(registrations(framework.event_plugins()))
+            for name, framework in self.frameworks.items()
         }
         self.queue = self._new_queue(hint_maps)
         for handle in handles:
@@ -136,7 +140,7 @@ class Scheduler:
         self._registrations = self._register(informers, hint_maps)
 
     def _plugin_handle(self, profile: Profile, *, clock: Clock, rng: random.Random) -> PluginHandle:
-        """What the plugins of a profile are given, with its framework; the queue is still to come."""
+        """Return the plugin handle of a profile, with its framework; the queue is set later."""
         handle = PluginHandle(
             snapshot=self.snapshot,
             listers=self.listers,
@@ -165,10 +169,10 @@ class Scheduler:
             sort_key=self._sort_key(next(iter(self.frameworks.values())).queue_sort),
             hint_maps=hint_maps,
             pre_enqueue={
-                name: [TimedPreEnqueue(plugin, each.timing) for plugin in each.pre_enqueue]
+                name: [TimedPreEnqueue(plugin, framework.timing) for plugin in framework.pre_enqueue]
                 if metrics
-                else each.pre_enqueue
-                for name, each in self.frameworks.items()
+                else framework.pre_enqueue
+                for name, framework in self.frameworks.items()
             },
             lookup=self._pods.get,
             now_ns=lambda: int(self._time() * 1e9),
@@ -195,7 +199,7 @@ class Scheduler:
         self._recorder.event(pod, "Warning", "FailedScheduling", message)
 
     def _without_managed_resources(self, profile: Profile) -> Profile:
-        """NodeResourcesFit leaves resources alone that an extender manages and says so."""
+        """Return the profile with NodeResourcesFit ignoring the resources with ignoredByScheduler of extenders."""
         ignored = tuple(
             resource.name
             for extender in self.config.extenders
@@ -211,30 +215,30 @@ class Scheduler:
     def _register(
         self, informers: InformerFactory, hint_maps: dict[str, QueueingHintMap]
     ) -> list[HandlerRegistration[Any]]:
-        timed = EventTimes(self._metrics, self._now_ns)
+        durations = EventDurations(self._metrics, self._now_ns)
         pod_events = PodEvents(
             self.cache,
             self.queue,
             scheduler_names=self.frameworks,
             reject_waiting_pod=self._reject_waiting_pod,
-            times=timed,
+            durations=durations,
         )
         registered: list[HandlerRegistration[Any]] = [
-            informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue, timed)),
+            informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue, durations)),
             informers.informer(PODS).add_handler(pod_events),
         ]
         for name, actions in other_resources(registered_actions(hint_maps.values())).items():
             group, _, kind = name.rpartition("/")
             resource = BY_GROUP_KIND.get((group, kind))
-            if resource is not None:  # of resources that nobody here knows there are no events
+            if resource is not None:  # there are no events of unknown resources
                 registered.append(
-                    informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions, timed))
+                    informers.informer(resource).add_handler(OtherEvents(self.queue, name, actions, durations))
                 )
         return registered
 
     @property
     def is_running(self) -> bool:
-        """Pods are being scheduled: the informers are synced, and nobody else leads."""
+        """True while pods are scheduled: the informers are synced, and this replica leads."""
         return self._tasks is not None
 
     # --- Running ---------------------------------------------------------------------------------------------------
@@ -242,12 +246,12 @@ class Scheduler:
     async def run(self) -> None:
         """Wait for the informers, then schedule until cancelled.
 
-        Cancellation: no more pods are taken; bindings in flight get `drain_seconds` to be answered, then they are
-        cancelled, too. What was bound is bound; the next start sees it.
+        Cancellation: no more pods are popped; bindings in flight get `drain_seconds` to finish, and are then cancelled,
+        too. Completed bindings persist in the API server; the next start reads them.
         """
         for registration in self._registrations:
             await registration.wait_synced()
-        for informer in self._listed:
+        for informer in self._lister_informers:
             await informer.wait_synced()
         log.info("scheduling", extra={"profiles": list(self.frameworks), "nodes": self.cache.sizes()[0]})
         try:
@@ -280,7 +284,7 @@ class Scheduler:
                 await self.queue.wait()
                 continue
             await self._schedule_one(queued)
-            await asyncio.sleep(0)  # informers' sockets must not fill up while there is work
+            await asyncio.sleep(0)  # let the informers read their sockets while there is work
 
     async def _sweep_forever(self) -> None:
         while True:
@@ -292,7 +296,7 @@ class Scheduler:
                 self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a plugin's background work; it is drained at shutdown as bindings are."""
+        """Run a plugin's background work; at shutdown it is drained like bindings."""
         if self._tasks is None:
             work.close()
             log.error("a plugin started work while the scheduler does not run", extra={"work": name})
@@ -311,21 +315,21 @@ class Scheduler:
     # --- The scheduling cycle --------------------------------------------------------------------------------------
 
     async def _schedule_one(self, queued: QueuedPodInfo) -> None:
-        """One attempt for a popped pod. Never raises but for cancellation."""
+        """Run one scheduling attempt for a popped pod. Raises nothing but cancellation."""
         pod = queued.pod
         framework = self.frameworks.get(pod.spec.scheduler_name)
-        if framework is None or self._is_needless(pod):
+        if framework is None or self._skip_pod_schedule(pod):
             self.queue.done(queued.uid)
             return
         start_ns = self._now_ns()
         facts = AttemptFacts(result="error")
         self._traces.attempt_started(pod, queued.attempts)
         try:
-            state = CycleState(measured=self._is_measured())
+            state = CycleState(measured=self._measures_this_cycle())
             placement = await self._schedule(framework, state, queued.info, facts)
             assumed = self._assume(queued.info, placement)
         except FitError as error:
-            await self._does_not_fit(framework, queued, state, error, facts, start_ns)
+            await self._post_filter_and_fail(framework, queued, state, error, facts, start_ns)
         except NoNodesAvailable as error:
             self._failed(framework, queued, str(error), "", "", facts, start_ns, rejected=True)
         except (SchedulingError, CacheError) as error:
@@ -337,7 +341,7 @@ class Scheduler:
         else:
             self._reserve(framework, state, queued, assumed, placement, facts, start_ns)
 
-    def _is_needless(self, pod: Pod) -> bool:
+    def _skip_pod_schedule(self, pod: Pod) -> bool:
         if pod.metadata.deletion_timestamp is not None:
             message = f"skip schedule deleting pod: {pod.key}"
             self._recorder.event(pod, "Warning", "FailedScheduling", message)
@@ -356,12 +360,12 @@ class Scheduler:
                 self._metrics.algorithm((self._now_ns() - start_ns) / 1e9)
         return placement
 
-    def _is_measured(self) -> bool:
-        """Is this cycle one of those whose plugins are measured?"""
+    def _measures_this_cycle(self) -> bool:
+        """Return True if the plugin calls of this cycle are measured."""
         return self._metrics is not None and self.queue.scheduling_cycle % MEASURED_CYCLES == 0
 
     def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
-        """Count the pod on its node from now on. Raises CacheError."""
+        """Assume the pod on its node. Raises CacheError."""
         pod = info.pod
         assumed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=placement.node))
         self.cache.assume_pod(assumed, info)
@@ -386,8 +390,8 @@ class Scheduler:
         else:
             self._traces.reserved(assumed.pod, placement.node, reserve_ns, status.message)
         if status is not None and status.code is not Code.WAIT:
-            self._undo(framework, state, assumed, placement.node)
-            self._placed_but_rejected(framework, queued, status, placement.node, facts, start_ns)
+            self._unreserve_and_forget(framework, state, assumed, placement.node)
+            self._reject_after_placement(framework, queued, status, placement.node, facts, start_ns)
             return
         facts.result = "scheduled"
         self._traces.attempt_finished(assumed.pod, facts)
@@ -400,8 +404,8 @@ class Scheduler:
         self._binding.add(task)
         task.add_done_callback(self._binding.discard)
 
-    def _undo(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> bool:
-        """Unreserve and forget. False: the pod was not there to be forgotten."""
+    def _unreserve_and_forget(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> bool:
+        """Unreserve and forget an assumed pod; return False if it was not in the cache."""
         framework.run_unreserve(state, assumed, node_name)
         try:
             self.cache.forget_pod(assumed.pod)
@@ -436,11 +440,11 @@ class Scheduler:
         flight = framework.run_pre_bind_pre_flight(state, assumed, node_name)
         if flight is not None and flight.code is not Code.SKIP:
             return flight
-        waits = framework.waiting_pod(assumed.uid) is not None
-        if flight is None or waits:
-            # Binding will take a while: others (a cluster autoscaler) should know where the pod is going.
+        waits_on_permit = framework.waiting_pod(assumed.uid) is not None
+        if flight is None or waits_on_permit:
+            # Binding will take a while: the nominated node tells a cluster autoscaler where the pod will run.
             self._patches.set(pod, nominated_node_name=node_name)
-        if waits:
+        if waits_on_permit:
             self._traces.permit_started(pod)
             since = self._time()
             status = await framework.wait_on_permit(assumed)
@@ -450,7 +454,7 @@ class Scheduler:
                 self._metrics.permit_wait(result, self._time() - since)
             if status is not None:
                 return status
-        # From here on no event can make the pod schedulable: what fails now is retried after a backoff.
+        # From here on no event can make the pod schedulable: a failure is retried after a backoff.
         self.queue.done(assumed.uid)
         if flight is None:
             self._traces.pre_bind_started(pod)
@@ -462,7 +466,7 @@ class Scheduler:
         self._traces.bind_started(pod, node_name)
         try:
             await self._patches.settle(assumed.uid)
-            status = await self._bind_until_known(framework, state, assumed, node_name)
+            status = await self._bind_and_confirm(framework, state, assumed, node_name)
         finally:
             self._slots += 1
             self._slot_freed.set()
@@ -485,44 +489,44 @@ class Scheduler:
             return None
         return await framework.run_bind(state, assumed, node_name)
 
-    async def _bind_until_known(
+    async def _bind_and_confirm(
         self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str
     ) -> Status | None:
-        """Bind, and find out what became of it: the answer to a binding may be lost, and an earlier try of ours may be
-        what made this one a conflict.
+        """Bind the pod, and determine the result if it is unknown.
 
-        A binding whose answer was lost is sent again, to the same node, as it may still be on its way: another node
-        could make this one hold a pod that nobody counts.
+        The response of a binding may be lost, and a lost earlier attempt may cause a conflict. A binding whose response
+        was lost is sent again, to the same node, as it may still be in flight: with another node, the first one could
+        get a pod that the cache does not count there.
         """
-        delay_seconds = _FIRST_LOOK_SECONDS
-        on_its_way = False
-        for _ in range(_LOOKS):
+        delay_seconds = _FIRST_BIND_RETRY_SECONDS
+        may_be_in_flight = False
+        for _ in range(_BIND_ATTEMPTS):
             status = await self._run_bind(framework, state, assumed, node_name)
             error = status.error if status is not None else None
-            on_its_way = on_its_way or (isinstance(error, ServerUnreachable) and error.maybe_applied)
+            may_be_in_flight = may_be_in_flight or (isinstance(error, ServerUnreachable) and error.maybe_applied)
             conflict = isinstance(error, ApiError) and error.code == 409
-            if status is None or not (on_its_way or conflict or isinstance(error, ExtenderError)):
+            if status is None or not (may_be_in_flight or conflict or isinstance(error, ExtenderError)):
                 return status
-            found = await self._bound_to(assumed)
-            if found == node_name:
+            bound_node = await self._bound_node(assumed)
+            if bound_node == node_name:
                 return None
-            if found is not None or not on_its_way:
+            if bound_node is not None or not may_be_in_flight:
                 return status
             await asyncio.sleep(delay_seconds)
             delay_seconds *= 2
         return status
 
-    async def _bound_to(self, assumed: PodInfo) -> str | None:
-        """The node the API server has the pod on; _GONE if there is no such pod; None if not bound, or not known."""
+    async def _bound_node(self, assumed: PodInfo) -> str | None:
+        """Return the pod's node in the API server; _POD_DELETED if it was deleted; None if not bound or unknown."""
         metadata = assumed.pod.metadata
         try:
-            found = await self._client.get(PODS, metadata.name, metadata.namespace, lane="binding")
+            pod = await self._client.get(PODS, metadata.name, metadata.namespace, lane="binding")
         except NotFound:
-            return _GONE
+            return _POD_DELETED
         except (ApiError, ServerUnreachable) as problem:
             log.warning("cannot see whether a pod was bound", extra={"pod": assumed.key, "error": str(problem)})
             return None
-        return (found.spec.node_name or None) if found.metadata.uid == metadata.uid else _GONE
+        return (pod.spec.node_name or None) if pod.metadata.uid == metadata.uid else _POD_DELETED
 
     def _bound(
         self,
@@ -555,22 +559,22 @@ class Scheduler:
         status: Status,
         start_ns: int,
     ) -> None:
-        forgotten = self._undo(framework, state, assumed, node_name)
+        forgotten = self._unreserve_and_forget(framework, state, assumed, node_name)
         uid = assumed.uid
         if forgotten and not status.is_rejection:
-            # To the others it is as if the pod had been deleted: its room is free again.
+            # For other pods it is as if the pod had been deleted: its room is free again.
             self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, assumed.pod, None)
         facts = AttemptFacts(result="error", node=node_name)
-        self._placed_but_rejected(framework, queued, status, node_name, facts, start_ns, binding=True)
+        self._reject_after_placement(framework, queued, status, node_name, facts, start_ns, binding=True)
         if forgotten and status.is_rejection:
-            # After it is back in the queue, so that the event of its own leaving does not wake it.
+            # After the pod is requeued, so that the event of its own removal does not make it schedulable.
             self.queue.move_all_to_active_or_backoff(
                 events.ASSIGNED_POD_DELETE, assumed.pod, None, lambda pod: pod.metadata.uid != uid
             )
 
     # --- Failure ---------------------------------------------------------------------------------------------------
 
-    async def _does_not_fit(
+    async def _post_filter_and_fail(
         self,
         framework: Framework,
         queued: QueuedPodInfo,
@@ -579,11 +583,11 @@ class Scheduler:
         facts: AttemptFacts,
         start_ns: int,
     ) -> None:
-        """Ask the PostFilter plugins (preemption) for help, then tell why the pod does not fit."""
+        """Run the PostFilter plugins (preemption), then report why the pod does not fit."""
         nominated: str | None = ""
         if framework.post_filter:
             post_filter_ns = self._traces.now_ns()
-            self.in_cycle = True  # preemption may ask extenders
+            self.in_cycle = True  # preemption may call extenders
             try:
                 result, status = await framework.run_post_filter(
                     state, queued.info, self.snapshot, error.diagnosis.node_to_status
@@ -598,7 +602,7 @@ class Scheduler:
             nominated = None if result is None else result.nominated_node_name
         self._failed(framework, queued, str(error), nominated, "", facts, start_ns, diagnosis=error.diagnosis)
 
-    def _placed_but_rejected(
+    def _reject_after_placement(
         self,
         framework: Framework,
         queued: QueuedPodInfo,
@@ -609,7 +613,7 @@ class Scheduler:
         *,
         binding: bool = False,
     ) -> None:
-        """Reserve, Permit, PreBind or Bind refused, or failed."""
+        """Handle a rejection or error of Reserve, Permit, PreBind or Bind."""
         if not status.is_rejection:
             self._failed(framework, queued, status.message, "", node_name, facts, start_ns, binding=binding)
             return
@@ -633,7 +637,7 @@ class Scheduler:
         rejected: bool = False,
         binding: bool = False,
     ) -> None:
-        """Back to the queue, an event and the condition. nominated_node_name: as in Nominator.add."""
+        """Requeue the pod, record an event and patch the condition. nominated_node_name: as in Nominator.add."""
         rejected = rejected or diagnosis is not None
         pod = queued.pod
         facts.result = "unschedulable" if rejected else "error"
@@ -648,7 +652,7 @@ class Scheduler:
         queued.pending_plugins = diagnosis.pending_plugins if diagnosis is not None else set()
         newest = self._pods.get(queued.key)
         if newest is None or newest.metadata.uid != queued.uid or newest.spec.node_name:
-            self.queue.done(queued.uid)  # gone, or bound meanwhile: nothing to retry, nothing to tell
+            self.queue.done(queued.uid)  # deleted or bound in the meantime: nothing to retry or report
             return
         queued.update(newest)
         self.queue.add_unschedulable_if_not_present(queued)

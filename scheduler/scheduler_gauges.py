@@ -1,4 +1,4 @@
-"""What the scheduler's metrics read from it on each scrape. Source: pkg/scheduler/metrics of v1.36."""
+"""Metrics that are computed on each scrape. Source: pkg/scheduler/metrics of v1.36."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POPPED = "PodPopped"
 
 
 class SchedulerGauges(ScrapeTimeMetrics):
-    """`binding` holds the bindings under way, and whatever plugins do in the background."""
+    """binding: the bindings in flight, and background work of plugins."""
 
     def __init__(self, queue: SchedulingQueue, frameworks: Mapping[str, Framework], binding: Sized) -> None:
         self._queue = queue

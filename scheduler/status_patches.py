@@ -1,7 +1,8 @@
 """Patches of pod status, sent in the background: the PodScheduled condition and the nominated node.
 
-Of one pod only the newest wish is sent, and one at a time: an unreachable API server costs one entry per pod, and the
-last word is the newest. They travel on a lane of their own: no binding waits for them, but for that of the pod itself.
+Only the newest status of a pod is pending, and one patch per pod is in progress: an unreachable API server costs one
+entry per pod, and the newest status is written last. The patches use a request lane of their own, so that bindings do
+not wait for them, except the binding of the same pod.
 """
 
 from __future__ import annotations
@@ -23,22 +24,24 @@ WORKERS = 8
 
 
 class StatusPatches:
-    """set() never waits; run() sends until cancelled."""
+    """Pending status patches. set() never waits; run() sends them until cancelled."""
 
     def __init__(self, client: Client, clock: Clock, *, traceparent_of: Callable[[Pod], str] = lambda pod: "") -> None:
         self._client = client
         self._traceparent_of = traceparent_of
         self._clock = clock
-        self._wanted: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest wish first
-        self._sent: dict[str, asyncio.Event] = {}  # by UID, of the patches that are under way: set once they are not
+        self._pending: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest first
+        self._in_progress: dict[str, asyncio.Event] = {}  # by UID, of the patches in progress; set when finished
         self._work = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._wanted)
+        return len(self._pending)
 
     def set(self, pod: Pod, *, reason: str = "", message: str = "", nominated_node_name: str | None = None) -> None:
-        """Wish for the condition PodScheduled=False with `reason` and `message` (none if both are empty), and for the
-        nominated node ("" clears it, None leaves it). Nothing is sent for what `pod` already says."""
+        """Request the condition PodScheduled=False with `reason` and `message`, and the nominated node.
+
+        reason "": no condition. nominated_node_name "": clear it; None: leave it. What `pod` has already is not sent.
+        """
         status: dict[str, Any] = {}
         if reason:
             condition = self._condition(pod, reason, message)
@@ -46,20 +49,20 @@ class StatusPatches:
                 status["conditions"] = [condition]
         if nominated_node_name is not None and nominated_node_name != pod.status.nominated_node_name:
             status["nominatedNodeName"] = nominated_node_name or None
-        known = self._wanted.pop(pod.metadata.uid, None)
-        if known is not None:
-            status = known[1] | status
+        current = self._pending.pop(pod.metadata.uid, None)
+        if current is not None:
+            status = current[1] | status
         if status:
-            self._wanted[pod.metadata.uid] = pod, status
+            self._pending[pod.metadata.uid] = pod, status
             self._work.set()
 
     def _condition(self, pod: Pod, reason: str, message: str) -> dict[str, Any] | None:
-        known = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
-        if known is not None and (known.status, known.reason, known.message) == ("False", reason, message):
+        current = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
+        if current is not None and (current.status, current.reason, current.message) == ("False", reason, message):
             return None
         since = self._clock.now()
-        if known is not None and known.status == "False" and known.last_transition_time is not None:
-            since = known.last_transition_time
+        if current is not None and current.status == "False" and current.last_transition_time is not None:
+            since = current.last_transition_time
         condition: dict[str, Any] = {
             "type": "PodScheduled",
             "status": "False",
@@ -68,39 +71,44 @@ class StatusPatches:
             "reason": reason,
             "message": message,
         }
-        if pod.metadata.generation:  # 0: a server before v1.33, which knows neither
+        if pod.metadata.generation:  # 0: a server before v1.33, which has neither field
             condition["observedGeneration"] = pod.metadata.generation
         return condition
 
     async def run(self) -> None:
-        """Cancellation: wishes not yet sent are dropped; the next attempt of the pod renews them."""
+        """Send patches until cancelled.
+
+        Cancellation: pending patches are dropped; the next attempt of the pod requests them again.
+        """
         async with asyncio.TaskGroup() as group:
             for number in range(WORKERS):
                 group.create_task(self._send_forever(), name=f"pod-status/{number}")
 
     async def settle(self, uid: str) -> None:
-        """Before the pod is bound: drop the wish, and wait for a patch that is under way. Written later, it would say
-        that a bound pod cannot be scheduled. Cancellation: safe."""
-        self._wanted.pop(uid, None)
-        sent = self._sent.get(uid)
-        if sent is not None:
-            await sent.wait()
+        """Drop the pending patch of a pod that is about to be bound, and wait for one in progress.
+
+        Written later, it would say that a bound pod cannot be scheduled. Cancellation: safe.
+        """
+        self._pending.pop(uid, None)
+        finished = self._in_progress.get(uid)
+        if finished is not None:
+            await finished.wait()
 
     async def _send_forever(self) -> None:
         while True:
-            uid = next((uid for uid in self._wanted if uid not in self._sent), None)
+            uid = next((uid for uid in self._pending if uid not in self._in_progress), None)
             if uid is None:
                 self._work.clear()
                 await self._work.wait()
                 continue
-            pod, status = self._wanted.pop(uid)
-            sent = self._sent[uid] = asyncio.Event()
+            pod, status = self._pending.pop(uid)
+            finished = self._in_progress[uid] = asyncio.Event()
             try:
                 await self._send(pod, status)
             finally:
-                del self._sent[uid]
-                sent.set()
-                if uid in self._wanted:
+                del self._in_progress[uid]
+                finished.set()
+                if uid in self._pending:
                     self._work.set()
 
     async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
@@ -118,6 +126,6 @@ class StatusPatches:
                 lane="status",
             )
         except NotFound:
-            log.debug("a pod is gone before its status was written", extra={"pod": pod.key})
+            log.debug("a pod was deleted before its status was written", extra={"pod": pod.key})
         except (ApiError, ServerUnreachable) as error:
             log.warning("cannot write a pod's status", extra={"pod": pod.key, "error": str(error)})

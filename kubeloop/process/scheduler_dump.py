@@ -71,10 +71,10 @@ async def dump_on_request(
         if scheduler is None:
             log.info("nothing to dump: this process runs no scheduler, or has not started it yet")
             continue
-        from kubeloop.scheduler.explain.cache_debugger import Held, comparison_text
+        from kubeloop.scheduler.explain.cache_debugger import CacheDump, comparison_text
 
         lines: list[str] = []
-        for line in Held(scheduler.cache, scheduler.queue).lines():
+        for line in CacheDump(scheduler.cache, scheduler.queue).lines():
             lines.append(line)
             if len(lines) == _LINES_PER_RECORD:
                 log.info("%s", "\n".join(lines))

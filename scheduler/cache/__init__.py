@@ -1,1 +1,1 @@
-"""What the scheduler knows of nodes and of the pods on them, and the snapshot a cycle reads."""
+"""The scheduler's cache of nodes and pods, and the columnar snapshot that a scheduling cycle reads."""

@@ -1,1 +1,1 @@
-"""KubeSchedulerConfiguration: reading, defaults, validation."""
+"""KubeSchedulerConfiguration and Policy documents: decoding, defaults, validation; arguments of in-tree plugins."""

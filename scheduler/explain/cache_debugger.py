@@ -1,6 +1,6 @@
-"""For operators: what the scheduler holds, and whether that is what the API server has.
+"""Cache debugger: dump the cache and queue, and compare them with the API server. Read only.
 
-Source of the comparison: pkg/scheduler/backend/cache/debugger of v1.36. Looks only; changes nothing.
+Source: pkg/scheduler/backend/cache/debugger of v1.36.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """missed: known to the API server and not to the scheduler; redundant: the other way round. Sorted names."""
+    """missed: in the API server, but not in the scheduler; redundant: in the scheduler only. Sorted names."""
 
     missed_nodes: tuple[str, ...]
     redundant_nodes: tuple[str, ...]
@@ -30,12 +30,12 @@ class Differences:
         return bool(self.missed_nodes or self.redundant_nodes or self.missed_pods or self.redundant_pods)
 
     def persisting(self, later: Differences) -> Differences:
-        """Those that a later comparison shows, too."""
+        """Return the differences that a later comparison shows, too."""
         return Differences(
-            missed_nodes=_both(self.missed_nodes, later.missed_nodes),
-            redundant_nodes=_both(self.redundant_nodes, later.redundant_nodes),
-            missed_pods=_both(self.missed_pods, later.missed_pods),
-            redundant_pods=_both(self.redundant_pods, later.redundant_pods),
+            missed_nodes=_common(self.missed_nodes, later.missed_nodes),
+            redundant_nodes=_common(self.redundant_nodes, later.redundant_nodes),
+            missed_pods=_common(self.missed_pods, later.missed_pods),
+            redundant_pods=_common(self.redundant_pods, later.redundant_pods),
         )
 
     def to_json(self) -> dict[str, list[str]]:
@@ -47,36 +47,38 @@ class Differences:
         }
 
 
-def _both(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
+def _common(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*some} & {*others}))
 
 
 def compare(cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]) -> Differences:
-    """The cache and queue against what the API server (or an informer) has.
+    """Compare the cache and queue with the objects of the API server (or an informer).
 
-    Pods of other schedulers that are not bound are nobody's here, and not missed.
+    Unbound pods of other schedulers do not count as missed.
     """
-    there = {node.metadata.name for node in nodes}
+    names = {node.metadata.name for node in nodes}
     actual = {pod.metadata.uid: pod for pod in pods if not is_terminated(pod)}
-    return compare_with(cache, queue, there, actual)
+    return compare_with(cache, queue, names, actual)
 
 
 def compare_with(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
-    """compare() with the names of the nodes and the pods by UID, terminated ones left out."""
-    known_nodes = {info.name for info in cache.nodes() if info.node is not None}
+    """Compare with the names of the nodes and the pods by UID, without terminated ones."""
+    cached_nodes = {info.name for info in cache.nodes() if info.node is not None}
     cached = cache.pod_uids()
     redundant = [pod.key for uid in cached - pods.keys() if (pod := cache.get_pod(uid)) is not None]
     missed: list[str] = []
     unknown = pods.keys() - cached
     if unknown:
-        waiting = {queued.uid for queued in _all_waiting(queue)}
+        queued_uids = {queued.uid for queued in _queued_pods(queue)}
         in_flight = set(queue.in_flight_keys())
         missed = [
-            pods[uid].key for uid in unknown - waiting if pods[uid].key not in in_flight and _is_ours(pods[uid], queue)
+            pods[uid].key
+            for uid in unknown - queued_uids
+            if pods[uid].key not in in_flight and _is_ours(pods[uid], queue)
         ]
     return Differences(
-        missed_nodes=tuple(sorted(nodes - known_nodes)),
-        redundant_nodes=tuple(sorted(known_nodes - nodes)),
+        missed_nodes=tuple(sorted(nodes - cached_nodes)),
+        redundant_nodes=tuple(sorted(cached_nodes - nodes)),
         missed_pods=tuple(sorted(missed)),
         redundant_pods=tuple(sorted(redundant)),
     )
@@ -86,7 +88,7 @@ def _is_ours(pod: Pod, queue: SchedulingQueue) -> bool:
     return bool(pod.spec.node_name) or queue.has_profile(pod.spec.scheduler_name)
 
 
-def _all_waiting(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:
+def _queued_pods(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:
     yield from queue.active_pods()
     yield from queue.backoff_pods()
     yield from queue.error_backoff_pods()
@@ -94,7 +96,7 @@ def _all_waiting(queue: SchedulingQueue) -> Iterable[QueuedPodInfo]:
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldNode:
+class _DumpedNode:
     name: str
     exists: bool
     allocatable: Mapping[str, int]
@@ -103,17 +105,17 @@ class _HeldNode:
     nominated: Sequence[str]
 
 
-class Held:
-    """Everything the scheduler holds, as it is when this is made; put into words later, piece by piece."""
+class CacheDump:
+    """A copy of the cache and queue at one point in time, to be formatted later, in parts."""
 
     def __init__(self, cache: Cache, queue: SchedulingQueue) -> None:
         self._assumed = {pod.metadata.uid for pod in cache.assumed_pods()}
         nominated_to = set(queue.nominator.nodes())
         self._nodes = [
-            _HeldNode(
+            _DumpedNode(
                 info.name,
                 info.node is not None,
-                info.allocatable,  # never changed, but another one after a change of the node
+                info.allocatable,  # replaced, never changed, when the node changes
                 info.requested.copy(),
                 tuple(info.pods.values()),
                 [pod.key for pod in queue.nominator.pods_on(info.name)] if info.name in nominated_to else (),
@@ -124,20 +126,20 @@ class Held:
         self._queue = {
             "active": queue.active_pods(),
             "backoff": [*queue.backoff_pods(), *queue.error_backoff_pods()],
-            "unschedulable": [each for each in unschedulable if not each.gated],
-            "gated": [each for each in unschedulable if each.gated],
+            "unschedulable": [queued for queued in unschedulable if not queued.gated],
+            "gated": [queued for queued in unschedulable if queued.gated],
         }
         self._in_flight = queue.in_flight_keys()
         self._scheduling_cycle = queue.scheduling_cycle
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """As plain JSON, by name."""
-        for held in sorted(self._nodes, key=lambda each: each.name):
+        """Yield the nodes as plain JSON, sorted by name."""
+        for node in sorted(self._nodes, key=lambda node: node.name):
             yield {
-                "name": held.name,
-                "exists": held.exists,
-                "allocatable": dict(held.allocatable),
-                "requested": {name: amount for name, amount in held.requested.items() if amount},
+                "name": node.name,
+                "exists": node.exists,
+                "allocatable": dict(node.allocatable),
+                "requested": {name: amount for name, amount in node.requested.items() if amount},
                 "pods": [
                     {
                         "name": pod.key,
@@ -145,26 +147,26 @@ class Held:
                         "assumed": pod.uid in self._assumed,
                         "requests": dict(pod.requests),
                     }
-                    for pod in held.pods
+                    for pod in node.pods
                 ],
-                "nominatedPods": list(held.nominated),
+                "nominatedPods": list(node.nominated),
             }
 
     def queued(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(queue, pod as plain JSON): queue after queue, in each as they will be popped."""
+        """Yield (queue, pod as plain JSON), in the order the pods of each queue will be popped."""
         for name, pods in self._queue.items():
-            for each in pods:
-                yield name, _queued(each)
+            for queued in pods:
+                yield name, _queued(queued)
 
     def queue_document(self, queued: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
-        """What queued() gave, with what is in flight."""
+        """Return the result of queued() as one document, with the pods in flight."""
         document: dict[str, Any] = {name: [] for name in self._queue}
         for name, pod in queued:
             document[name].append(pod)
         return document | {"inFlight": self._in_flight, "schedulingCycle": self._scheduling_cycle}
 
     def lines(self) -> Iterator[str]:
-        """For a log: one line per node and pod."""
+        """Yield the dump for a log: one line per node and pod."""
         yield "Dump of cached NodeInfo"
         for node in self.nodes():
             gone = "" if node["exists"] else " (gone)"
@@ -181,9 +183,9 @@ class Held:
 
 
 def dump(cache: Cache, queue: SchedulingQueue) -> dict[str, Any]:
-    """Everything the scheduler holds, as plain JSON."""
-    held = Held(cache, queue)
-    return {"nodes": list(held.nodes()), "queue": held.queue_document(held.queued())}
+    """Return the cache and queue as plain JSON."""
+    copy = CacheDump(cache, queue)
+    return {"nodes": list(copy.nodes()), "queue": copy.queue_document(copy.queued())}
 
 
 def _queued(queued: QueuedPodInfo) -> dict[str, Any]:
@@ -197,13 +199,13 @@ def _queued(queued: QueuedPodInfo) -> dict[str, Any]:
 
 
 def comparison_text(differences: Differences) -> str:
-    """The comparison for a log: one line per kind of difference."""
+    """Return the comparison for a log: one line per kind of difference."""
     if not differences:
         return "The cache agrees with the API server"
-    lines = [f"  {name}: {', '.join(found)}" for name, found in differences.to_json().items() if found]
+    lines = [f"  {field}: {', '.join(names)}" for field, names in differences.to_json().items() if names]
     return "\n".join(["The cache does not agree with the API server", *lines])
 
 
 def dump_text(cache: Cache, queue: SchedulingQueue) -> str:
-    """The dump for a log: one line per node and pod."""
-    return "\n".join(Held(cache, queue).lines())
+    """Return the dump for a log: one line per node and pod."""
+    return "\n".join(CacheDump(cache, queue).lines())

@@ -1,8 +1,8 @@
-"""Why is this pod pending? Read from the live state: per node and plugin, and what could help.
+"""Explain why a pod is pending, for `kubeloop explain`: per node and plugin, with advice.
 
-Every filter is asked about every node, so that a node shows all that is in the way, not only the first thing. Nothing
-is changed but the snapshot, which is brought up to date. For thousands of nodes that is much work: explain_in_slices
-lets others work meanwhile, and still explains one moment, as it keeps to the nodes and pods of one snapshot.
+Every filter runs on every node, so that a node shows all obstacles, not only the first. Nothing is changed but the
+snapshot, which is brought up to date. With thousands of nodes that takes a while: explain_in_slices yields to other
+tasks in between, and still explains one point in time, as it uses the nodes and pods of one snapshot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from kubeloop.scheduler.framework.plugin_calls import filter_node
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.scheduler import Scheduler
 
-_SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes: explained, or copied, in one go
+_SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes explained, or copied, without yielding
 
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What one plugin has against the pod on one node."""
+    """The rejection of the pod by one plugin on one node."""
 
     plugin: str
     code: str
@@ -38,7 +38,7 @@ class Obstacle:
 
 @dataclass(frozen=True, slots=True)
 class NodeExplanation:
-    """obstacles: none if the pod would fit. preemption_helps: it would fit if all pods of lower priority left."""
+    """obstacles: empty if the pod would fit. preemption_helps: it would fit without the pods of lower priority."""
 
     node: str
     obstacles: tuple[Obstacle, ...]
@@ -47,11 +47,11 @@ class NodeExplanation:
 
 @dataclass(slots=True)
 class PodExplanation:
-    """queue: "active", "backoff", "unschedulable", "gated", "in flight", or "" if the pod does not wait here.
+    """queue: "active", "backoff", "unschedulable", "gated", "in flight", or "" if the pod is not queued here.
 
-    summary: one sentence. last_attempt: how the last one ended, by the pod's condition, "" if there was none.
-    message: kube-scheduler's, as of now. retry_seconds: until the backoff is over, 0.0 outside of it. shortages:
-    resource -> the least that is missing on any node, millicores for CPU.
+    summary: one sentence. last_attempt: result of the last attempt, from the pod's condition; "" if there was none.
+    message: kube-scheduler's, for the current state. retry_seconds: until the backoff expires; 0.0 without backoff.
+    shortages: resource -> the least amount missing on any node, millicores for CPU.
     """
 
     pod: str
@@ -79,13 +79,14 @@ class PodExplanation:
             "message": self.message,
             "nodes": [
                 {
-                    "node": each.node,
+                    "node": node.node,
                     "obstacles": [
-                        {"plugin": one.plugin, "code": one.code, "reasons": one.reasons} for one in each.obstacles
+                        {"plugin": obstacle.plugin, "code": obstacle.code, "reasons": obstacle.reasons}
+                        for obstacle in node.obstacles
                     ],
-                    "preemptionHelps": each.preemption_helps,
+                    "preemptionHelps": node.preemption_helps,
                 }
-                for each in self.nodes
+                for node in self.nodes
             ],
             "shortages": self.shortages,
             "advice": self.advice,
@@ -94,23 +95,23 @@ class PodExplanation:
 
 
 def explain(scheduler: Scheduler, key: str) -> PodExplanation:
-    """The explanation for the pod "namespace/name", at once."""
+    """Return the explanation for the pod "namespace/name", without yielding to other tasks."""
     explanation = PodExplanation(key)
-    for _ in _steps(scheduler, key, explanation):
+    for _ in _explain_steps(scheduler, key, explanation):
         pass
     return explanation
 
 
 async def explain_in_slices(scheduler: Scheduler, key: str) -> PodExplanation:
-    """As explain(), but the loop is not held for longer than a few milliseconds."""
+    """Return the explanation, yielding to other tasks every few milliseconds."""
     explanation = PodExplanation(key)
-    for _ in _steps(scheduler, key, explanation):
+    for _ in _explain_steps(scheduler, key, explanation):
         await asyncio.sleep(0)
     return explanation
 
 
-def _steps(scheduler: Scheduler, key: str, explanation: PodExplanation) -> Iterator[None]:
-    """Fills in `explanation`; a pause is welcome at each step."""
+def _explain_steps(scheduler: Scheduler, key: str, explanation: PodExplanation) -> Iterator[None]:
+    """Fill in `explanation`; the caller may yield to other tasks at each step."""
     pod = scheduler.listers.pods.get(key)
     if pod is None:
         explanation.summary = "there is no such pod"
@@ -124,14 +125,14 @@ def _steps(scheduler: Scheduler, key: str, explanation: PodExplanation) -> Itera
 
 def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation) -> Iterator[None]:
     explanation.last_attempt = _last_attempt(pod)
-    found = scheduler.queue.get(pod.key)
-    if found is not None:
-        explanation.queue, queued = found
+    entry = scheduler.queue.get(pod.key)
+    if entry is not None:
+        explanation.queue, queued = entry
         explanation.attempts = queued.attempts
         explanation.rejected_by = tuple(sorted(queued.rejectors))
         explanation.retry_seconds = scheduler.queue.remaining_backoff_seconds(queued)
         if queued.gated:
-            explanation.summary = f"the pod is held back by {queued.gating_plugin}"
+            explanation.summary = f"the pod is gated by {queued.gating_plugin}"
             explanation.message = _gating_message(scheduler.frameworks[pod.spec.scheduler_name], pod, queued)
             explanation.advice = advice([queued.gating_plugin], pod)
             return
@@ -142,15 +143,15 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         return
     elif scheduler.queue.is_in_flight(pod.metadata.uid):
         explanation.queue = "in flight"
-    yield from _up_to_date(scheduler)
+    yield from _update_snapshot(scheduler)
     framework, state, info = scheduler.frameworks[pod.spec.scheduler_name], CycleState(), PodInfo(pod)
     snapshot = scheduler.snapshot
-    nodes = tuple(snapshot.node_infos)  # the snapshot goes on to other moments; these are copies that never change
+    nodes = tuple(snapshot.node_infos)  # the snapshot may change between steps; these copies do not
     if not nodes:
         explanation.summary = explanation.message = "no nodes available to schedule pods"
         return
     try:
-        names, rejection, confining = framework.run_pre_filter(state, info, snapshot)
+        names, rejection, limiting_plugins = framework.run_pre_filter(state, info, snapshot)
     except SchedulingError as error:
         explanation.summary = explanation.message = str(error)
         return
@@ -161,30 +162,33 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
-    elsewhere = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
-    confined = tuple(Obstacle(each, Code.UNSCHEDULABLE_AND_UNRESOLVABLE.api_name, (elsewhere,)) for each in confining)
+    other_node_reason = f"node(s) didn't satisfy plugin(s) [{' '.join(limiting_plugins)}]"
+    other_node_obstacles = tuple(
+        Obstacle(plugin, Code.UNSCHEDULABLE_AND_UNRESOLVABLE.api_name, (other_node_reason,))
+        for plugin in limiting_plugins
+    )
     for number, node in enumerate(nodes, start=1):
         if number % _SLICE == 0:
             yield
         if names is not None and node.name not in names:
-            explanation.nodes.append(NodeExplanation(node.name, confined))
-            reasons[elsewhere] += 1
-            plugins.update(confining)
+            explanation.nodes.append(NodeExplanation(node.name, other_node_obstacles))
+            reasons[other_node_reason] += 1
+            plugins.update(limiting_plugins)
             continue
         statuses = _obstacles(framework, state, info, node)
-        helps = bool(statuses) and _fits_alone(framework, state, info, node, statuses)
-        obstacles = tuple(Obstacle(each.plugin, each.code.api_name, each.reasons) for each in statuses)
+        helps = bool(statuses) and _fits_after_preemption(framework, state, info, node, statuses)
+        obstacles = tuple(Obstacle(status.plugin, status.code.api_name, status.reasons) for status in statuses)
         explanation.nodes.append(NodeExplanation(node.name, obstacles, helps))
         if statuses:
             reasons.update(statuses[0].reasons)
-            plugins.update(each.plugin for each in statuses)
-            _note_shortages(explanation.shortages, info, node)
+            plugins.update(status.plugin for status in statuses)
+            _add_shortages(explanation.shortages, info, node)
     yield
-    _sum_up(explanation, pod, nodes, reasons, plugins)
+    _summarize(explanation, pod, nodes, reasons, plugins)
 
 
-def _up_to_date(scheduler: Scheduler) -> Iterator[None]:
-    """Take what changed into the snapshot, unless a cycle is under way that works with it."""
+def _update_snapshot(scheduler: Scheduler) -> Iterator[None]:
+    """Bring the snapshot up to date, unless a scheduling cycle is using it."""
     while not scheduler.in_cycle:
         if len(scheduler.cache.update_snapshot(scheduler.snapshot, at_most=_SNAPSHOT_SLICE)) < _SNAPSHOT_SLICE:
             return
@@ -199,7 +203,7 @@ def _last_attempt(pod: Pod) -> str:
 
 
 def _gating_message(framework: Framework, pod: Pod, queued: QueuedPodInfo) -> str:
-    """What the plugin that holds the pod back says of it now; "" if it no longer does."""
+    """Return the current message of the plugin that gates the pod; "" if it no longer does."""
     for plugin in framework.pre_enqueue:
         if plugin.name == queued.gating_plugin and (status := plugin.pre_enqueue(pod)) is not None:
             return status.message
@@ -207,7 +211,7 @@ def _gating_message(framework: Framework, pod: Pod, queued: QueuedPodInfo) -> st
 
 
 def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo) -> list[Status]:
-    """What each filter on its own has against the node; if none has, what nominated pods there make of it."""
+    """Return the rejections of all filters; if there are none, the rejection with the pods nominated to the node."""
     statuses = [
         status
         for plugin in framework.filter
@@ -219,29 +223,31 @@ def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: Node
     return statuses
 
 
-def _fits_alone(framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo, statuses: list[Status]) -> bool:
-    """Would the pod fit if all pods of lower priority left the node?"""
+def _fits_after_preemption(
+    framework: Framework, state: CycleState, pod: PodInfo, node: NodeInfo, statuses: list[Status]
+) -> bool:
+    """Return True if the pod would fit without the pods of lower priority on the node."""
     if any(status.code is not Code.UNSCHEDULABLE for status in statuses):
         return False
-    victims = [each for each in node.pods.values() if each.priority < pod.priority]
+    victims = [victim for victim in node.pods.values() if victim.priority < pod.priority]
     if not victims:
         return False
-    emptied, their_state = node.clone(), state.clone()
+    node_copy, state_copy = node.clone(), state.clone()
     for victim in victims:
-        emptied.remove_pod(victim.uid)
-        if framework.run_remove_pod(their_state, pod, victim, emptied) is not None:
+        node_copy.remove_pod(victim.uid)
+        if framework.run_remove_pod(state_copy, pod, victim, node_copy) is not None:
             return False
-    return framework.run_filters_on_node(their_state, pod, emptied) is None
+    return framework.run_filters_on_node(state_copy, pod, node_copy) is None
 
 
-def _note_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> None:
+def _add_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> None:
     for name, amount in pod.requests.items():
         missing = amount - (node.allocatable.get(name, 0) - node.requested.get(name, 0))
         if missing > 0:
             shortages[name] = min(missing, shortages.get(name, missing))
 
 
-def _sum_up(
+def _summarize(
     explanation: PodExplanation,
     pod: Pod,
     infos: Sequence[NodeInfo],
@@ -249,21 +255,23 @@ def _sum_up(
     plugins: Counter[str],
 ) -> None:
     nodes = explanation.nodes
-    fitting = [each.node for each in nodes if not each.obstacles]
+    fitting = [node.node for node in nodes if not node.obstacles]
     if fitting:
-        explanation.summary = f"the pod fits on {len(fitting)} of {len(nodes)} nodes now; it is about to be tried"
+        explanation.summary = f"the pod fits on {len(fitting)} of {len(nodes)} nodes now; its next attempt is due"
         return
     explanation.message = fit_error_message(len(nodes), reasons)
     explanation.summary = explanation.message
-    # A resource is short everywhere only if no node has room for it.
+    # A resource is short only if no node has room for it.
     explanation.advice = advice([plugin for plugin, _ in plugins.most_common()], pod, infos)
     if "NodeResourcesFit" not in plugins:
         explanation.shortages.clear()
-    helped = [each.node for each in nodes if each.preemption_helps]
+    helped = [node.node for node in nodes if node.preemption_helps]
     if pod.spec.preemption_policy == "Never":
         explanation.preemption = "the pod may not preempt others (preemptionPolicy: Never)"
     elif pod.status.nominated_node_name:
-        explanation.preemption = f"room is being made on {pod.status.nominated_node_name}, the pod's nominated node"
+        explanation.preemption = (
+            f"preemption is making room on {pod.status.nominated_node_name}, the pod's nominated node"
+        )
     elif helped:
         explanation.preemption = f"preempting pods of lower priority would help on {len(helped)} of {len(nodes)} nodes"
     else:

@@ -1,1 +1,1 @@
-"""The scheduling framework: extension points, and the runtime that calls plugins through them."""
+"""The framework runtime: runs the plugins of a profile at their extension points."""

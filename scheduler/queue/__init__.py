@@ -1,1 +1,1 @@
-"""The scheduling queue: which pod is tried next, and which pods wait for what."""
+"""The scheduling queue: active, backoff and unschedulable pods, nominated pods and queueing hints."""

@@ -24,9 +24,9 @@ def add_dump_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
     async def dump(_: Mapping[str, str]) -> RawResponse:
         if plane.scheduler is None:
             raise KeyError("this process runs no scheduler, or has not started it yet")
-        from kubeloop.scheduler.explain.cache_debugger import Held
+        from kubeloop.scheduler.explain.cache_debugger import CacheDump
 
-        held = Held(plane.scheduler.cache, plane.scheduler.queue)
+        held = CacheDump(plane.scheduler.cache, plane.scheduler.queue)
         nodes = [msgspec.json.encode(node) async for node in in_batches(held.nodes(), _NODES_PER_BATCH)]
         queued = [pod async for pod in in_batches(held.queued(), _PODS_PER_BATCH)]
         rest: dict[str, Any] = {"queue": held.queue_document(queued)}

@@ -246,7 +246,7 @@ async def test_the_next_extender_sees_what_the_first_has_left(server, cluster, s
         pytest.param(
             [],
             False,
-            "preemption: an extender answered list where an object was expected",
+            "preemption: an extender returned list instead of an object",
             id="something else altogether",
         ),
     ],
@@ -369,7 +369,7 @@ async def test_a_pod_that_is_gone_ends_the_attempt_with_an_error(server, cluster
     pod = cluster.pod("p")
     cluster.delete_pod("default/p")
     extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster))
-    with pytest.raises(ExtenderError, match=r'cannot read what extender http.* is to be sent: pods "p" not found'):
+    with pytest.raises(ExtenderError, match=r'cannot read the objects for extender http.*: pods "p" not found'):
         await extender.filter(pod, [])
     await extender.close()
 

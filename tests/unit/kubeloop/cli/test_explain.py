@@ -109,7 +109,7 @@ def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
                 node("b", obstacle("NodeResourcesFit", "Insufficient cpu")),
             ],
             shortages={"cpu": 1500, "memory": 3 << 29},
-            advice=["ask for less, add a node, or free room on one"],
+            advice=["request less, add a node, or free resources on a node"],
             preemption="preempting pods of lower priority would help on 1 of 2 nodes",
         )
     )
@@ -118,7 +118,7 @@ def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
     assert "Insufficient cpu" in out
     assert "a, b" in out
     assert "shortage: 1500m of cpu, 1.5Gi of memory." in out
-    assert "  - ask for less" in out
+    assert "  - request less" in out
     assert "Preemption: preempting pods of lower priority would help on 1 of 2 nodes.\n  on a" in out
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kubeloop.kube.objects.resources import NODES, PODS
-from kubeloop.scheduler.explain.cache_debugger import Held, compare, comparison_text, dump, dump_text
+from kubeloop.scheduler.explain.cache_debugger import CacheDump, compare, comparison_text, dump, dump_text
 
 pytestmark = pytest.mark.virtual_time
 
@@ -46,7 +46,7 @@ async def test_a_dump_is_of_the_moment_in_which_it_was_begun(cluster, scheduling
     async with scheduling() as scheduler:
         cluster.pod("waits", cpu="1")
         await asyncio.sleep(0.5)
-        held, before = Held(scheduler.cache, scheduler.queue), dump(scheduler.cache, scheduler.queue)
+        held, before = CacheDump(scheduler.cache, scheduler.queue), dump(scheduler.cache, scheduler.queue)
         cluster.delete_pod("default/there")
         await asyncio.sleep(3)
         assert list(held.nodes()) == before["nodes"]

@@ -32,7 +32,7 @@ async def test_every_obstacle_of_every_node_is_named(cluster, scheduling):
     assert told.shortages == {"cpu": 1000}
     assert told.advice == [
         "make a node schedulable again (kubectl uncordon)",
-        "ask for less, add a node, or free room on one",
+        "request less, add a node, or free resources on a node",
         "add a toleration to the pod, or remove a taint from a node: gpu:NoSchedule (on 1 of 2 nodes)",
     ]
     assert told.preemption.startswith("preemption cannot help")
@@ -87,8 +87,9 @@ async def test_the_advice_says_that_no_node_is_large_enough(cluster, scheduling)
     requests = {"cpu": "5500m", "memory": "1Gi", "example.com/gpu": "1"}
     told = await told_of(cluster, scheduling, containers=[{"name": "c", "resources": {"requests": requests}}])
     assert told.advice == [
-        "ask for less, add a node, or free room on one: no node has more than 4 of cpu, and the pod asks for 5500m; "
-        "no node has any example.com/gpu, and the pod asks for 1"
+        "request less, add a node, or free resources on a node: "
+        "no node has more than 4 of cpu, the pod requests 5500m; "
+        "no node has any example.com/gpu, the pod requests 1"
     ]
 
 
@@ -106,8 +107,8 @@ async def test_the_advice_says_where_the_pods_are_that_affinity_is_about(cluster
     told = await told_of(cluster, scheduling, affinity=affinity)
     assert told.advice == [
         "relax the (anti-)affinity to pods, or make room where it would be met: "
-        "affinity to app=web by kubernetes.io/hostname, of which no pod runs; "
-        "anti-affinity to app=db by kubernetes.io/hostname, of which pods run (on 1 of 1 nodes)"
+        "affinity to app=web by kubernetes.io/hostname: no such pods; "
+        "anti-affinity to app=db by kubernetes.io/hostname: such pods run (on 1 of 1 nodes)"
     ]
 
 
@@ -117,13 +118,13 @@ async def test_the_advice_says_where_the_pods_are_that_affinity_is_about(cluster
         pytest.param(
             {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
             'persistentvolumeclaim "data" not found',
-            "create what is not found",
+            "create the missing object",
             id="missing claim",
         ),
         pytest.param(
             {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
             "resource claims are not supported: kubeloop allocates no devices",
-            "leave the pod to a scheduler that allocates devices (spec.schedulerName), or drop its claims",
+            "use a scheduler that allocates devices (spec.schedulerName), or remove the pod's claims",
             id="devices",
         ),
     ],
@@ -142,7 +143,7 @@ async def test_it_is_said_where_preemption_would_help(cluster, scheduling):
     async with scheduling() as scheduler:
         cluster.pod("high", cpu="1", priority=10, schedulingGates=[{"name": "later"}])
         await asyncio.sleep(0.1)
-        assert explain(scheduler, "default/high").summary == "the pod is held back by SchedulingGates"
+        assert explain(scheduler, "default/high").summary == "the pod is gated by SchedulingGates"
         cluster.pod("waits", cpu="1", priority=5, preemptionPolicy="Never")
         await asyncio.sleep(0.1)
         told = explain(scheduler, "default/waits")
@@ -165,7 +166,7 @@ async def test_a_gated_pod_shows_its_gates_and_one_that_backs_off_when_it_is_tri
     assert told.queue == "backoff"
     assert told.attempts == 1
     assert 0 < told.retry_seconds <= 1
-    assert told.summary == "the pod fits on 1 of 1 nodes now; it is about to be tried"
+    assert told.summary == "the pod fits on 1 of 1 nodes now; its next attempt is due"
     document = told.to_json()
     assert document["retrySeconds"] == told.retry_seconds
     assert document["rejectedBy"] == ()
@@ -188,7 +189,7 @@ async def test_the_last_attempt_and_a_preemption_under_way_are_read_from_the_pod
         ungated = msgspec.structs.replace(pod.spec, scheduling_gates=())
         cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status, spec=ungated))
         told = explain(scheduler, "default/p")
-        assert told.preemption == "room is being made on n, the pod's nominated node"
+        assert told.preemption == "preemption is making room on n, the pod's nominated node"
 
 
 async def test_nodes_that_a_plugin_rules_out_by_name_count_in_the_message(cluster, scheduling):
