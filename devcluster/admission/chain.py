@@ -1,11 +1,10 @@
-"""Admission: what kube-apiserver's default plugins change or refuse before an object is stored.
+"""Admission: kube-apiserver's default plugins, which change or reject an object before it is stored.
 
-Before an object is validated (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, TaintNodesByCondition,
-Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass and
-DefaultIngressClass.
-Afterwards (`check_...`): LimitRanger's bounds, PodSecurity, Priority, PersistentVolumeClaimResize, RuntimeClass,
-PodResizeValidator, ValidatingAdmissionPolicy (`policies`) and, as the last, ResourceQuota (`charged`). Source:
-plugin/pkg/admission of Kubernetes v1.36.
+Before validation (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, TaintNodesByCondition, Priority,
+DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, DefaultIngressClass and
+MutatingAdmissionPolicy. After it (`check_...`): LimitRanger's bounds, PodSecurity, Priority,
+PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator, ValidatingAdmissionPolicy and, as the last, ResourceQuota
+(`charge_quota`). Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from kubeloop.devcluster.admission.default_classes import set_default_ingress_cl
 from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
 from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
 from kubeloop.devcluster.admission.pod_resize import check_pod_resize
-from kubeloop.devcluster.admission.policies.policy_plugin import Policies
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.admission.priority import check_single_default, set_priority
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
@@ -35,19 +34,19 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 
-_IMMORTAL = ("default", "kube-system", "kube-public")
-_WITH_TEMPLATES = frozenset({
+_PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
+_KINDS_WITH_POD_TEMPLATE = frozenset({
     "cronjobs.batch", "daemonsets.apps", "deployments.apps", "jobs.batch", "podtemplates", "replicasets.apps",
     "replicationcontrollers", "statefulsets.apps",
 })  # fmt: skip
-_QUOTAS = get_served_resource(RESOURCE_QUOTAS)
-_OURSELVES = Writer("kube-apiserver")
+_SERVED_QUOTAS = get_served_resource(RESOURCE_QUOTAS)
+_API_SERVER = Writer("kube-apiserver")
 
 
-class Admission:
-    """All plugins over one store."""
+class AdmissionChain:
+    """The admission plugins over one store, in kube-apiserver's order."""
 
-    def __init__(self, store: Store, clock: Clock, policies: Policies) -> None:
+    def __init__(self, store: Store, clock: Clock, policies: PolicyPlugin) -> None:
         self._store = store
         self._clock = clock
         self.policies = policies
@@ -58,18 +57,21 @@ class Admission:
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
 
     def check_namespace(self, namespace: str) -> JSON:
-        """The namespace of an object that is written. Raises StatusError 404."""
-        found = self._store.get(NAMESPACES, "", namespace)
-        if found is None:
+        """Return the namespace of an object that is written. Raises StatusError 404."""
+        namespace_object = self._store.get(NAMESPACES, "", namespace)
+        if namespace_object is None:
             raise errors.not_found(NAMESPACES, namespace)
-        return found
+        return namespace_object
 
-    def check_open(self, resource: Resource[Any], name: str, namespace: str) -> None:
-        """May something be created in this namespace? Raises StatusError 404 or 403."""
+    def check_namespace_accepts_creates(self, resource: Resource[Any], name: str, namespace: str) -> None:
+        """Raise StatusError 404 or 403 unless objects may be created in the namespace."""
         if not resource.namespaced:
             return
-        found = self.check_namespace(namespace)
-        if found["status"].get("phase") == "Terminating" or "deletionTimestamp" in found["metadata"]:
+        namespace_object = self.check_namespace(namespace)
+        if (
+            namespace_object["status"].get("phase") == "Terminating"
+            or "deletionTimestamp" in namespace_object["metadata"]
+        ):
             refusal = errors.forbidden(
                 resource,
                 name,
@@ -84,24 +86,24 @@ class Admission:
 
     @staticmethod
     def check_delete(resource: Resource[Any], name: str) -> None:
-        """Raises StatusError 403 for namespaces that must stay."""
-        if resource is NAMESPACES and name in _IMMORTAL:
+        """Raise StatusError 403 for namespaces that may not be deleted."""
+        if resource is NAMESPACES and name in _PROTECTED_NAMESPACES:
             raise errors.forbidden(resource, name, "this namespace may not be deleted")
 
-    # --- changes ------------------------------------------------------------------------------------------------------
+    # --- mutation and validation --------------------------------------------------------------------------------------
 
     def admit_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
-        """Change `obj` in place as the mutating plugins do. Raises StatusError."""
-        self._change_new(resource, obj, namespace)
-        again = self.policies.mutate("CREATE", obj, None)
-        if again is not None:
-            self._change_new(resource, obj, namespace)
-            self.policies.mutate("CREATE", obj, None, again)
+        """Run the mutating plugins on a new object; they change it in place. Raises StatusError."""
+        self._mutate_new(resource, obj, namespace)
+        reinvocations = self.policies.mutate("CREATE", obj, None)
+        if reinvocations is not None:
+            self._mutate_new(resource, obj, namespace)
+            self.policies.mutate("CREATE", obj, None, reinvocations)
 
-    def _change_new(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
+    def _mutate_new(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
         match resource.group_resource:
             case "pods":
-                limit_ranger.default_pod(self._store.list(LIMIT_RANGES, namespace), obj)
+                limit_ranger.set_pod_defaults(self._store.list(LIMIT_RANGES, namespace), obj)
                 set_priority(self._store, obj)
                 add_default_tolerations(obj)
                 if "runtimeClassName" in obj["spec"]:
@@ -111,19 +113,19 @@ class Admission:
                 if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
                     taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
             case "persistentvolumeclaims":
-                _protect(obj, "kubernetes.io/pvc-protection")
+                _add_finalizer(obj, "kubernetes.io/pvc-protection")
                 set_default_storage_class(self._store, obj)
             case "persistentvolumes":
-                _protect(obj, "kubernetes.io/pv-protection")
+                _add_finalizer(obj, "kubernetes.io/pv-protection")
             case "volumeattributesclasses.storage.k8s.io":
-                _protect(obj, "kubernetes.io/vac-protection")
+                _add_finalizer(obj, "kubernetes.io/vac-protection")
             case "ingresses.networking.k8s.io":
                 set_default_ingress_class(self._store, obj)
 
     def check_create(self, resource: Resource[Any], obj: JSON, namespace: str, warnings: list[str]) -> None:
-        """What plugins have against a new object that is valid. Raises StatusError 403.
+        """Run the validating plugins on a new, valid object. Raises StatusError 403.
 
-        warnings: grows by what they allow with a warning.
+        warnings: their warnings are appended.
         """
         match resource.group_resource:
             case "pods":
@@ -136,19 +138,19 @@ class Admission:
                 pod_security.check_new_namespace(obj)
             case "priorityclasses.scheduling.k8s.io":
                 check_single_default(self._store, obj, new=True)
-            case made_of_pods if made_of_pods in _WITH_TEMPLATES:
+            case workload if workload in _KINDS_WITH_POD_TEMPLATE:
                 pod_security.check_template(self._store, obj, warnings)
         self.policies.check("CREATE", obj, None)
 
     def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str = "") -> None:
-        """As admit_create, for the next version of an object."""
-        self._change_next(resource, obj, old, subresource)
-        again = self.policies.mutate("UPDATE", obj, old)
-        if again is not None:
-            self._change_next(resource, obj, old, subresource)
-            self.policies.mutate("UPDATE", obj, old, again)
+        """Run the mutating plugins on an update; they change `obj` in place. Raises StatusError."""
+        self._mutate_changed(resource, obj, old, subresource)
+        reinvocations = self.policies.mutate("UPDATE", obj, old)
+        if reinvocations is not None:
+            self._mutate_changed(resource, obj, old, subresource)
+            self.policies.mutate("UPDATE", obj, old, reinvocations)
 
-    def _change_next(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str) -> None:
+    def _mutate_changed(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str) -> None:
         if subresource:
             return
         match resource.group_resource:
@@ -161,7 +163,7 @@ class Admission:
     def check_update(
         self, resource: Resource[Any], obj: JSON, old: JSON, warnings: list[str], subresource: str = ""
     ) -> None:
-        """As check_create, for the next version of an object."""
+        """Run the validating plugins on a valid update. Raises StatusError 403; appends to `warnings`."""
         match resource.group_resource:
             case "pods" if subresource != "status":
                 is_resize = subresource == "resize"
@@ -175,14 +177,14 @@ class Admission:
                     limit_ranger.check_claim(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
                 check_claim_resize(self._store, resource, obj, old)
             case "namespaces" if not subresource:
-                pod_security.check_changed_namespace(self._store, obj, old, warnings)
+                pod_security.check_namespace_update(self._store, obj, old, warnings)
             case "priorityclasses.scheduling.k8s.io":
                 check_single_default(self._store, obj, new=False)
-            case made_of_pods if made_of_pods in _WITH_TEMPLATES and not subresource:
+            case workload if workload in _KINDS_WITH_POD_TEMPLATE and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
         self.policies.check("UPDATE", obj, old)
 
-    def charged(
+    def charge_quota(
         self,
         resource: Resource[Any],
         obj: JSON,
@@ -192,26 +194,26 @@ class Admission:
         old: JSON | None = None,
         subresource: str = "",
     ) -> contextlib.AbstractContextManager[None]:
-        """ResourceQuota: refuse what exceeds it (on entering), count what was stored (on leaving)."""
+        """ResourceQuota: on entering, reject a write that exceeds a quota; on leaving, store the new usage."""
         if not resource.namespaced or not (quotas := self._store.list(RESOURCE_QUOTAS, namespace)):
             return contextlib.nullcontext()
         if not resource_quota.is_charged(resource, obj, old, subresource):
             return contextlib.nullcontext()
-        return self._charged(resource_quota.charge(quotas, resource, obj, old, subresource), dry_run=dry_run)
+        return self._count_in_quotas(resource_quota.charge(quotas, resource, obj, old, subresource), dry_run=dry_run)
 
     @contextlib.contextmanager
-    def _charged(self, updated: list[JSON], *, dry_run: bool) -> Iterator[None]:
+    def _count_in_quotas(self, updated: list[JSON], *, dry_run: bool) -> Iterator[None]:
         yield
         if not dry_run:
-            for each in updated:
-                old = self._store.get(RESOURCE_QUOTAS, each["metadata"]["namespace"], each["metadata"]["name"])
-                counted = {**each, "metadata": dict(each["metadata"])}
+            for quota in updated:
+                old = self._store.get(RESOURCE_QUOTAS, quota["metadata"]["namespace"], quota["metadata"]["name"])
+                updated_quota = {**quota, "metadata": dict(quota["metadata"])}
                 if old is not None:
-                    track_update(_QUOTAS, counted, old, _OURSELVES, self._now, subresource="status")
-                self._store.update(RESOURCE_QUOTAS, counted)
+                    track_update(_SERVED_QUOTAS, updated_quota, old, _API_SERVER, self._now, subresource="status")
+                self._store.update(RESOURCE_QUOTAS, updated_quota)
 
 
-def _protect(obj: JSON, finalizer: str) -> None:
+def _add_finalizer(obj: JSON, finalizer: str) -> None:
     finalizers = obj["metadata"].get("finalizers", [])
     if finalizer not in finalizers:
         obj["metadata"]["finalizers"] = [*finalizers, finalizer]

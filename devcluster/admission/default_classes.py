@@ -12,7 +12,7 @@ from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import STORAGE_CLASSES, Resource
 
-_DEFAULT_CLASSES = (
+_DEFAULT_STORAGE_CLASS = (
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
 )
@@ -24,7 +24,7 @@ def set_default_storage_class(store: Store, claim: JSON) -> None:
     spec = claim["spec"]
     if "storageClassName" in spec or _CLASS_ANNOTATION in claim["metadata"].get("annotations", {}):
         return
-    if default := _newest_default(store, STORAGE_CLASSES, _DEFAULT_CLASSES):
+    if default := _newest_default(store, STORAGE_CLASSES, _DEFAULT_STORAGE_CLASS):
         spec["storageClassName"] = default
 
 
@@ -35,12 +35,12 @@ def set_default_ingress_class(store: Store, ingress: JSON) -> None:
         ingress.setdefault("spec", {})["ingressClassName"] = default
 
 
-def _newest_default(store: Store, classes: Resource[Any], marks: tuple[str, ...]) -> str:
-    """The name of the class with such an annotation; the newest of several, then the first by name."""
+def _newest_default(store: Store, classes: Resource[Any], annotations: tuple[str, ...]) -> str:
+    """Return the name of the default class; of several, the newest, then the first by name; "" for none."""
     defaults = [
-        each["metadata"]
-        for each in store.list(classes)
-        if any(each["metadata"].get("annotations", {}).get(mark) == "true" for mark in marks)
+        class_["metadata"]
+        for class_ in store.list(classes)
+        if any(class_["metadata"].get("annotations", {}).get(annotation) == "true" for annotation in annotations)
     ]
     defaults.sort(key=lambda metadata: str(metadata["name"]))
     defaults.sort(key=lambda metadata: str(metadata["creationTimestamp"]), reverse=True)

@@ -11,12 +11,14 @@ _EVICTION_SECONDS = 300
 
 
 def add_default_tolerations(pod: JSON) -> None:
+    """Add the default tolerations that a pod lacks, in place."""
     tolerations = pod["spec"].get("tolerations", [])
     added = [
         {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _EVICTION_SECONDS}
         for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
         if not any(
-            each.get("key", "") in (key, "") and each.get("effect", "") in ("NoExecute", "") for each in tolerations
+            toleration.get("key", "") in (key, "") and toleration.get("effect", "") in ("NoExecute", "")
+            for toleration in tolerations
         )
     ]
     if added:

@@ -1,7 +1,6 @@
 """LimitRanger: defaults and bounds of a namespace's LimitRanges. Source: plugin/pkg/admission/limitranger.
 
-Defaults are filled in before an object is validated, bounds are looked at afterwards; each LimitRange speaks for
-itself.
+Defaults are set before validation, bounds are checked afterwards; each LimitRange is applied on its own.
 """
 
 from __future__ import annotations
@@ -19,57 +18,57 @@ _ANNOTATION = "kubernetes.io/limit-ranger"
 _MAX_MILLI_VALUE = ((1 << 63) - 1) // 1000
 
 
-def default_pod(ranges: Sequence[JSON], pod: JSON) -> None:
-    """Fill in, in place, default requests and limits of containers."""
-    for each in ranges:
+def set_pod_defaults(ranges: Sequence[JSON], pod: JSON) -> None:
+    """Set default requests and limits of containers, in place."""
+    for limit_range in ranges:
         defaults: dict[str, dict[str, str]] = {"requests": {}, "limits": {}}
-        for item in _items(each, "Container"):
+        for item in _items(limit_range, "Container"):
             defaults["requests"] |= item.get("defaultRequest", {})
             defaults["limits"] |= item.get("default", {})
         notes: list[str] = []
         for kind, containers in (("container", "containers"), ("init container", "initContainers")):
             for container in pod["spec"].get(containers) or ():
-                notes += _fill(container, kind, defaults)
+                notes += _set_defaults(container, kind, defaults)
         if notes:
             pod["metadata"].setdefault("annotations", {})[_ANNOTATION] = "LimitRanger plugin set: " + "; ".join(notes)
 
 
 def check_pod(ranges: Sequence[JSON], pod: JSON) -> None:
-    """Raises StatusError 403 for a pod outside the bounds of the first LimitRange that has any against it."""
+    """Raise StatusError 403 for a pod that exceeds the bounds of a LimitRange; only the first such one is reported."""
     spec = pod["spec"]
-    for each in ranges:
+    for limit_range in ranges:
         problems: list[str] = []
-        for item in each.get("spec", {}).get("limits") or ():
+        for item in limit_range.get("spec", {}).get("limits") or ():
             if item.get("type") == "Container":
                 for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-                    problems += _bounds("Container", item, container.get("resources", {}))
+                    problems += _bound_problems("Container", item, container.get("resources", {}))
             elif item.get("type") == "Pod":
-                problems += _bounds("Pod", item, pod_resource_totals(pod, overhead=False))
-        _refuse(PODS, pod, problems)
+                problems += _bound_problems("Pod", item, pod_resource_totals(pod, overhead=False))
+        _raise_if_any(PODS, pod, problems)
 
 
 def check_claim(ranges: Sequence[JSON], claim: JSON) -> None:
-    """Raises StatusError 403 for a claim outside the bounds."""
+    """Raise StatusError 403 for a claim that exceeds the bounds of a LimitRange."""
     requests = claim["spec"].get("resources", {}).get("requests", {})
-    for each in ranges:
+    for limit_range in ranges:
         problems: list[str] = []
-        for item in _items(each, "PersistentVolumeClaim"):
+        for item in _items(limit_range, "PersistentVolumeClaim"):
             kind = "PersistentVolumeClaim"
-            problems += _minimum(kind, item.get("min", {}), requests, {})
-            for name, high in item.get("max", {}).items():
-                told = f"maximum {name} usage per {kind} is {high}"
+            problems += _minimum_problems(kind, item.get("min", {}), requests, {})
+            for name, maximum in item.get("max", {}).items():
+                detail = f"maximum {name} usage per {kind} is {maximum}"
                 if name not in requests:
-                    problems.append(f"{told}.  No request is specified")
-                elif _above(requests[name], high):
-                    problems.append(f"{told}, but request is {requests[name]}")
-        _refuse(PERSISTENT_VOLUME_CLAIMS, claim, problems)
+                    problems.append(f"{detail}.  No request is specified")
+                elif _is_greater(requests[name], maximum):
+                    problems.append(f"{detail}, but request is {requests[name]}")
+        _raise_if_any(PERSISTENT_VOLUME_CLAIMS, claim, problems)
 
 
-def _refuse(resource: Any, obj: JSON, problems: Sequence[str]) -> None:
+def _raise_if_any(resource: Any, obj: JSON, problems: Sequence[str]) -> None:
     problems = list(dict.fromkeys(problems))
     if problems:
-        told = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
-        raise errors.forbidden(resource, obj["metadata"].get("name", ""), told)
+        detail = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+        raise errors.forbidden(resource, obj["metadata"].get("name", ""), detail)
 
 
 def _items(limit_range: JSON, kind: str) -> Iterator[JSON]:
@@ -78,7 +77,7 @@ def _items(limit_range: JSON, kind: str) -> Iterator[JSON]:
             yield item
 
 
-def _fill(container: JSON, kind: str, defaults: dict[str, dict[str, str]]) -> Iterator[str]:
+def _set_defaults(container: JSON, kind: str, defaults: dict[str, dict[str, str]]) -> Iterator[str]:
     resources = container.setdefault("resources", {})
     for part, amounts in defaults.items():
         missing = {name: amount for name, amount in amounts.items() if name not in resources.get(part, {})}
@@ -87,47 +86,47 @@ def _fill(container: JSON, kind: str, defaults: dict[str, dict[str, str]]) -> It
             yield f"{', '.join(sorted(missing))} {part.removesuffix('s')} for {kind} {container.get('name', '')}"
 
 
-def _whole_or_milli(one: str, other: str) -> tuple[int, int]:
-    """Two quantities in thousandths, or whole where those would overflow. Source: requestLimitEnforcedValues."""
-    first, second = parse_quantity(one), parse_quantity(other)
+def _comparable_amounts(left: str, right: str) -> tuple[int, int]:
+    """Return two quantities in thousandths, or rounded if those overflow. Source: requestLimitEnforcedValues."""
+    first, second = parse_quantity(left), parse_quantity(right)
     if max(first.value(), second.value()) <= _MAX_MILLI_VALUE:
         return first.milli_value(), second.milli_value()
     return first.value(), second.value()
 
 
-def _above(one: str, other: str) -> bool:
-    first, second = _whole_or_milli(one, other)
+def _is_greater(left: str, right: str) -> bool:
+    first, second = _comparable_amounts(left, right)
     return first > second
 
 
-def _minimum(kind: str, bounds: JSON, requests: JSON, limits: JSON) -> Iterator[str]:
-    for name, low in bounds.items():
-        told = f"minimum {name} usage per {kind} is {low}"
+def _minimum_problems(kind: str, bounds: JSON, requests: JSON, limits: JSON) -> Iterator[str]:
+    for name, minimum in bounds.items():
+        detail = f"minimum {name} usage per {kind} is {minimum}"
         if name not in requests:
-            yield f"{told}.  No request is specified"
-        elif _above(low, requests[name]):
-            yield f"{told}, but request is {requests[name]}"
-        elif name in limits and _above(low, limits[name]):
-            yield f"{told}, but limit is {limits[name]}"
+            yield f"{detail}.  No request is specified"
+        elif _is_greater(minimum, requests[name]):
+            yield f"{detail}, but request is {requests[name]}"
+        elif name in limits and _is_greater(minimum, limits[name]):
+            yield f"{detail}, but limit is {limits[name]}"
 
 
-def _bounds(kind: str, item: JSON, resources: JSON) -> Iterator[str]:
+def _bound_problems(kind: str, item: JSON, resources: JSON) -> Iterator[str]:
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
-    yield from _minimum(kind, item.get("min", {}), requests, limits)
-    for name, high in item.get("max", {}).items():
-        told = f"maximum {name} usage per {kind} is {high}"
+    yield from _minimum_problems(kind, item.get("min", {}), requests, limits)
+    for name, maximum in item.get("max", {}).items():
+        detail = f"maximum {name} usage per {kind} is {maximum}"
         if name not in limits:
-            yield f"{told}.  No limit is specified"
-        elif _above(limits[name], high):
-            yield f"{told}, but limit is {limits[name]}"
-        elif name in requests and _above(requests[name], high):
-            yield f"{told}, but request is {requests[name]}"
+            yield f"{detail}.  No limit is specified"
+        elif _is_greater(limits[name], maximum):
+            yield f"{detail}, but limit is {limits[name]}"
+        elif name in requests and _is_greater(requests[name], maximum):
+            yield f"{detail}, but request is {requests[name]}"
     for name, ratio in item.get("maxLimitRequestRatio", {}).items():
-        told = f"{name} max limit to request ratio per {kind} is {ratio}"
-        asked, allowed = _whole_or_milli(requests.get(name, "0"), limits.get(name, "0"))
-        if not asked:
-            yield f"{told}, but no request is specified or request is 0"
-        elif not allowed:
-            yield f"{told}, but no limit is specified or limit is 0"
-        elif allowed / asked > parse_quantity(ratio).milli_value() / 1000:
-            yield f"{told}, but provided ratio is {allowed / asked:f}"
+        detail = f"{name} max limit to request ratio per {kind} is {ratio}"
+        request, limit = _comparable_amounts(requests.get(name, "0"), limits.get(name, "0"))
+        if not request:
+            yield f"{detail}, but no request is specified or request is 0"
+        elif not limit:
+            yield f"{detail}, but no limit is specified or limit is 0"
+        elif limit / request > parse_quantity(ratio).milli_value() / 1000:
+            yield f"{detail}, but provided ratio is {limit / request:f}"

@@ -17,24 +17,25 @@ _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 def check_claim_resize(store: Store, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+    """Raise StatusError 403 if a claim requests more storage and its class does not support expansion."""
     new, before = (
-        parse_quantity(each["spec"].get("resources", {}).get("requests", {}).get("storage", 0)) for each in (obj, old)
+        parse_quantity(claim["spec"].get("resources", {}).get("requests", {}).get("storage", 0)) for claim in (obj, old)
     )
     if new.compare(before) <= 0:
         return
-    why, name = "", _class_of(obj)
+    message, name = "", _storage_class_name(obj)
     storage_class = store.get(STORAGE_CLASSES, "", name) if name else None
     if old.get("status", {}).get("phase") != "Bound":
-        why = "Only bound persistent volume claims can be expanded"
-    elif storage_class is None or name != _class_of(old) or not storage_class.get("allowVolumeExpansion"):
-        why = (
+        message = "Only bound persistent volume claims can be expanded"
+    elif storage_class is None or name != _storage_class_name(old) or not storage_class.get("allowVolumeExpansion"):
+        message = (
             "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must "
             "support resize"
         )
-    if why:
-        raise errors.forbidden(resource, obj["metadata"]["name"], why)
+    if message:
+        raise errors.forbidden(resource, obj["metadata"]["name"], message)
 
 
-def _class_of(claim: JSON) -> str:
+def _storage_class_name(claim: JSON) -> str:
     annotated = claim["metadata"].get("annotations", {}).get(_CLASS_ANNOTATION)
     return str(claim["spec"].get("storageClassName", "") if annotated is None else annotated)

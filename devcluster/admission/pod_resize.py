@@ -15,7 +15,7 @@ from kubeloop.kube.quantities import parse_quantity
 
 
 def check_pod_resize(store: Store, pod: JSON, old: JSON) -> None:
-    """Raises StatusError 403 if a bound pod's node is gone, is no Linux, or is too small for the valid new `pod`."""
+    """Raise StatusError 403 if a bound pod's node does not exist, is not Linux, or is too small for the new `pod`."""
     name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     if not node_name or pod["metadata"].get("generation") == old["metadata"].get("generation"):
         return
@@ -24,15 +24,19 @@ def check_pod_resize(store: Store, pod: JSON, old: JSON) -> None:
         raise errors.forbidden(PODS, name, f"node {quoted(node_name)} not found")
     system = node["metadata"].get("labels", {}).get("kubernetes.io/os", "linux")
     if system != "linux":
-        why = f"pod resize is only supported on linux nodes, node {quoted(node_name)} is {quoted(system)}"
-        raise errors.forbidden(PODS, name, why, causes=[{"reason": "UnsupportedPlatform"}])
-    asked, allocatable = pod_requests(pod["spec"]), node.get("status", {}).get("allocatable", {})
+        message = f"pod resize is only supported on linux nodes, node {quoted(node_name)} is {quoted(system)}"
+        raise errors.forbidden(PODS, name, message, causes=[{"reason": "UnsupportedPlatform"}])
+    requests, allocatable = pod_requests(pod["spec"]), node.get("status", {}).get("allocatable", {})
     missing = []
     for resource in ("cpu", "memory"):
-        want, have = (parse_quantity(each.get(resource, "0")) for each in (asked, allocatable))
-        if want.compare(have) > 0:
-            shown = (want.milli_value(), have.milli_value()) if resource == "cpu" else (want.value(), have.value())
-            missing.append(f"{resource}, requested: {shown[0]}, allocatable: {shown[1]}")
+        requested, available = (parse_quantity(amounts.get(resource, "0")) for amounts in (requests, allocatable))
+        if requested.compare(available) > 0:
+            numbers = (
+                (requested.milli_value(), available.milli_value())
+                if resource == "cpu"
+                else (requested.value(), available.value())
+            )
+            missing.append(f"{resource}, requested: {numbers[0]}, allocatable: {numbers[1]}")
     if missing:
-        why = f"node didn't have enough allocatable resources: {'; '.join(missing)}"
-        raise errors.forbidden(PODS, name, why, causes=[{"reason": "NodeCapacity"}])
+        message = f"node didn't have enough allocatable resources: {'; '.join(missing)}"
+        raise errors.forbidden(PODS, name, message, causes=[{"reason": "NodeCapacity"}])

@@ -1,11 +1,11 @@
-"""PodSecurity: the levels that labels of a namespace ask of its pods.
+"""PodSecurity: pod security levels that labels of a namespace require.
 
-    enforce   pods that break the level are refused
-    warn      those who write such pods, or templates of them, are warned; as much as enforce if nothing else is said
-    audit     is for an audit log, and there is none here
+    enforce   pods that violate the level are rejected
+    warn      writes of such pods, or of templates for them, return warnings; default: the enforced level
+    audit     ignored: there is no audit log
 
-Without labels everything is allowed, and nobody is exempt: the default configuration. What a level forbids says
-`pod_security_checks`. Source: pod-security-admission/{api,admission} of Kubernetes v1.36.
+Without labels every pod is allowed, and there are no exemptions: the default configuration. `pod_security_checks` holds
+the rules of the levels. Source: pod-security-admission/{api,admission} of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.admission.pod_security_checks import Violation
 
 _LEVELS = ("privileged", "baseline", "restricted")
-"""From the least strict."""
-_LABELS = "pod-security.kubernetes.io/"
+"""In ascending order of strictness."""
+_LABEL_PREFIX = "pod-security.kubernetes.io/"
 _VERSION = re.compile(r"v1\.([0-9]|[1-9][0-9]*)")
 _MAX_INT64 = (1 << 63) - 1
 _MAX_PODS_CHECKED = 3000
 
 
 class _Standard(NamedTuple):
-    """A level at version 1.`minor` of its rules; None for the latest."""
+    """A level at version 1.`minor` of the standards; None: the latest."""
 
     level: str = "privileged"
     minor: int | None = None
@@ -54,50 +54,54 @@ class _Policy(NamedTuple):
 
 
 def check_new_namespace(namespace: JSON) -> None:
-    """Raises StatusError 422 where the labels that choose levels say something unknown."""
-    _, wrong = _read(namespace["metadata"].get("labels", {}))
-    if wrong:
-        raise errors.invalid("", "Namespace", namespace["metadata"].get("name", ""), wrong)
+    """Raise StatusError 422 for invalid pod security labels of a new namespace."""
+    _, problems = _parse_labels(namespace["metadata"].get("labels", {}))
+    if problems:
+        raise errors.invalid("", "Namespace", namespace["metadata"].get("name", ""), problems)
 
 
-def check_changed_namespace(store: Store, namespace: JSON, old: JSON, warnings: list[str]) -> None:
-    """As check_new_namespace; warns of pods that are there already and break a level that is new."""
-    labels, before = (each["metadata"].get("labels", {}) for each in (namespace, old))
+def check_namespace_update(store: Store, namespace: JSON, old: JSON, warnings: list[str]) -> None:
+    """Raise StatusError 422 for invalid labels of an update; warn about existing pods that violate a new level."""
+    labels, before = (namespace_object["metadata"].get("labels", {}) for namespace_object in (namespace, old))
     if labels == before:
         return
-    (policy, wrong), (previous, wrong_before) = _read(labels), _read(before)
-    if wrong and wrong != wrong_before:
-        raise errors.invalid("", "Namespace", namespace["metadata"]["name"], wrong)
-    new, known = policy.enforce, previous.enforce
-    if new.is_stricter_than(known) or (new.level != "privileged" and new.minor != known.minor):
-        warnings += _present_violations(store, namespace["metadata"]["name"], new)
+    (policy, problems), (previous, old_problems) = _parse_labels(labels), _parse_labels(before)
+    if problems and problems != old_problems:
+        raise errors.invalid("", "Namespace", namespace["metadata"]["name"], problems)
+    enforced, old_enforced = policy.enforce, previous.enforce
+    if enforced.is_stricter_than(old_enforced) or (
+        enforced.level != "privileged" and enforced.minor != old_enforced.minor
+    ):
+        warnings += _existing_pod_warnings(store, namespace["metadata"]["name"], enforced)
 
 
-def _present_violations(store: Store, namespace: str, standard: _Standard) -> list[str]:
-    """What pods of a namespace break, one of each controller before the others."""
-    first: list[JSON] = []
-    others: list[JSON] = []
+def _existing_pod_warnings(store: Store, namespace: str, standard: _Standard) -> list[str]:
+    """Return warnings about a namespace's pods that violate a level; one pod per controller is checked first."""
+    first_of_controllers: list[JSON] = []
+    other_pods: list[JSON] = []
     controllers = set()
     for pod in store.list(PODS, namespace):
         references = pod["metadata"].get("ownerReferences", ())
-        controller = next((each["uid"] for each in references if each.get("controller")), None)
-        (others if controller in controllers else first).append(pod)
+        controller = next((reference["uid"] for reference in references if reference.get("controller")), None)
+        (other_pods if controller in controllers else first_of_controllers).append(pod)
         if controller is not None:
             controllers.add(controller)
-    pods, told = [*first, *others], []
-    broken: defaultdict[str, list[str]] = defaultdict(list)
+    pods, messages = [*first_of_controllers, *other_pods], []
+    pods_by_reasons: defaultdict[str, list[str]] = defaultdict(list)
     for pod in pods[:_MAX_PODS_CHECKED]:
-        if found := _violations(standard, pod["metadata"], pod["spec"]):
-            broken[", ".join(each.reason for each in found)].append(pod["metadata"]["name"])
+        if pod_violations := _violations(standard, pod["metadata"], pod["spec"]):
+            pods_by_reasons[", ".join(violation.reason for violation in pod_violations)].append(pod["metadata"]["name"])
     if len(pods) > _MAX_PODS_CHECKED:
-        of_all = f"the first {_MAX_PODS_CHECKED} of {len(pods)} existing pods"
-        told.append(f"new PodSecurity enforce level only checked against {of_all}")
-    if broken:
-        told.append(f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{standard}"')
-    return told + sorted(f"{_first_of(names)}: {reasons}" for reasons, names in broken.items())
+        checked = f"the first {_MAX_PODS_CHECKED} of {len(pods)} existing pods"
+        messages.append(f"new PodSecurity enforce level only checked against {checked}")
+    if pods_by_reasons:
+        messages.append(
+            f'existing pods in namespace "{namespace}" violate the new PodSecurity enforce level "{standard}"'
+        )
+    return messages + sorted(f"{_name_and_count(names)}: {reasons}" for reasons, names in pods_by_reasons.items())
 
 
-def _first_of(names: list[str]) -> str:
+def _name_and_count(names: list[str]) -> str:
     more = len(names) - 1
     return min(names) + (f" (and {more} other pod{'s' if more > 1 else ''})" if more else "")
 
@@ -106,24 +110,24 @@ def _first_of(names: list[str]) -> str:
 
 
 def check_pod(store: Store, pod: JSON, warnings: list[str], old: JSON | None = None) -> None:
-    """Raises StatusError 403 for a pod that breaks the level that is enforced; warns of the other.
+    """Raise StatusError 403 for a pod that violates the enforced level; warn about the `warn` level.
 
-    old: the version before, of an update; if there are the same containers with the same images, nothing is looked at.
+    old: the pod before an update, which is not checked if the images of its containers stay the same.
     """
-    policy = _policy_in(store, pod["metadata"]["namespace"])
-    if policy is None or (old is not None and _same_images(pod["spec"], old["spec"])):
+    policy = _namespace_policy(store, pod["metadata"]["namespace"])
+    if policy is None or (old is not None and _has_same_images(pod["spec"], old["spec"])):
         return
     metadata, spec = pod["metadata"], pod["spec"]
-    if found := _violations(policy.enforce, metadata, spec):
-        why = f'violates PodSecurity "{policy.enforce}": {_told(found)}'
-        raise errors.forbidden(PODS, metadata.get("name", ""), why)
+    if pod_violations := _violations(policy.enforce, metadata, spec):
+        message = f'violates PodSecurity "{policy.enforce}": {_format_violations(pod_violations)}'
+        raise errors.forbidden(PODS, metadata.get("name", ""), message)
     if policy.warn != policy.enforce:
         _warn(policy.warn, metadata, spec, warnings)
 
 
 def check_template(store: Store, obj: JSON, warnings: list[str]) -> None:
-    """Warns of pods that `obj` would make. It is the pods themselves that are refused."""
-    policy = _policy_in(store, obj["metadata"]["namespace"])
+    """Warn about pods that a workload or PodTemplate would create; only the pods themselves are rejected."""
+    policy = _namespace_policy(store, obj["metadata"]["namespace"])
     if policy is None:
         return
     spec = obj.get("spec", {})
@@ -135,74 +139,81 @@ def check_template(store: Store, obj: JSON, warnings: list[str]) -> None:
 
 
 def _warn(standard: _Standard, metadata: JSON, spec: JSON, warnings: list[str]) -> None:
-    if found := _violations(standard, metadata, spec):
-        warnings.append(f'would violate PodSecurity "{standard}": {_told(found)}')
+    if pod_violations := _violations(standard, metadata, spec):
+        warnings.append(f'would violate PodSecurity "{standard}": {_format_violations(pod_violations)}')
 
 
 def _violations(standard: _Standard, metadata: JSON, spec: JSON) -> list[Violation]:
     if standard.level == "privileged":
         return []
-    from kubeloop.devcluster.admission.pod_security_checks import violations  # only those who ask for a level need them
+    from kubeloop.devcluster.admission.pod_security_checks import (
+        violations,
+    )  # imported for namespaces with a level only
 
     return violations(standard.level, standard.minor, metadata, spec)
 
 
-def _told(found: list[Violation]) -> str:
-    return ", ".join(f"{each.reason} ({each.detail})" for each in found)
+def _format_violations(pod_violations: list[Violation]) -> str:
+    return ", ".join(f"{violation.reason} ({violation.detail})" for violation in pod_violations)
 
 
-def _same_images(spec: JSON, old: JSON) -> bool:
-    """Are there the same numbers of containers with the same images, and no ephemeral ones that are new?"""
+def _has_same_images(spec: JSON, old: JSON) -> bool:
+    """Return True if the containers have the same images and no ephemeral container is new."""
     for kind in ("containers", "initContainers"):
-        if [each.get("image") for each in spec.get(kind) or ()] != [each.get("image") for each in old.get(kind) or ()]:
+        if [container.get("image") for container in spec.get(kind) or ()] != [
+            container.get("image") for container in old.get(kind) or ()
+        ]:
             return False
-    known = {each["name"]: each.get("image") for each in old.get("ephemeralContainers") or ()}
+    old_images = {container["name"]: container.get("image") for container in old.get("ephemeralContainers") or ()}
     return all(
-        each["name"] in known and known[each["name"]] == each.get("image")
-        for each in spec.get("ephemeralContainers") or ()
+        container["name"] in old_images and old_images[container["name"]] == container.get("image")
+        for container in spec.get("ephemeralContainers") or ()
     )
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def _policy_in(store: Store, namespace: str) -> _Policy | None:
-    """What a namespace asks of its pods; None for nothing."""
-    found = store.get(NAMESPACES, "", namespace)
-    labels = {} if found is None else found["metadata"].get("labels", {})
-    return _read(labels)[0] if any(name.startswith(_LABELS) for name in labels) else None
+def _namespace_policy(store: Store, namespace: str) -> _Policy | None:
+    """Return the policy of a namespace; None without labels."""
+    namespace_object = store.get(NAMESPACES, "", namespace)
+    labels = {} if namespace_object is None else namespace_object["metadata"].get("labels", {})
+    return _parse_labels(labels)[0] if any(name.startswith(_LABEL_PREFIX) for name in labels) else None
 
 
-def _read(labels: Mapping[str, str]) -> tuple[_Policy, ErrorList]:
-    """The policy that labels choose, and what is wrong with them: then enforce is as strict as can be, warn is not."""
-    wrong = ErrorList()
-    enforced, of_enforced = _level(labels, "enforce", wrong), _minor(labels, "enforce", wrong)
-    _level(labels, "audit", wrong)
-    _minor(labels, "audit", wrong)
-    warned, of_warned = _level(labels, "warn", wrong), _minor(labels, "warn", wrong)
-    enforce = _Standard("restricted" if enforced == "" else enforced or "privileged", of_enforced)
-    if warned is None and enforced:
-        warn = _Standard(enforced, of_warned if f"{_LABELS}warn-version" in labels else of_enforced)
+def _parse_labels(labels: Mapping[str, str]) -> tuple[_Policy, ErrorList]:
+    """Return the policy that labels set, and their errors; an invalid enforce level counts as restricted."""
+    problems = ErrorList()
+    enforce_level, enforce_version = (
+        _parse_level(labels, "enforce", problems),
+        _parse_version(labels, "enforce", problems),
+    )
+    _parse_level(labels, "audit", problems)
+    _parse_version(labels, "audit", problems)
+    warn_level, warn_version = _parse_level(labels, "warn", problems), _parse_version(labels, "warn", problems)
+    enforce = _Standard("restricted" if enforce_level == "" else enforce_level or "privileged", enforce_version)
+    if warn_level is None and enforce_level:
+        warn = _Standard(enforce_level, warn_version if f"{_LABEL_PREFIX}warn-version" in labels else enforce_version)
     else:
-        warn = _Standard(warned or "privileged", of_warned)
-    return _Policy(enforce, warn), wrong
+        warn = _Standard(warn_level or "privileged", warn_version)
+    return _Policy(enforce, warn), problems
 
 
-def _level(labels: Mapping[str, str], mode: str, wrong: ErrorList) -> str | None:
-    """None if the label is not there, "" if it is wrong."""
-    level = labels.get(f"{_LABELS}{mode}")
+def _parse_level(labels: Mapping[str, str], mode: str, problems: ErrorList) -> str | None:
+    """Return a level; None without the label, "" for an invalid one."""
+    level = labels.get(f"{_LABEL_PREFIX}{mode}")
     if level is None or level in _LEVELS:
         return level
-    wrong.invalid(f"metadata.labels[{_LABELS}{mode}]", level, f"must be one of {', '.join(_LEVELS)}")
+    problems.invalid(f"metadata.labels[{_LABEL_PREFIX}{mode}]", level, f"must be one of {', '.join(_LEVELS)}")
     return ""
 
 
-def _minor(labels: Mapping[str, str], mode: str, wrong: ErrorList) -> int | None:
-    version = labels.get(f"{_LABELS}{mode}-version", "latest")
+def _parse_version(labels: Mapping[str, str], mode: str, problems: ErrorList) -> int | None:
+    version = labels.get(f"{_LABEL_PREFIX}{mode}-version", "latest")
     if version == "latest":
         return None
     matched = _VERSION.fullmatch(version)
     if matched is not None and int(matched[1]) <= _MAX_INT64:
         return int(matched[1])
-    wrong.invalid(f"metadata.labels[{_LABELS}{mode}-version]", version, 'must be "latest" or "v1.x"')
+    problems.invalid(f"metadata.labels[{_LABEL_PREFIX}{mode}-version]", version, 'must be "latest" or "v1.x"')
     return None

@@ -13,6 +13,7 @@ from kubeloop.kube.objects.resources import PODS, PRIORITY_CLASSES
 
 
 def set_priority(store: Store, pod: JSON) -> None:
+    """Set a new pod's priority and preemption policy from its class, in place. Raises StatusError 403."""
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
     policy = "PreemptLowerPriority"
@@ -23,36 +24,40 @@ def set_priority(store: Store, pod: JSON) -> None:
         else:
             spec["priorityClassName"] = default["metadata"]["name"]
             value, policy = default["value"], default.get("preemptionPolicy", policy)
-    elif (found := store.get(PRIORITY_CLASSES, "", name)) is not None:
-        value, policy = found["value"], found.get("preemptionPolicy", policy)
+    elif (priority_class := store.get(PRIORITY_CLASSES, "", name)) is not None:
+        value, policy = priority_class["value"], priority_class.get("preemptionPolicy", policy)
     elif name in SYSTEM_PRIORITY_CLASSES:
         value = SYSTEM_PRIORITY_CLASSES[name]
     else:
         raise errors.forbidden(PODS, errors.name_in_message(pod), f"no PriorityClass with name {name} was found")
     if spec.get("priority") not in (None, value):
-        why = (
+        message = (
             f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise errors.forbidden(PODS, errors.name_in_message(pod), why)
+        raise errors.forbidden(PODS, errors.name_in_message(pod), message)
     if spec.get("preemptionPolicy") not in (None, policy):
-        why = (
+        message = (
             f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
             f"priority admission controller computed {policy} from the given PriorityClass name"
         )
-        raise errors.forbidden(PODS, errors.name_in_message(pod), why)
+        raise errors.forbidden(PODS, errors.name_in_message(pod), message)
     spec["priority"] = value
     spec["preemptionPolicy"] = policy
 
 
 def _default_priority_class(store: Store) -> JSON | None:
-    defaults = [each for each in store.list(PRIORITY_CLASSES) if each.get("globalDefault")]
-    return min(defaults, key=lambda each: int(each["value"]), default=None)
+    """Return the priority class for pods without one; of several, the one with the lowest value."""
+    defaults = [
+        priority_class for priority_class in store.list(PRIORITY_CLASSES) if priority_class.get("globalDefault")
+    ]
+    return min(defaults, key=lambda priority_class: int(priority_class["value"]), default=None)
 
 
 def check_single_default(store: Store, priority_class: JSON, *, new: bool) -> None:
+    """Raise StatusError 403 if another priority class is the default already."""
     other = _default_priority_class(store) if priority_class.get("globalDefault") else None
     name = priority_class["metadata"].get("name", "")
     if other is not None and (new or other["metadata"]["name"] != name):
-        why = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
-        raise errors.forbidden(PRIORITY_CLASSES, name, why)
+        message = f"PriorityClass {other['metadata']['name']} is already marked as default. Only one default can exist"
+        raise errors.forbidden(PRIORITY_CLASSES, name, message)

@@ -1,4 +1,4 @@
-"""ResourceQuota at admission: whether a namespace still has what an object counts for.
+"""ResourceQuota: reject writes that exceed a namespace's quotas, and compute the new usage.
 
 Source: apiserver pkg/admission/plugin/resourcequota and pkg/quota/v1/evaluator/core of v1.36.
 """
@@ -26,7 +26,7 @@ Amounts = dict[str, Quantity]
 
 
 def is_charged(resource: Resource[Any], obj: JSON, old: JSON | None, subresource: str = "") -> bool:
-    """Whether this write can change what is used; `old`: the version before, of an update."""
+    """Return True if this write can change the usage of quotas; `old`: the object before an update."""
     name = resource.group_resource
     if name in NOT_COUNTED:
         return False
@@ -45,80 +45,88 @@ def is_charged(resource: Resource[Any], obj: JSON, old: JSON | None, subresource
 def charge(
     quotas: Sequence[JSON], resource: Resource[Any], obj: JSON, old: JSON | None = None, subresource: str = ""
 ) -> list[JSON]:
-    """The quotas with `obj` counted in (of an update: what it needs beyond `old`); only those that it changes.
+    """Return the quotas whose usage changes, with the new usage: `obj` is added, or its increase over `old`.
 
-    A quota that nobody has counted yet is taken as it is specified, with nothing used. Raises StatusError 403 if one is
-    exceeded, or does not know what is used.
+    A quota whose usage was never computed counts as unused. Raises StatusError 403 if a quota is exceeded, or lacks the
+    usage of a resource.
     """
     charged: list[tuple[JSON, Mapping[str, Any], Mapping[str, Any]]] = []
     kind = resource.group_resource
-    for each in quotas:
-        hard, used = _status(each)
+    for quota in quotas:
+        hard, used = _hard_and_used(quota)
         names = matching_resources(kind, hard)
-        if not names or not matches_scopes(each.get("spec", {}), kind, obj):
+        if not names or not matches_scopes(quota.get("spec", {}), kind, obj):
             continue
-        _require_all(each, names, resource, obj)
+        _require_compute_resources(quota, names, resource, obj)
         if any(name not in used for name in names):
-            why = f"status unknown for quota: {each['metadata']['name']}, resources: {','.join(sorted(names))}"
-            raise errors.forbidden(resource, obj["metadata"].get("name", ""), why)
-        charged.append((each, hard, used))
+            message = f"status unknown for quota: {quota['metadata']['name']}, resources: {','.join(sorted(names))}"
+            raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
+        charged.append((quota, hard, used))
     if not charged:
         return []
     counted = usage(kind, obj)
     if negative := sorted(name for name, amount in counted.items() if amount.sign < 0):
-        why = f"quota usage is negative for resource(s): {','.join(negative)}"
-        raise errors.forbidden(resource, obj["metadata"].get("name", ""), why)
+        message = f"quota usage is negative for resource(s): {','.join(negative)}"
+        raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
     before = usage(kind, old) if old is not None else {}
-    more = {name: amount - before[name] if name in before else amount for name, amount in counted.items()}
+    increase = {name: amount - before[name] if name in before else amount for name, amount in counted.items()}
     updated = []
-    for each, hard, used in charged:
-        delta = more if old is not None and matches_scopes(each.get("spec", {}), kind, old) else counted
-        asked = {name: amount for name, amount in delta.items() if amount.sign > 0 and name in hard}
-        if not asked:
+    for quota, hard, used in charged:
+        delta = increase if old is not None and matches_scopes(quota.get("spec", {}), kind, old) else counted
+        requested = {name: amount for name, amount in delta.items() if amount.sign > 0 and name in hard}
+        if not requested:
             continue
-        now = {name: parse_quantity(used.get(name, 0)) + amount for name, amount in asked.items()}
-        exceeded = sorted(name for name, amount in now.items() if amount.compare(parse_quantity(hard[name])) > 0)
+        new_usage = {name: parse_quantity(used.get(name, 0)) + amount for name, amount in requested.items()}
+        exceeded = sorted(name for name, amount in new_usage.items() if amount.compare(parse_quantity(hard[name])) > 0)
         if exceeded and subresource != "status":
-            why = (
-                f"exceeded quota: {each['metadata']['name']}, requested: {_told(exceeded, asked)}, "
+            message = (
+                f"exceeded quota: {quota['metadata']['name']}, requested: {_format_amounts(exceeded, requested)}, "
                 f"used: {','.join(f'{name}={used.get(name, 0)}' for name in exceeded)}, "
                 f"limited: {','.join(f'{name}={hard[name]}' for name in exceeded)}"
             )
-            raise errors.forbidden(resource, obj["metadata"].get("name", ""), why)
-        status = {"hard": dict(hard), "used": {**used, **{name: amount.canonical() for name, amount in now.items()}}}
-        updated.append({**each, "status": status})
+            raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
+        status = {
+            "hard": dict(hard),
+            "used": {**used, **{name: amount.canonical() for name, amount in new_usage.items()}},
+        }
+        updated.append({**quota, "status": status})
     return updated
 
 
-def _status(each: JSON) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    status = each.get("status", {})
+def _hard_and_used(quota: JSON) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    status = quota.get("status", {})
     if "hard" in status:
         return status["hard"], status.get("used", {})
-    hard = each.get("spec", {}).get("hard", {})
+    hard = quota.get("spec", {}).get("hard", {})
     return hard, {**dict.fromkeys(hard, "0"), **status.get("used", {})}
 
 
-_MUST_BE_SET = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+_REQUIRED_COMPUTE_RESOURCES = frozenset(
+    {"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"}
+)
 
 
-def _require_all(each: JSON, names: Iterable[str], resource: Resource[Any], obj: JSON) -> None:
-    """A quota on compute makes every container say what it needs, unless the pod as a whole does."""
+def _require_compute_resources(quota: JSON, names: Iterable[str], resource: Resource[Any], obj: JSON) -> None:
+    """Require compute resources of every container that the quota limits, unless they are set at pod level."""
     if resource.group_resource != "pods":
         return
     spec = obj["spec"]
-    of_pod = spec.get("resources") or {}
-    if any(is_pod_level(name) for part in ("requests", "limits") for name in of_pod.get(part, ())):
+    pod_resources = spec.get("resources") or {}
+    if any(is_pod_level(name) for part in ("requests", "limits") for name in pod_resources.get(part, ())):
         return
-    wanted = _MUST_BE_SET.intersection(names)
-    lacking: dict[str, set[str]] = {}
-    for container in (*(spec.get("containers") or ()), *spec.get("initContainers", ())) if wanted else ():
-        for name in wanted - set(compute_usage(container.get("resources", {}))):
-            lacking.setdefault(name, set()).add(container["name"])
-    if lacking:
-        told = "; ".join(f"{name} for: {','.join(sorted(lacking[name]))}" for name in sorted(lacking))
-        why = f"failed quota: {each['metadata']['name']}: must specify {told}"
-        raise errors.forbidden(resource, obj["metadata"].get("name", ""), why)
+    required = _REQUIRED_COMPUTE_RESOURCES.intersection(names)
+    containers_by_missing_name: dict[str, set[str]] = {}
+    for container in (*(spec.get("containers") or ()), *spec.get("initContainers", ())) if required else ():
+        for name in required - set(compute_usage(container.get("resources", {}))):
+            containers_by_missing_name.setdefault(name, set()).add(container["name"])
+    if containers_by_missing_name:
+        detail = "; ".join(
+            f"{name} for: {','.join(sorted(containers_by_missing_name[name]))}"
+            for name in sorted(containers_by_missing_name)
+        )
+        message = f"failed quota: {quota['metadata']['name']}: must specify {detail}"
+        raise errors.forbidden(resource, obj["metadata"].get("name", ""), message)
 
 
-def _told(names: Sequence[str], amounts: Mapping[str, Quantity]) -> str:
+def _format_amounts(names: Sequence[str], amounts: Mapping[str, Quantity]) -> str:
     return ",".join(f"{name}={amounts[name].canonical()}" for name in names)

@@ -1,4 +1,4 @@
-"""RuntimeClass admission: a pod's runtime class has to be there, and says what the pod costs and where it runs.
+"""RuntimeClass: overhead, node selector and tolerations of a pod from its runtime class.
 
 Source: plugin/pkg/admission/runtimeclass of Kubernetes v1.36.
 """
@@ -17,18 +17,18 @@ from kubeloop.kube.quantities import parse_quantity
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
-def _class_of(store: Store, pod: JSON) -> JSON | None:
-    """Raises StatusError 403 for a class that is not there, 500 for a name that none can have."""
+def _runtime_class_of(store: Store, pod: JSON) -> JSON | None:
+    """Return a pod's runtime class. Raises StatusError 403 if it does not exist, 500 for an invalid name."""
     name = pod["spec"].get("runtimeClassName")
     if name is None:
         return None
-    found = store.get(RUNTIME_CLASSES, "", name)
-    if found is not None:
-        return found
+    runtime_class = store.get(RUNTIME_CLASSES, "", name)
+    if runtime_class is not None:
+        return runtime_class
     if not name:
         raise errors.internal("resource name may not be empty")
-    if wrong := path_segment(name):
-        raise errors.internal(f"invalid resource name {quoted(name)}: [{' '.join(wrong)}]")
+    if problems := path_segment(name):
+        raise errors.internal(f"invalid resource name {quoted(name)}: [{' '.join(problems)}]")
     raise errors.forbidden(
         PODS,
         errors.name_in_message(pod),
@@ -36,53 +36,53 @@ def _class_of(store: Store, pod: JSON) -> JSON | None:
     )
 
 
-def _same(one: JSON, other: JSON) -> bool:
-    return one.keys() == other.keys() and all(
-        parse_quantity(one[name]).compare(parse_quantity(other[name])) == 0 for name in one
+def _equal_amounts(left: JSON, right: JSON) -> bool:
+    return left.keys() == right.keys() and all(
+        parse_quantity(left[name]).compare(parse_quantity(right[name])) == 0 for name in left
     )
 
 
 def apply_runtime_class(store: Store, pod: JSON) -> None:
-    """Give a new pod the overhead, node selector and tolerations of its class, in place. Raises StatusError."""
-    found = _class_of(store, pod)
-    if found is None:
+    """Set overhead, node selector and tolerations of a new pod from its class, in place. Raises StatusError."""
+    runtime_class = _runtime_class_of(store, pod)
+    if runtime_class is None:
         return
     spec, name = pod["spec"], errors.name_in_message(pod)
-    overhead = found.get("overhead")
+    overhead = runtime_class.get("overhead")
     if overhead is not None:
         fixed = overhead.get("podFixed", {})
-        if spec.get("overhead") and not _same(fixed, spec["overhead"]):
+        if spec.get("overhead") and not _equal_amounts(fixed, spec["overhead"]):
             raise errors.forbidden(PODS, name, _DIFFERS)
         spec["overhead"] = dict(fixed)
-    scheduling = found.get("scheduling") or {}
+    scheduling = runtime_class.get("scheduling") or {}
     selector = dict(spec.get("nodeSelector", {}))
     for key, value in sorted(scheduling.get("nodeSelector", {}).items()):
         if selector.setdefault(key, value) != value:
-            why = (
+            message = (
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 f"pod.spec.nodeSelector[{key}] = {selector[key]}"
             )
-            raise errors.forbidden(PODS, name, why)
+            raise errors.forbidden(PODS, name, message)
     if selector:
         spec["nodeSelector"] = selector
     if tolerations := scheduling.get("tolerations"):
-        spec["tolerations"] = _merged(spec.get("tolerations", []), tolerations)
+        spec["tolerations"] = _merge_tolerations(spec.get("tolerations", []), tolerations)
 
 
-def _merged(first: list[JSON], second: list[JSON]) -> list[JSON]:
-    """Both, less those of which another says as much and more. Source: pkg/util/tolerations (MergeTolerations)."""
-    every = [*first, *second]
+def _merge_tolerations(first: list[JSON], second: list[JSON]) -> list[JSON]:
+    """Return the tolerations without those that another one covers. Source: pkg/util/tolerations (MergeTolerations)."""
+    tolerations = [*first, *second]
     merged: list[JSON] = []
-    for i, each in enumerate(every):
-        superset = any(_covers(other, each) for other in merged) or any(
-            _covers(other, each) and other != each for other in every[i + 1 :]
+    for i, toleration in enumerate(tolerations):
+        superset = any(_is_superset(other, toleration) for other in merged) or any(
+            _is_superset(other, toleration) and other != toleration for other in tolerations[i + 1 :]
         )
         if not superset:
-            merged.append(each)
+            merged.append(toleration)
     return merged
 
 
-def _covers(wide: JSON, narrow: JSON) -> bool:
+def _is_superset(wide: JSON, narrow: JSON) -> bool:
     if wide == narrow:
         return True
     if wide.get("key", "") != narrow.get("key", "") and not (not wide.get("key") and wide.get("operator") == "Exists"):
@@ -99,18 +99,18 @@ def _covers(wide: JSON, narrow: JSON) -> bool:
 
 
 def check_overhead(store: Store, pod: JSON) -> None:
-    """Only a runtime class gives a valid new pod an overhead. Raises StatusError 403."""
+    """Require the overhead of a valid new pod to be that of its runtime class. Raises StatusError 403."""
     spec = pod["spec"]
     if "overhead" not in spec and "runtimeClassName" not in spec:
         return
-    found = _class_of(store, pod)
+    runtime_class = _runtime_class_of(store, pod)
     overhead, name = (
-        (found or {}).get("overhead"),
+        (runtime_class or {}).get("overhead"),
         errors.name_in_message(pod),
     )
     if overhead is not None:
-        if not _same(overhead.get("podFixed", {}), spec.get("overhead", {})):
+        if not _equal_amounts(overhead.get("podFixed", {}), spec.get("overhead", {})):
             raise errors.forbidden(PODS, name, _DIFFERS)
     elif "overhead" in spec:
-        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-        raise errors.forbidden(PODS, name, why)
+        message = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise errors.forbidden(PODS, name, message)

@@ -17,8 +17,8 @@ import random
 import uuid
 from typing import Any
 
-from kubeloop.devcluster.admission.chain import Admission
-from kubeloop.devcluster.admission.policies.policy_plugin import Policies
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.controllers.volume_matching import (
     BIND_COMPLETED,
@@ -71,7 +71,7 @@ class PersistentVolumeController:
         self._clock = clock
         self._rng = rng
         self._events = StoreEventRecorder(store, clock=clock, rng=rng)
-        self._admission = Admission(store, clock, Policies(store, DeferredWork()))
+        self._admission = AdmissionChain(store, clock, PolicyPlugin(store, DeferredWork()))
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to sync, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys

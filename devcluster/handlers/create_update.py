@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 
-from kubeloop.devcluster.admission.chain import Admission
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
@@ -42,7 +42,7 @@ class ObjectWriter:
     """Writes of one server."""
 
     def __init__(
-        self, store: Store, admission: Admission, addresses: ServiceAllocator, *, clock: Clock, rng: random.Random
+        self, store: Store, admission: AdmissionChain, addresses: ServiceAllocator, *, clock: Clock, rng: random.Random
     ) -> None:
         self._store = store
         self._admission = admission
@@ -82,7 +82,9 @@ class ObjectWriter:
         if metadata.get("resourceVersion") and not dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
         self.set_namespace(served, metadata, namespace)
-        self._admission.check_open(resource, metadata.get("name") or metadata.get("generateName", ""), namespace)
+        self._admission.check_namespace_accepts_creates(
+            resource, metadata.get("name") or metadata.get("generateName", ""), namespace
+        )
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
         if not writer.applied:
@@ -106,7 +108,7 @@ class ObjectWriter:
         strategies.default_on_read(resource.group_resource, obj)
         warnings += _warnings(served, obj)
         self._admission.check_create(resource, obj, namespace, warnings)
-        with self._admission.charged(resource, obj, namespace, dry_run=dry_run):
+        with self._admission.charge_quota(resource, obj, namespace, dry_run=dry_run):
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
             if (present := table.get(key)) is not None:
@@ -165,7 +167,7 @@ class ObjectWriter:
         strategies.default_on_read(resource.group_resource, obj)
         warnings += _warnings(served, obj, old, subresource)
         self._admission.check_update(resource, obj, old, warnings, subresource)
-        with self._admission.charged(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
+        with self._admission.charge_quota(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
             return self.replace(served, before, obj, dry_run=dry_run)
 
     def replace(self, served: ServedResource, before: StoredObject, obj: JSON, *, dry_run: bool = False) -> JSON:

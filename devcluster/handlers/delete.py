@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from kubeloop.devcluster.admission.chain import Admission
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
@@ -30,7 +30,7 @@ _JOB_WARNING = (
 class ObjectDeleter:
     """Deletes the objects of one store."""
 
-    def __init__(self, store: Store, admission: Admission, clock: Clock) -> None:
+    def __init__(self, store: Store, admission: AdmissionChain, clock: Clock) -> None:
         self._store = store
         self._admission = admission
         self._clock = clock

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.devcluster.admission.chain import Admission
-from kubeloop.devcluster.admission.policies.policy_plugin import Policies
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
@@ -124,8 +124,8 @@ class Rest:
         self._bookmark_seconds = bookmark_seconds
         self._watch_buffer = watch_buffer
         self._deferred_work = deferred_work
-        self.policies = Policies(store, deferred_work)
-        admission = Admission(store, clock, self.policies)
+        self.policies = PolicyPlugin(store, deferred_work)
+        admission = AdmissionChain(store, clock, self.policies)
         self._writer = ObjectWriter(store, admission, addresses, clock=clock, rng=rng)
         self.deleter = ObjectDeleter(store, admission, clock)
         self._binder = PodBinder(store, clock)
@@ -134,11 +134,11 @@ class Rest:
 
     def handle(self, request: Request, info: RequestInfo) -> Response:
         """Handle a request for a resource. Raises StatusError."""
-        self.policies.asked = request
+        self.policies.current_request = request
         try:
             return self._dispatch(request, info, request_verb(info, request.method))
         finally:
-            self.policies.asked = None
+            self.policies.current_request = None
 
     def _dispatch(self, request: Request, info: RequestInfo, verb: str) -> Response:
         if info.subresource:

@@ -18,7 +18,7 @@ from kubeloop.kube.objects.resources import NAMESPACES
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 _SCALE = ("autoscaling", "v1", "Scale")
-_KINDS: dict[str, tuple[str, str, str]] = {
+_SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "scale": _SCALE,
     "binding": ("", "v1", "Binding"),
     "eviction": ("policy", "v1", "Eviction"),
@@ -35,10 +35,10 @@ def kind_of(served: ServedResource, subresource: str) -> tuple[str, str, str]:
     resource = served.resource
     if subresource == "proxy":
         return "", "v1", f"{resource.kind}ProxyOptions"
-    return _KINDS.get(subresource) or (resource.group, resource.version, resource.kind)
+    return _SUBRESOURCE_KINDS.get(subresource) or (resource.group, resource.version, resource.kind)
 
 
-_SWITCHES = ("stdin", "stdout", "stderr", "tty")
+_STREAM_FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
 def connect_options(request: Request, route: RequestInfo) -> JSON:
@@ -51,7 +51,7 @@ def connect_options(request: Request, route: RequestInfo) -> JSON:
     if route.subresource == "portforward":
         ports = [int(each) for text in request.query.get("ports", ()) for each in text.split(",") if each]
         return options | ({"ports": ports} if ports else {})
-    options |= {name: True for name in _SWITCHES if request.flag(name)}
+    options |= {name: True for name in _STREAM_FLAGS if request.flag(name)}
     if container := request.option("container"):
         options["container"] = container
     if route.subresource == "exec" and (command := request.query.get("command")):
@@ -92,22 +92,22 @@ class Attributes:
 
     def seen_as(self, served: ServedResource) -> tuple[JSON | None, JSON | None]:
         """(object, old) in the version of that resource, as expressions see them."""
-        return _seen(self.object, served, self.subresource), _seen(self.old, served, self.subresource)
+        return _in_version(self.object, served, self.subresource), _in_version(self.old, served, self.subresource)
 
 
-def _seen(obj: JSON | None, served: ServedResource, subresource: str) -> JSON | None:
+def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> JSON | None:
     if obj is None:
         return None
     if subresource == "scale":
         crd_version = served.crd_version
         return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
-    if subresource in _KINDS or subresource == "proxy":
+    if subresource in _SUBRESOURCE_KINDS or subresource == "proxy":
         return obj
     return from_stored(served, obj)
 
 
 @cache
-def same_objects(served: ServedResource) -> tuple[ServedResource, ...]:
+def equivalent_resources(served: ServedResource) -> tuple[ServedResource, ...]:
     """Built-in resources that are other versions of the same objects."""
     home = served.storage_resource or served.resource
     return tuple(

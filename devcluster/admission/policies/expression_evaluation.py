@@ -15,8 +15,8 @@ from kubeloop.devcluster.languages.cel.values import CelError, Container, no_ove
 from kubeloop.devcluster.languages.policy_cel.environment import Expression
 from kubeloop.kube.json_object import JSON
 
-BUDGET = 10_000_000
-MATCH_BUDGET = 2_500_000
+COST_BUDGET = 10_000_000
+MATCH_CONDITIONS_COST_BUDGET = 2_500_000
 
 
 class OutOfBudget(Exception):
@@ -27,7 +27,7 @@ class OutOfBudget(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ExpressionResult:
     """value: if `error` is ""."""
 
     value: Any
@@ -89,26 +89,26 @@ def evaluate(
     own: Mapping[str, Expression],
     budget: int,
     loop_budget: LoopBudget,
-) -> tuple[Sequence[Result | None], int]:
+) -> tuple[Sequence[ExpressionResult | None], int]:
     """(a result for each expression, None where there is none; what is left of the budget).
 
     Raises OutOfBudget; TakesLong where the allowance ends before.
     """
     variables = Variables(own, loop_budget)
     values = variables.within(values)
-    results: list[Result | None] = []
-    for each in expressions:
-        if each is None:
+    results: list[ExpressionResult | None] = []
+    for expression in expressions:
+        if expression is None:
             results.append(None)
             continue
-        if each.program is None:
-            results.append(Result(None, f"compilation error: {each.error}"))
+        if expression.program is None:
+            results.append(ExpressionResult(None, f"compilation error: {expression.error}"))
             continue
-        outcome = loop_budget.run(each.program, values)
+        outcome = loop_budget.run(expression.program, values)
         budget -= outcome.cost + variables.cost
         variables.cost = 0
         if budget < 0:
             raise OutOfBudget
-        told = f"expression '{each.text}' resulted in error: {outcome.error}" if outcome.error else ""
-        results.append(Result(outcome.value, told))
+        detail = f"expression '{expression.text}' resulted in error: {outcome.error}" if outcome.error else ""
+        results.append(ExpressionResult(outcome.value, detail))
     return results, budget

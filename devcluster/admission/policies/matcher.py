@@ -12,14 +12,14 @@ from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
-Others = Callable[[ServedResource], Sequence[ServedResource]]
+EquivalentResources = Callable[[ServedResource], Sequence[ServedResource]]
 """Other versions of a resource's objects."""
 
 
 class Matcher:
     """Matches requests to one store. others: where a policy is to match whatever version objects are written in."""
 
-    def __init__(self, store: Store, others: Others) -> None:
+    def __init__(self, store: Store, others: EquivalentResources) -> None:
         self._store = store
         self._others = others
 
@@ -80,20 +80,20 @@ def _rule_matches(rule: JSON, request: Attributes, served: ServedResource) -> bo
     if rule.get("scope", "*") != "*" and (rule["scope"] == "Namespaced") is not is_namespaced:
         return False
     if not (
-        _among(rule.get("operations"), request.operation)
-        and _among(rule.get("apiGroups"), resource.group)
-        and _among(rule.get("apiVersions"), resource.version)
-        and any(_names(each, resource.plural, request.subresource) for each in rule.get("resources") or ())
+        _contains(rule.get("operations"), request.operation)
+        and _contains(rule.get("apiGroups"), resource.group)
+        and _contains(rule.get("apiVersions"), resource.version)
+        and any(_names_resource(each, resource.plural, request.subresource) for each in rule.get("resources") or ())
     ):
         return False
     names = rule.get("resourceNames")
     return not names or request.name in names
 
 
-def _among(known: Sequence[str] | None, wanted: str) -> bool:
+def _contains(known: Sequence[str] | None, wanted: str) -> bool:
     return known is not None and ("*" in known or wanted in known)
 
 
-def _names(pattern: str, plural: str, subresource: str) -> bool:
+def _names_resource(pattern: str, plural: str, subresource: str) -> bool:
     resource, _, below = pattern.partition("/")
     return resource in ("*", plural) and below in ("*", subresource)

@@ -14,13 +14,18 @@ from typing import NamedTuple
 import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.expression_evaluation import BUDGET, OutOfBudget, evaluate
-from kubeloop.devcluster.admission.policies.mutation_patches import WrongPatch, WrongResult, applied, patched
+from kubeloop.devcluster.admission.policies.expression_evaluation import COST_BUDGET, OutOfBudget, evaluate
+from kubeloop.devcluster.admission.policies.mutation_patches import (
+    InvalidResult,
+    PatchFailed,
+    apply_configuration,
+    apply_json_patch,
+)
 from kubeloop.devcluster.admission.policies.policy_dispatcher import (
-    ConditionFailed,
-    Conditions,
     Invocation,
-    Surroundings,
+    MatchConditionError,
+    MatchConditions,
+    PolicyContext,
 )
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
@@ -33,7 +38,7 @@ from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.json_object import JSON
 
 
-class Policy:
+class MutatingPolicy:
     """One MutatingAdmissionPolicy, compiled."""
 
     def __init__(self, obj: JSON) -> None:
@@ -42,57 +47,57 @@ class Policy:
         self.ignores_failures = spec.get("failurePolicy") == "Ignore"
         self.is_run_again = spec.get("reinvocationPolicy") == "IfNeeded"
         environment = Environment(has_params=spec.get("paramKind") is not None)
-        self._conditions = Conditions(spec, environment)
+        self._conditions = MatchConditions(spec, environment)
         environment.library = MUTATION
         self._mutations: list[Expression] = []
-        for each in spec.get("mutations") or ():
-            is_patch = each.get("patchType") == "JSONPatch"
-            text = (each.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
+        for mutation in spec.get("mutations") or ():
+            is_patch = mutation.get("patchType") == "JSONPatch"
+            text = (mutation.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
             self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
 
     def run(
         self, values: JSON, asked: ServedResource, matched: ServedResource, loop_budget: LoopBudget, *, only_look: bool
-    ) -> Step:
+    ) -> MutationResult:
         """Make one change after the other. Raises TakesLong.
 
         values: as Surroundings.values, with params. asked, matched: what the request names, and as what the policy sees
         it. only_look: do no more than to see whether the conditions hold.
         """
         values = {**values, "authorizer": Authorizer()}
-        step = Step(values["object"])
+        step = MutationResult(values["object"])
         try:
             if not self._conditions.hold(values, loop_budget) or only_look:
                 return step
-        except (ConditionFailed, OutOfBudget) as error:
+        except (MatchConditionError, OutOfBudget) as error:
             step.wrong.append(str(error))
             return step
         step.has_run = True
-        for each in self._mutations:
+        for mutation in self._mutations:
             try:
-                changed = self._mutated(each, {**values, "object": step.object}, matched, loop_budget)
-                _check_version(asked, matched)
+                changed = self._mutated(mutation, {**values, "object": step.object}, matched, loop_budget)
+                _check_kind_version(asked, matched)
                 step.object, step.is_dirty = changed, True
-            except (WrongPatch, OutOfBudget) as error:
+            except (PatchFailed, OutOfBudget) as error:
                 step.wrong.append(str(error))
-            except WrongResult as error:
+            except InvalidResult as error:
                 step.broken = str(error)
                 break
         return step
 
     def _mutated(self, mutation: Expression, values: JSON, served: ServedResource, loop_budget: LoopBudget) -> JSON:
         """What a mutation makes of the variable `object`."""
-        results, _ = evaluate([mutation], values, self._conditions.own, BUDGET, loop_budget)
+        results, _ = evaluate([mutation], values, self._conditions.own, COST_BUDGET, loop_budget)
         result = results[0]
         assert result is not None
         if result.error:
-            raise WrongPatch(result.error)
+            raise PatchFailed(result.error)
         if type(result.value) is list:
-            return patched(served, values["object"], result.value)
-        return applied(served, values["object"], result.value)
+            return apply_json_patch(served, values["object"], result.value)
+        return apply_configuration(served, values["object"], result.value)
 
 
 @dataclass(slots=True)
-class Step:
+class MutationResult:
     """What one policy has made of an object.
 
     has_run: did its conditions hold? wrong: what could not be done; broken: why nothing more can be, "" if it can.
@@ -105,7 +110,7 @@ class Step:
     broken: str = ""
 
 
-class Run(NamedTuple):
+class PolicyRun(NamedTuple):
     """A policy's run in the first round: the same binding and parameters are run again, if need be."""
 
     policy: str
@@ -118,60 +123,62 @@ class Outcome:
     """object: as it is to be stored now; again: what is to be run again, None if nothing has been run."""
 
     object: JSON
-    again: frozenset[Run] | None
+    again: frozenset[PolicyRun] | None
 
 
 def mutate(
-    bound: Sequence[tuple[Policy, Sequence[JSON]]],
+    bound: Sequence[tuple[MutatingPolicy, Sequence[JSON]]],
     request: Attributes,
-    surroundings: Surroundings,
-    only: frozenset[Run] | None = None,
+    surroundings: PolicyContext,
+    only: frozenset[PolicyRun] | None = None,
 ) -> Outcome:
     """Run all policies, each with its bindings. only: in the second round, what is run again.
 
     Raises StatusError for a policy that cannot be run, unless that is to be ignored; Later for one that takes long.
     """
-    wrong: list[tuple[str, str, str, str]] = []
-    chosen: list[tuple[Policy, Invocation]] = []
+    problems: list[tuple[str, str, str, str]] = []
+    chosen: list[tuple[MutatingPolicy, Invocation]] = []
     for policy, bindings in bound:
 
         def fail(binding: str, why: str, name: str = policy.name) -> None:
-            wrong.append((name, binding, why, ""))
+            problems.append((name, binding, why, ""))
 
         found = surroundings.invocations(policy, bindings, request, fail)
         chosen += [(policy, each) for each in found]
-    again: set[Run] = set()
+    again: set[PolicyRun] = set()
     is_dirty = False
     for policy, each in chosen:
         run = _run_of(policy, each)
         values = {**surroundings.values(request, each.matched), "params": each.params}
         only_look = only is not None and run not in only
-        step = _step(policy, values, request.served, each.matched, surroundings.deferred_work, only_look=only_look)
+        step = _run_policy(
+            policy, values, request.served, each.matched, surroundings.deferred_work, only_look=only_look
+        )
         if step.broken:
             raise errors.internal_error(step.broken)
         if not policy.ignores_failures:
-            wrong += [(policy.name, each.binding, why, "Invalid") for why in step.wrong]
+            problems += [(policy.name, each.binding, why, "Invalid") for why in step.wrong]
         if not step.has_run:
             continue
         is_dirty = is_dirty or step.is_dirty
-        request = replace(request, object=_stored(request.served, each.matched, step.object))
+        request = replace(request, object=_to_request_form(request.served, each.matched, step.object))
         if policy.is_run_again:
             again.add(run)
-    if wrong:
-        raise _refused(request, wrong)
+    if problems:
+        raise _denial_error(request, problems)
     assert request.object is not None, "policies are run on what is written"
     return Outcome(request.object, frozenset(again) if is_dirty else None)
 
 
-def _step(
-    policy: Policy,
+def _run_policy(
+    policy: MutatingPolicy,
     values: JSON,
     asked: ServedResource,
     matched: ServedResource,
     deferred_work: DeferredWork,
     *,
     only_look: bool,
-) -> Step:
+) -> MutationResult:
     """Run one policy. Raises Later."""
 
     def key() -> Hashable:
@@ -182,20 +189,20 @@ def _step(
     )
 
 
-def _check_version(asked: ServedResource, matched: ServedResource) -> None:
+def _check_kind_version(asked: ServedResource, matched: ServedResource) -> None:
     """v1.36 changes Kubernetes' own kinds in the version alone in which they came. Raises WrongPatch."""
     if matched is not asked and matched.crd_version is None:
         found, wanted = (f"{each.resource.version}.{each.resource.kind}" for each in (matched, asked))
-        raise WrongPatch(f"converting ({found}) to ({wanted}): unknown conversion")
+        raise PatchFailed(f"converting ({found}) to ({wanted}): unknown conversion")
 
 
-def _run_of(policy: Policy, invocation: Invocation) -> Run:
+def _run_of(policy: MutatingPolicy, invocation: Invocation) -> PolicyRun:
     metadata = (invocation.params or {}).get("metadata") or {}
     params = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
-    return Run(policy.name, invocation.binding, params)
+    return PolicyRun(policy.name, invocation.binding, params)
 
 
-def _stored(asked: ServedResource, matched: ServedResource, obj: JSON) -> JSON:
+def _to_request_form(asked: ServedResource, matched: ServedResource, obj: JSON) -> JSON:
     """An object as a policy leaves it, in the form in which the request's own object is."""
     if asked.crd_version is not None:
         return {**obj, "apiVersion": asked.resource.api_version}
@@ -206,14 +213,14 @@ def _stored(asked: ServedResource, matched: ServedResource, obj: JSON) -> JSON:
     return stored
 
 
-def _refused(request: Attributes, wrong: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
-    told = []
-    for policy, binding, why, _ in wrong:
+def _denial_error(request: Attributes, problems: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
+    detail = []
+    for policy, binding, why, _ in problems:
         by = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
-        told.append(f"{by} denied request: {why}")
-    causes = [{"message": each} for each in told]
+        detail.append(f"{by} denied request: {why}")
+    causes = [{"message": each} for each in detail]
     error = errors.forbidden(request.served.resource, request.name_in_message, "", causes=causes)
-    error.message = told[0]
-    if reason := wrong[0][3]:
+    error.message = detail[0]
+    if reason := problems[0][3]:
         error.reason = reason
     return error

@@ -13,25 +13,25 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
 
-class WrongPatch(Exception):
+class PatchFailed(Exception):
     """A mutation that does not fit the object."""
 
 
-class WrongResult(Exception):
+class InvalidResult(Exception):
     """What a mutation has made is no object of its kind."""
 
 
-def applied(served: ServedResource, obj: JSON, wishes: Made) -> JSON:
+def apply_configuration(served: ServedResource, obj: JSON, wishes: Made) -> JSON:
     """An object with what an Object{...} says, in which are no lists without keys. Raises WrongPatch, WrongResult."""
-    if wrong := wishes.wrong_names():
-        raise WrongPatch(f"type mismatch: {wrong}")
+    if detail := wishes.wrong_names():
+        raise PatchFailed(f"type mismatch: {detail}")
     config = {**as_json(wishes), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
-    if wrong := _type_error(served, config):
-        raise WrongPatch(f"error applying patch: failed to convert patch object to typed object: {wrong}")
+    if detail := _type_error(served, config):
+        raise PatchFailed(f"error applying patch: failed to convert patch object to typed object: {detail}")
     if atomic := atomic_paths(served, config):
         told = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
-        raise WrongPatch(f"error applying patch: invalid ApplyConfiguration: {told}")
-    result, _ = _decoded(served, merge_configuration(served, obj, config))
+        raise PatchFailed(f"error applying patch: invalid ApplyConfiguration: {told}")
+    result, _ = _decode_and_default(served, merge_configuration(served, obj, config))
     return result
 
 
@@ -43,17 +43,17 @@ def _type_error(served: ServedResource, config: JSON) -> str:
     return type_error(struct, config) if struct is not None else ""
 
 
-def patched(served: ServedResource, obj: JSON, operations: list[Made]) -> JSON:
+def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Made]) -> JSON:
     """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, WrongResult."""
     steps: list[JSON | None] = []
-    for each in operations:
-        value = each.fields.get("value")
-        if isinstance(value, Made) and (wrong := value.wrong_names()):
-            raise WrongPatch(f"type mismatch: {wrong}")
-        step = {name: each.fields.get(name, "") for name in ("op", "path")}
-        if each.fields.get("from"):
-            step["from"] = each.fields["from"]
-        if "value" in each.fields:
+    for operation in operations:
+        value = operation.fields.get("value")
+        if isinstance(value, Made) and (detail := value.wrong_names()):
+            raise PatchFailed(f"type mismatch: {detail}")
+        step = {name: operation.fields.get(name, "") for name in ("op", "path")}
+        if operation.fields.get("from"):
+            step["from"] = operation.fields["from"]
+        if "value" in operation.fields:
             step["value"] = as_json(value)
         steps.append(step)
     try:
@@ -61,18 +61,18 @@ def patched(served: ServedResource, obj: JSON, operations: list[Made]) -> JSON:
     except patches.PatchTestFailed:
         return obj
     except patches.PatchError as error:
-        raise WrongPatch(f"JSON Patch: {error}") from error
-    found, unknown = _decoded(served, result)
+        raise PatchFailed(f"JSON Patch: {error}") from error
+    found, unknown = _decode_and_default(served, result)
     if unknown:
-        raise WrongResult(f"strict decoding error: {format_strict_errors(unknown)}")
+        raise InvalidResult(f"strict decoding error: {format_strict_errors(unknown)}")
     return found
 
 
-def _decoded(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
+def _decode_and_default(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
     """(the object in the server's form, with its defaults; what is unknown in it). Raises WrongResult."""
     try:
         found, unknown = decoding.decode(served.resource, obj)
     except decoding.DecodeError as error:
-        raise WrongResult(str(error)) from error
+        raise InvalidResult(str(error)) from error
     apply_defaults(served.resource, found)
     return found, unknown

@@ -11,11 +11,11 @@ from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
 
 
-class WrongConfiguration(Exception):
+class ConfigurationError(Exception):
     """A policy and its binding do not say which parameters they mean, or there are none where there must be."""
 
 
-def kind_of_parameters(spec: JSON, find: Callable[[str, str], ServedResource | None]) -> ServedResource | None:
+def param_resource(spec: JSON, find: Callable[[str, str], ServedResource | None]) -> ServedResource | None:
     """The resource that a policy's paramKind names, None if it wants no parameters. Raises WrongConfiguration."""
     wanted = spec.get("paramKind")
     if wanted is None:
@@ -24,11 +24,11 @@ def kind_of_parameters(spec: JSON, find: Callable[[str, str], ServedResource | N
     if found is None:
         group, _, version = wanted["apiVersion"].rpartition("/")
         named = f"{group}/{version}, Kind={wanted['kind']}"
-        raise WrongConfiguration(f"failed to find resource referenced by paramKind: '{named}'")
+        raise ConfigurationError(f"failed to find resource referenced by paramKind: '{named}'")
     return found
 
 
-def parameters(
+def collect_params(
     kind: ServedResource | None, reference: JSON | None, namespace: str, store: Store
 ) -> Sequence[JSON | None]:
     """What a policy is to be run with, once for each; (None,) for no parameters. Raises WrongConfiguration.
@@ -41,11 +41,11 @@ def parameters(
     if resource.namespaced:
         namespace = given or namespace
         if not namespace:
-            raise WrongConfiguration(
+            raise ConfigurationError(
                 "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
             )
     elif given:
-        raise WrongConfiguration("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
     else:
         namespace = ""
     if reference.get("name"):
@@ -59,5 +59,5 @@ def parameters(
             if selector_matches(selector, each["metadata"].get("labels") or {})
         ]
     if not found and reference.get("parameterNotFoundAction") == "Deny":
-        raise WrongConfiguration("no params found for policy binding with `Deny` parameterNotFoundAction")
+        raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
     return [from_stored(kind, each) for each in found]

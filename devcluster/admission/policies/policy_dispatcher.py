@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.expression_evaluation import MATCH_BUDGET, evaluate
+from kubeloop.devcluster.admission.policies.expression_evaluation import MATCH_CONDITIONS_COST_BUDGET, evaluate
 from kubeloop.devcluster.admission.policies.matcher import Matcher
-from kubeloop.devcluster.admission.policies.parameters import WrongConfiguration, kind_of_parameters, parameters
+from kubeloop.devcluster.admission.policies.parameters import ConfigurationError, collect_params, param_resource
 from kubeloop.devcluster.admission.policies.request_variables import namespace_value, request_value
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
@@ -26,19 +26,21 @@ FindKind = Callable[[str, str], ServedResource | None]
 """The resource of an apiVersion and kind, None if there is none."""
 
 
-class ConditionFailed(Exception):
+class MatchConditionError(Exception):
     """A match condition has no value, and none of the others says no."""
 
 
-class Conditions:
+class MatchConditions:
     """A policy's variables and its matchConditions. own: the variables."""
 
     def __init__(self, spec: JSON, environment: Environment) -> None:
         variables = spec.get("variables") or ()
-        self.own = {each["name"]: environment.declare(each["name"], each["expression"]) for each in variables}
+        self.own = {
+            variable["name"]: environment.declare(variable["name"], variable["expression"]) for variable in variables
+        }
         conditions = spec.get("matchConditions") or ()
         self._expressions: Sequence[Expression] = [
-            environment.compile(each.get("expression", ""), BOOLEAN) for each in conditions
+            environment.compile(condition.get("expression", ""), BOOLEAN) for condition in conditions
         ]
 
     def hold(self, values: JSON, loop_budget: LoopBudget) -> bool:
@@ -46,17 +48,17 @@ class Conditions:
         if not self._expressions:
             return True
         values = {**values, "namespaceObject": None}
-        results, _ = evaluate(self._expressions, values, self.own, MATCH_BUDGET, loop_budget)
-        found = [each for each in results if each is not None]
+        results, _ = evaluate(self._expressions, values, self.own, MATCH_CONDITIONS_COST_BUDGET, loop_budget)
+        found = [result for result in results if result is not None]
         if any(each.value is False and not each.error for each in found):
             return False
-        told = list(dict.fromkeys(each.error for each in found if each.error))
-        if told:
-            raise ConditionFailed(told[0] if len(told) == 1 else f"[{', '.join(told)}]")
+        detail = list(dict.fromkeys(each.error for each in found if each.error))
+        if detail:
+            raise MatchConditionError(detail[0] if len(detail) == 1 else f"[{', '.join(detail)}]")
         return True
 
 
-class Compiled(Protocol):
+class CompiledPolicy(Protocol):
     """A policy of either kind."""
 
     name: str
@@ -78,7 +80,7 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PolicyContext:
     """Where policies look for what they need beside the request."""
 
     store: Store
@@ -87,7 +89,7 @@ class Surroundings:
     deferred_work: DeferredWork
 
     def invocations(
-        self, policy: Compiled, bindings: Sequence[JSON], request: Attributes, fail: Callable[[str, str], None]
+        self, policy: CompiledPolicy, bindings: Sequence[JSON], request: Attributes, fail: Callable[[str, str], None]
     ) -> Iterator[Invocation]:
         """Whenever the policy is to be run on the request. fail: is told of what cannot be: (binding or "", why)."""
 
@@ -99,8 +101,8 @@ class Surroundings:
             matched = self.matcher.match(policy.spec["matchConstraints"], request)
             if matched is None:
                 return
-            kind = kind_of_parameters(policy.spec, self.find)
-        except (errors.StatusError, WrongConfiguration) as error:
+            kind = param_resource(policy.spec, self.find)
+        except (errors.StatusError, ConfigurationError) as error:
             misconfigured("", error)
             return
         for binding in bindings:
@@ -109,8 +111,8 @@ class Surroundings:
                 within = spec.get("matchResources")
                 if within is not None and self.matcher.match(within, request) is None:
                     continue
-                found = parameters(kind, spec.get("paramRef"), request.namespace, self.store)
-            except (errors.StatusError, WrongConfiguration) as error:
+                found = collect_params(kind, spec.get("paramRef"), request.namespace, self.store)
+            except (errors.StatusError, ConfigurationError) as error:
                 misconfigured(name, error)
                 continue
             for params in found:

@@ -29,8 +29,8 @@ from kubeloop.kube.objects.resources import NAMESPACES, Resource
 if TYPE_CHECKING:
     from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
     from kubeloop.devcluster.admission.policies.attributes import Attributes, Operation
-    from kubeloop.devcluster.admission.policies.mutating_admission_policy import Run
-    from kubeloop.devcluster.admission.policies.policy_dispatcher import Compiled, Surroundings
+    from kubeloop.devcluster.admission.policies.mutating_admission_policy import PolicyRun
+    from kubeloop.devcluster.admission.policies.policy_dispatcher import CompiledPolicy, PolicyContext
     from kubeloop.devcluster.api.delete_options import DeleteOptions
 
 
@@ -40,12 +40,12 @@ class CustomResources(Protocol):
     def versions(self) -> Iterable[CustomResourceVersion]: ...
 
 
-P = TypeVar("P", bound="Compiled")
-Bound = list[tuple[P, Sequence[JSON]]]
+P = TypeVar("P", bound="CompiledPolicy")
+PoliciesWithBindings = list[tuple[P, Sequence[JSON]]]
 Kinds = tuple[Resource[JSON], Resource[JSON]]
 _VALIDATING = (VALIDATING_ADMISSION_POLICIES, VALIDATING_ADMISSION_POLICY_BINDINGS)
 _MUTATING = (MUTATING_ADMISSION_POLICIES, MUTATING_ADMISSION_POLICY_BINDINGS)
-_EXEMPT = frozenset(
+_EXEMPT_RESOURCES = frozenset(
     f"{plural}.admissionregistration.k8s.io"
     for policy in ("validatingadmissionpolic", "mutatingadmissionpolic")
     for plural in (f"{policy}ies", f"{policy}ybindings")
@@ -53,7 +53,7 @@ _EXEMPT = frozenset(
 """What policies are not asked about, so that a wrong one can be taken back."""
 
 
-class Policies:
+class PolicyPlugin:
     """The policies of one store.
 
     asked: the request that is being answered, with its route; None between requests. definitions: of custom resources,
@@ -63,11 +63,11 @@ class Policies:
     def __init__(self, store: Store, deferred_work: DeferredWork) -> None:
         self._store = store
         self._deferred_work = deferred_work
-        self.asked: Request | None = None
+        self.current_request: Request | None = None
         self.definitions: CustomResources | None = None
-        self._surroundings: Surroundings | None = None
-        self._validating: Bound[validating_admission_policy.Policy] = []
-        self._mutating: Bound[mutating_admission_policy.Policy] = []
+        self._surroundings: PolicyContext | None = None
+        self._validating: PoliciesWithBindings[validating_admission_policy.ValidatingPolicy] = []
+        self._mutating: PoliciesWithBindings[mutating_admission_policy.MutatingPolicy] = []
         self._changed = False
         for each in (*_VALIDATING, *_MUTATING):
             self._changed = self._changed or len(store.table(each)) > 0
@@ -101,8 +101,8 @@ class Policies:
         validate(self._validating, about, request.warnings, self._surroundings)
 
     def mutate(
-        self, operation: Operation, obj: JSON, old: JSON | None, only: frozenset[Run] | None = None
-    ) -> frozenset[Run] | None:
+        self, operation: Operation, obj: JSON, old: JSON | None, only: frozenset[PolicyRun] | None = None
+    ) -> frozenset[PolicyRun] | None:
         """Let all policies change, in place, what is about to be stored. Raises StatusError if one cannot.
 
         Returns what is to be run again after the server's own changes, None if nothing has been run. only: that, then.
@@ -114,7 +114,7 @@ class Policies:
 
         assert self._surroundings is not None
         metadata = obj["metadata"]
-        kept = {name: metadata[name] for name in _NOT_YET if name in metadata} if old is None else {}
+        kept = {name: metadata[name] for name in _SET_AFTER_ADMISSION if name in metadata} if old is None else {}
         seen = {**obj, "metadata": {name: each for name, each in metadata.items() if name not in kept}}
         about = _attributes(request, _route(request), operation, seen, old, None, None)
         outcome = mutate(self._mutating, about, self._surroundings, only)
@@ -128,33 +128,33 @@ class Policies:
 
     def _judged(self) -> Request | None:
         """The request, if there are policies that may be asked about it."""
-        request = self.asked
+        request = self.current_request
         if request is None:
             return None
         if self._changed:
             self._read()
         if not self._validating and not self._mutating:
             return None
-        return None if _route(request).served.resource.group_resource in _EXEMPT else request
+        return None if _route(request).served.resource.group_resource in _EXEMPT_RESOURCES else request
 
     def _served(self, api_version: str, kind: str) -> ServedResource | None:
         found = BY_KIND.get((api_version, kind))
         if found is not None or self.definitions is None:
             return found if found is not None and found.is_stored else None
-        for each in self.definitions.versions():
-            resource = each.served.resource
+        for version in self.definitions.versions():
+            resource = version.served.resource
             if (resource.api_version, resource.kind) == (api_version, kind):
-                return each.served
+                return version.served
         return None
 
     def _others(self, served: ServedResource) -> Sequence[ServedResource]:
         """Other versions of a resource's objects."""
-        from kubeloop.devcluster.admission.policies.attributes import same_objects
+        from kubeloop.devcluster.admission.policies.attributes import equivalent_resources
 
         if served.crd_version is None:
-            return same_objects(served)
+            return equivalent_resources(served)
         assert self.definitions is not None
-        mine = (each.served for each in self.definitions.versions())
+        mine = (version.served for version in self.definitions.versions())
         name = served.resource.group_resource
         return [each for each in mine if each.resource.group_resource == name and each is not served]
 
@@ -164,22 +164,24 @@ class Policies:
         """Compile what is new, forget what has gone."""
         from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
         from kubeloop.devcluster.admission.policies.matcher import Matcher
-        from kubeloop.devcluster.admission.policies.policy_dispatcher import Surroundings
+        from kubeloop.devcluster.admission.policies.policy_dispatcher import PolicyContext
 
         self._changed = False
         if self._surroundings is None:
             matcher = Matcher(self._store, self._others)
-            self._surroundings = Surroundings(self._store, matcher, self._served, self._deferred_work)
-        self._validating = self._bound(_VALIDATING, self._validating, validating_admission_policy.Policy)
-        self._mutating = self._bound(_MUTATING, self._mutating, mutating_admission_policy.Policy)
+            self._surroundings = PolicyContext(self._store, matcher, self._served, self._deferred_work)
+        self._validating = self._bound(_VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy)
+        self._mutating = self._bound(_MUTATING, self._mutating, mutating_admission_policy.MutatingPolicy)
 
-    def _bound(self, kinds: Kinds, before: Bound[P], compile_: Callable[[JSON], P]) -> Bound[P]:
+    def _bound(
+        self, kinds: Kinds, before: PoliciesWithBindings[P], compile_: Callable[[JSON], P]
+    ) -> PoliciesWithBindings[P]:
         """All policies of a kind that have bindings, with those; what has been compiled before stays."""
         bindings: dict[str, list[JSON]] = {}
         for each in self._store.list(kinds[1]):
             bindings.setdefault(each["spec"]["policyName"], []).append(each)
         known = {policy.name: policy for policy, _ in before}
-        found: Bound[P] = []
+        found: PoliciesWithBindings[P] = []
         for obj in self._store.list(kinds[0]) if bindings else ():
             name = obj["metadata"]["name"]
             if name in bindings:
@@ -231,7 +233,7 @@ def _attributes(
     )
 
 
-_NOT_YET = ("uid", "creationTimestamp")
+_SET_AFTER_ADMISSION = ("uid", "creationTimestamp")
 """What an object is given after policies have seen it."""
 
 

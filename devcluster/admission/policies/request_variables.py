@@ -13,7 +13,7 @@ from kubeloop.kube.json_object import JSON
 def request_value(request: Attributes, matched: ServedResource) -> JSON:
     """The variable `request`: an admission.k8s.io AdmissionRequest without the objects, as seen in a version."""
     group, version, kind = request.kind
-    told: JSON = {
+    detail: JSON = {
         "uid": "",
         "kind": {"group": group, "version": version, "kind": kind},
         "resource": _resource(matched),
@@ -26,14 +26,14 @@ def request_value(request: Attributes, matched: ServedResource) -> JSON:
     }
     if matched is not request.served and request.subresource in ("", "status"):
         resource = matched.resource
-        told["kind"] = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        detail["kind"] = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     optional = {
         "subResource": request.subresource,
         "requestSubResource": request.subresource,
         "name": request.name,
         "namespace": request.namespace,
     }
-    return told | {name: text for name, text in optional.items() if text}
+    return detail | {name: text for name, text in optional.items() if text}
 
 
 def _resource(served: ServedResource) -> JSON:
@@ -41,12 +41,12 @@ def _resource(served: ServedResource) -> JSON:
     return {"group": resource.group, "version": resource.version, "resource": resource.plural}
 
 
-_HIDDEN = ("managedFields", "ownerReferences", "selfLink")
+_HIDDEN_METADATA = ("managedFields", "ownerReferences", "selfLink")
 
 
 def namespace_value(namespace: JSON | None) -> JSON | None:
     """The variable `namespaceObject`."""
     if namespace is None:
         return None
-    metadata = {name: each for name, each in namespace["metadata"].items() if name not in _HIDDEN}
+    metadata = {name: each for name, each in namespace["metadata"].items() if name not in _HIDDEN_METADATA}
     return {"metadata": metadata, "spec": namespace.get("spec") or {}, "status": namespace.get("status") or {}}

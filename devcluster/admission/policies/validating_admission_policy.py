@@ -12,12 +12,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
-from kubeloop.devcluster.admission.policies.expression_evaluation import BUDGET, OutOfBudget, Result, evaluate
+from kubeloop.devcluster.admission.policies.expression_evaluation import (
+    COST_BUDGET,
+    ExpressionResult,
+    OutOfBudget,
+    evaluate,
+)
 from kubeloop.devcluster.admission.policies.policy_dispatcher import (
-    ConditionFailed,
-    Conditions,
     Invocation,
-    Surroundings,
+    MatchConditionError,
+    MatchConditions,
+    PolicyContext,
 )
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import LoopBudget
@@ -45,7 +50,7 @@ class Verdict:
     always: list[Decision] = field(default_factory=list)
 
 
-class Policy:
+class ValidatingPolicy:
     """One ValidatingAdmissionPolicy, compiled."""
 
     def __init__(self, obj: JSON) -> None:
@@ -53,17 +58,21 @@ class Policy:
         self.name: str = obj["metadata"]["name"]
         self.ignores_failures = spec.get("failurePolicy") == "Ignore"
         environment = Environment(has_params=spec.get("paramKind") is not None)
-        self._conditions = Conditions(spec, environment)
+        self._conditions = MatchConditions(spec, environment)
         self._validations: Sequence[JSON] = spec.get("validations") or ()
-        self._rules = [environment.compile(each.get("expression", ""), BOOLEAN) for each in self._validations]
+        self._rules = [
+            environment.compile(validation.get("expression", ""), BOOLEAN) for validation in self._validations
+        ]
         self._messages = [
-            environment.compile(each["messageExpression"], TEXT, authorizer=False)
-            if each.get("messageExpression")
+            environment.compile(validation["messageExpression"], TEXT, authorizer=False)
+            if validation.get("messageExpression")
             else None
-            for each in self._validations
+            for validation in self._validations
         ]
         annotations = spec.get("auditAnnotations") or ()
-        self._annotations = [environment.compile(each.get("valueExpression", ""), TEXT_OR_NULL) for each in annotations]
+        self._annotations = [
+            environment.compile(annotation.get("valueExpression", ""), TEXT_OR_NULL) for annotation in annotations
+        ]
 
     def judge(self, values: JSON, loop_budget: LoopBudget) -> Verdict:
         """Run it on a request, with one object of parameters or none. Raises TakesLong.
@@ -75,19 +84,19 @@ class Policy:
         try:
             if not self._conditions.hold(asked, loop_budget):
                 return Verdict()
-            found, left = evaluate(self._rules, asked, own, BUDGET, loop_budget)
+            found, left = evaluate(self._rules, asked, own, COST_BUDGET, loop_budget)
             denials = self._denials(found, values, left, loop_budget)
-            notes, _ = evaluate(self._annotations, asked, own, BUDGET, loop_budget)
-        except (OutOfBudget, ConditionFailed) as error:
+            notes, _ = evaluate(self._annotations, asked, own, COST_BUDGET, loop_budget)
+        except (OutOfBudget, MatchConditionError) as error:
             return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
-        failed = [Decision(each.error) for each in notes if each is not None and each.error]
+        failed = [Decision(note.error) for note in notes if note is not None and note.error]
         return Verdict(denials, [] if self.ignores_failures else failed)
 
     def _denials(
-        self, found: Sequence[Result | None], values: JSON, budget: int, loop_budget: LoopBudget
+        self, found: Sequence[ExpressionResult | None], values: JSON, budget: int, loop_budget: LoopBudget
     ) -> list[Decision]:
         spent = ""
-        messages: Sequence[Result | None] = ()
+        messages: Sequence[ExpressionResult | None] = ()
         try:
             messages, _ = evaluate(self._messages, values, self._conditions.own, budget, loop_budget)
         except OutOfBudget as error:
@@ -107,7 +116,7 @@ class Policy:
         return denials
 
 
-def _message(result: Result | None) -> str:
+def _message(result: ExpressionResult | None) -> str:
     """What a messageExpression says, "" if that is nothing to tell."""
     if result is None or result.error or type(result.value) is not str:
         return ""
@@ -116,7 +125,7 @@ def _message(result: Result | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Denial:
     policy: str
     binding: str
     decision: Decision
@@ -128,75 +137,79 @@ class _Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _Evaluation:
     """A policy, and what it is asked about."""
 
-    policy: Policy
+    policy: ValidatingPolicy
     invocation: Invocation
     values: JSON
 
 
 def validate(
-    bound: Sequence[tuple[Policy, Sequence[JSON]]],
+    bound: Sequence[tuple[ValidatingPolicy, Sequence[JSON]]],
     request: Attributes,
     warnings: list[str],
-    surroundings: Surroundings,
+    surroundings: PolicyContext,
 ) -> None:
     """Ask all policies, each with its bindings. warnings: grows by what they say.
 
     Raises StatusError if one refuses the request, Later if asking takes long.
     """
-    found = [each for policy, bindings in bound for each in _asked(policy, bindings, request, surroundings)]
-    questions = [each for each in found if isinstance(each, _Question)]
+    found = [
+        evaluation for policy, bindings in bound for evaluation in _evaluations(policy, bindings, request, surroundings)
+    ]
+    questions = [each for each in found if isinstance(each, _Evaluation)]
 
     def key() -> Hashable:
-        return tuple(each.policy for each in questions), msgspec.json.encode([each.values for each in questions])
+        return tuple(question.policy for question in questions), msgspec.json.encode(
+            [question.values for question in questions]
+        )
 
     def judge(loop_budget: LoopBudget) -> list[Verdict]:
-        return [each.policy.judge(each.values, loop_budget) for each in questions]
+        return [question.policy.judge(question.values, loop_budget) for question in questions]
 
-    refusals: list[_Refusal] = []
+    refusals: list[_Denial] = []
     verdicts = iter(surroundings.deferred_work.compute_or_defer(key, judge) if questions else ())
     for each in found:
-        if isinstance(each, _Refusal):
+        if isinstance(each, _Denial):
             refusals.append(each)
         else:
-            refusals += _consequences(each, next(verdicts), warnings)
+            refusals += _enforce(each, next(verdicts), warnings)
     if refusals:
-        raise _refused(request, refusals[0])
+        raise _denial_error(request, refusals[0])
 
 
-def _asked(
-    policy: Policy, bindings: Sequence[JSON], request: Attributes, surroundings: Surroundings
-) -> list[_Question | _Refusal]:
+def _evaluations(
+    policy: ValidatingPolicy, bindings: Sequence[JSON], request: Attributes, surroundings: PolicyContext
+) -> list[_Evaluation | _Denial]:
     """What a policy is asked about a request, and what is wrong with its configuration."""
-    found: list[_Question | _Refusal] = []
+    found: list[_Evaluation | _Denial] = []
 
     def fail(binding: str, why: str) -> None:
-        found.append(_Refusal(policy.name, binding, Decision(why)))
+        found.append(_Denial(policy.name, binding, Decision(why)))
 
     values: JSON | None = None
-    for each in surroundings.invocations(policy, bindings, request, fail):
-        values = values or surroundings.values(request, each.matched)
-        found.append(_Question(policy, each, {**values, "params": each.params}))
+    for invocation in surroundings.invocations(policy, bindings, request, fail):
+        values = values or surroundings.values(request, invocation.matched)
+        found.append(_Evaluation(policy, invocation, {**values, "params": invocation.params}))
     return found
 
 
-def _consequences(question: _Question, verdict: Verdict, warnings: list[str]) -> Iterator[_Refusal]:
+def _enforce(question: _Evaluation, verdict: Verdict, warnings: list[str]) -> Iterator[_Denial]:
     """What the binding makes of a verdict. warnings: grows by what it only warns of."""
     policy, binding = question.policy.name, question.invocation.binding
     for decision in verdict.denials:
         for action in question.invocation.actions:
             if action == "Deny":
-                yield _Refusal(policy, binding, decision)
+                yield _Denial(policy, binding, decision)
             elif action == "Warn":
                 by = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}'"
                 warnings.append(f"Validation failed for {by}: {decision.message}")
     for decision in verdict.always:
-        yield _Refusal(policy, binding, decision)
+        yield _Denial(policy, binding, decision)
 
 
-def _refused(request: Attributes, refusal: _Refusal) -> errors.StatusError:
+def _denial_error(request: Attributes, refusal: _Denial) -> errors.StatusError:
     message, reason = refusal.message, refusal.decision.reason or "Invalid"
     error = errors.forbidden(request.served.resource, request.name_in_message, message, causes=[{"message": message}])
     error.reason, error.code = reason, _CODES.get(reason, 422)

@@ -76,12 +76,12 @@ async def test_policies_are_in_force_after_a_restart(tmp_path):
 async def test_a_policy_is_compiled_once_however_its_status_and_other_policies_change(monkeypatch):
     compiled = []
 
-    class Counted(validating_admission_policy.Policy):
+    class Counted(validating_admission_policy.ValidatingPolicy):
         def __init__(self, obj: JSON) -> None:
             compiled.append(obj["metadata"]["name"])
             super().__init__(obj)
 
-    monkeypatch.setattr(validating_admission_policy, "Policy", Counted)
+    monkeypatch.setattr(validating_admission_policy, "ValidatingPolicy", Counted)
     cluster = Cluster()
     cluster.policy(NO_A)
     cluster.config_map("b")
