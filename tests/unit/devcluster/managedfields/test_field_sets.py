@@ -1,4 +1,4 @@
-"""Who owns what after creates and updates: managedFields as kube-apiserver v1.36 writes them."""
+"""Field ownership after creates and updates: managedFields."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.json_object import JSON
 from support.api_requests import InProcessApi
 
-JSON = dict[str, Any]
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 PORT, OTHER, SECOND = {"containerPort": 80, "name": "a"}, {"containerPort": 80, "name": "b"}, {"containerPort": 81}
 EIGHTY, EIGHTY_ONE = 'k:{"containerPort":80,"protocol":"TCP"}', 'k:{"containerPort":81,"protocol":"TCP"}'
@@ -23,40 +23,40 @@ async def api() -> InProcessApi:
 
 
 def owners(obj: JSON) -> dict[str, JSON]:
-    """Sets of fields, by manager."""
-    return {each.get("manager", ""): each["fieldsV1"] for each in obj["metadata"].get("managedFields", ())}
+    """Return field sets by manager."""
+    return {item.get("manager", ""): item["fieldsV1"] for item in obj["metadata"].get("managedFields", ())}
 
 
 def entry(manager: str = "other", key: str = "theirs", **changed: Any) -> JSON:
     fields = {"f:data": {f"f:{key}": {}}}
-    whole = {
+    default = {
         "manager": manager,
         "operation": "Update",
         "apiVersion": "v1",
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }
-    return {**whole, **changed}
+    return {**default, **changed}
 
 
-def made(api: InProcessApi, *entries: JSON) -> JSON:
-    api.create(f"{CONFIG_MAPS}?fieldManager=maker", {"metadata": {"name": "a"}, "data": {"mine": "1"}})
+def updated_with_entries(api: InProcessApi, *entries: JSON) -> JSON:
+    api.create(f"{CONFIG_MAPS}?fieldManager=creator", {"metadata": {"name": "a"}, "data": {"mine": "1"}})
     body = {"metadata": {"name": "a", "managedFields": list(entries)}, "data": {"mine": "2"}}
     return api("PUT", f"{CONFIG_MAPS}/a?fieldManager=writer", body)[1]
 
 
-async def test_a_new_object_keeps_the_owners_that_it_brings(api: InProcessApi):
+async def test_create_keeps_entries_of_the_request(api: InProcessApi):
     body = {"metadata": {"name": "a", "managedFields": [entry()]}, "data": {"mine": "1"}}
-    found = api("POST", f"{CONFIG_MAPS}?fieldManager=maker", body)[1]
-    assert owners(found) == {
+    response = api("POST", f"{CONFIG_MAPS}?fieldManager=creator", body)[1]
+    assert owners(response) == {
         "other": {"f:data": {"f:theirs": {}}},
-        "maker": {"f:data": {".": {}, "f:mine": {}}},
+        "creator": {"f:data": {".": {}, "f:mine": {}}},
     }
 
 
-async def test_an_update_may_replace_the_owners(api: InProcessApi):
-    found = made(api, entry("one"), entry("two", operation="Apply"), entry("one", "last"))
-    assert owners(found) == {
+async def test_update_replaces_entries(api: InProcessApi):
+    response = updated_with_entries(api, entry("one"), entry("two", operation="Apply"), entry("one", "last"))
+    assert owners(response) == {
         "two": {"f:data": {"f:theirs": {}}},
         "one": {"f:data": {"f:last": {}}},
         "writer": {"f:data": {"f:mine": {}}},
@@ -64,7 +64,7 @@ async def test_an_update_may_replace_the_owners(api: InProcessApi):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {"operation": "Guess"},
         {"apiVersion": ""},
@@ -73,52 +73,52 @@ async def test_an_update_may_replace_the_owners(api: InProcessApi):
         {"fieldsV1": {"k:{": {}}},
     ],
 )
-async def test_owners_that_cannot_be_read_are_not_taken(api: InProcessApi, wrong: JSON):
-    assert owners(made(api, entry(**wrong)))["maker"] == {"f:data": {}}
+async def test_invalid_entries_are_ignored(api: InProcessApi, invalid: JSON):
+    assert owners(updated_with_entries(api, entry(**invalid)))["creator"] == {"f:data": {}}
 
 
-async def test_path_elements_of_later_versions_are_left_out(api: InProcessApi):
-    assert owners(made(api, entry(fieldsV1={"x:later": {}}))) == {"writer": {"f:data": {"f:mine": {}}}}
+async def test_unknown_path_elements_are_dropped(api: InProcessApi):
+    assert owners(updated_with_entries(api, entry(fieldsV1={"x:later": {}}))) == {"writer": {"f:data": {"f:mine": {}}}}
 
 
 @pytest.mark.parametrize("version", ["v2", "apps/v1", "events.k8s.io/v1"])
-async def test_owners_of_a_version_without_the_kind_are_not_taken(api: InProcessApi, version: str):
-    assert owners(made(api, entry(apiVersion=version))) == {"writer": {"f:data": {"f:mine": {}}}}
+async def test_entries_of_a_version_without_the_kind_are_dropped(api: InProcessApi, version: str):
+    assert owners(updated_with_entries(api, entry(apiVersion=version))) == {"writer": {"f:data": {"f:mine": {}}}}
 
 
-async def test_one_owner_of_what_is_no_version_makes_all_forgotten(api: InProcessApi):
-    assert owners(made(api, entry("known"), entry("unknown", apiVersion="a/b/c"))) == {}
+async def test_entry_with_invalid_version_drops_all_entries(api: InProcessApi):
+    assert owners(updated_with_entries(api, entry("known"), entry("unknown", apiVersion="a/b/c"))) == {}
 
 
-async def test_each_character_of_a_manager_that_cannot_be_printed_is_told(api: InProcessApi):
-    told = made(api, entry("é\u200b\a\u00a0"))
-    wrong = [
-        f'metadata.managedFields[0].manager: Invalid value: "é\\u200b\\a\\u00a0": invalid character {each}'
-        for each in ("U+200B (at position 2)", "U+0007 (at position 5)", "U+00A0 (at position 6)")
+async def test_unprintable_characters_of_a_manager_are_invalid(api: InProcessApi):
+    status = updated_with_entries(api, entry("é\u200b\a\u00a0"))
+    messages = [
+        f'metadata.managedFields[0].manager: Invalid value: "é\\u200b\\a\\u00a0": invalid character {character}'
+        for character in ("U+200B (at position 2)", "U+0007 (at position 5)", "U+00A0 (at position 6)")
     ]
-    assert told["message"] == f'ConfigMap "a" is invalid: [{", ".join(wrong)}]'
-    assert len(told["details"]["causes"]) == 4 * 3  # told as often as kube-apiserver looks
+    assert status["message"] == f'ConfigMap "a" is invalid: [{", ".join(messages)}]'
+    assert len(status["details"]["causes"]) == 4 * 3  # kube-apiserver validates four times
 
 
 @pytest.mark.parametrize("reset", [[], [{}]])
-async def test_owners_are_reset_by_an_update(api: InProcessApi, reset: list[JSON]):
-    assert owners(made(api, *reset)) == {}
+async def test_update_resets_entries(api: InProcessApi, reset: list[JSON]):
+    assert owners(updated_with_entries(api, *reset)) == {}
 
 
-async def test_of_more_than_ten_updaters_the_oldest_become_one(api: InProcessApi):
-    api.create(f"{CONFIG_MAPS}?fieldManager=maker", {"metadata": {"name": "a"}, "data": {"mine": "1"}})
+async def test_oldest_of_more_than_ten_update_entries_are_merged(api: InProcessApi):
+    api.create(f"{CONFIG_MAPS}?fieldManager=creator", {"metadata": {"name": "a"}, "data": {"mine": "1"}})
     for number in range(11):
         patch = {"data": {f"k{number}": ""}}
         changed = api("PATCH", f"{CONFIG_MAPS}/a?fieldManager=m{number}", patch, "application/merge-patch+json")[1]
-    found = owners(changed)
-    assert len(found) == 10
-    together = found.pop("ancient-changes")["f:data"]
-    assert sorted(each for fields in [*found.values(), {"f:data": together}] for each in fields["f:data"]) == [
+    response = owners(changed)
+    assert len(response) == 10
+    merged = response.pop("ancient-changes")["f:data"]
+    assert sorted(name for fields in [*response.values(), {"f:data": merged}] for name in fields["f:data"]) == [
         ".", *(f"f:k{number}" for number in sorted(range(11), key=str)), "f:mine"
     ]  # fmt: skip
 
 
-async def test_items_with_one_key_are_owned_as_a_whole(api: InProcessApi):
+async def test_items_with_duplicate_keys_are_owned_as_a_whole(api: InProcessApi):
     path = "/apis/apps/v1/namespaces/default/deployments"
     body: JSON = {
         "metadata": {"name": "a"},
@@ -130,28 +130,28 @@ async def test_items_with_one_key_are_owned_as_a_whole(api: InProcessApi):
         return body
 
     def owned(obj: JSON) -> dict[str, JSON]:
-        found = {}
+        result = {}
         for manager, fields in owners(obj).items():
             container = fields["f:spec"]["f:template"]["f:spec"]["f:containers"]['k:{"name":"c"}']
-            found[manager] = {key: sorted(each) for key, each in container["f:ports"].items() if key != "."}
-        return found
+            result[manager] = {key: sorted(fields_) for key, fields_ in container["f:ports"].items() if key != "."}
+        return result
 
-    whole = [".", "f:containerPort", "f:name", "f:protocol"]
-    assert owned(api("POST", f"{path}?fieldManager=maker", with_ports(PORT, OTHER, SECOND))[1]) == {
-        "maker": {EIGHTY: [], EIGHTY_ONE: [".", "f:containerPort", "f:protocol"]}
+    port_fields = [".", "f:containerPort", "f:name", "f:protocol"]
+    assert owned(api("POST", f"{path}?fieldManager=creator", with_ports(PORT, OTHER, SECOND))[1]) == {
+        "creator": {EIGHTY: [], EIGHTY_ONE: [".", "f:containerPort", "f:protocol"]}
     }
     assert owned(api("PUT", f"{path}/a?fieldManager=writer", with_ports(PORT))[1]) == {
-        "maker": {}, "writer": {EIGHTY: whole}
+        "creator": {}, "writer": {EIGHTY: port_fields}
     }  # fmt: skip
     assert owned(api("PUT", f"{path}/a?fieldManager=writer", with_ports(OTHER, PORT))[1]) == {
-        "maker": {}, "writer": {EIGHTY: []}
+        "creator": {}, "writer": {EIGHTY: []}
     }  # fmt: skip
     assert owned(api("PUT", f"{path}/a?fieldManager=again", with_ports(PORT, OTHER))[1]) == {
-        "maker": {}, "again": {EIGHTY: []}
+        "creator": {}, "again": {EIGHTY: []}
     }  # fmt: skip
 
 
-async def test_an_applied_object_of_the_cluster_may_say_a_namespace(api: InProcessApi):
+async def test_namespace_of_applied_cluster_scoped_object_is_dropped(api: InProcessApi):
     role = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
@@ -159,13 +159,13 @@ async def test_an_applied_object_of_the_cluster_may_say_a_namespace(api: InProce
     }
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/r?fieldManager=m"
     for expected in (201, 200):
-        status, found = api("PATCH", path, role, "application/apply-patch+yaml")
-        assert (status, "namespace" in found["metadata"]) == (expected, False)
+        status, response = api("PATCH", path, role, "application/apply-patch+yaml")
+        assert (status, "namespace" in response["metadata"]) == (expected, False)
 
 
-async def test_what_is_applied_as_bytes_is_base64(api: InProcessApi):
+async def test_applied_bytes_must_be_base64(api: InProcessApi):
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "x&"}}
     path = "/api/v1/namespaces/default/secrets/s?fieldManager=m"
-    status, told = api("PATCH", path, secret, "application/apply-patch+yaml")
+    status, response = api("PATCH", path, secret, "application/apply-patch+yaml")
     assert status == 500
-    assert told["message"].endswith("error decoding from json: illegal base64 data at input byte 1")
+    assert response["message"].endswith("error decoding from json: illegal base64 data at input byte 1")

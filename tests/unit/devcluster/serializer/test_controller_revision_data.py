@@ -1,4 +1,4 @@
-"""The data of ControllerRevisions, which kube-apiserver v1.36 compares as text."""
+"""Data of ControllerRevisions, which is compared as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from support.api_requests import InProcessApi
 
-JSON = dict[str, Any]
 PATH = "/apis/apps/v1/namespaces/default/controllerrevisions"
 MERGE, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 OPERATIONS, APPLY = "application/json-patch+json", "application/apply-patch+yaml"
@@ -21,8 +20,8 @@ async def api() -> InProcessApi:
     return InProcessApi()
 
 
-def body(data: str, **more: str) -> str:
-    fields = {"revision": "1", **more}
+def body(data: str, **extra: str) -> str:
+    fields = {"revision": "1", **extra}
     return f'{{"metadata":{{"name":"r"}},"data":{data},' + ",".join(f'"{k}":{v}' for k, v in fields.items()) + "}"
 
 
@@ -35,34 +34,34 @@ def body(data: str, **more: str) -> str:
         (SPACED, APPLY, 422), ('{"a":1.0}', MERGE, 200), ('{"a":1.0}', STRATEGIC, 422),
     ],
 )  # fmt: skip
-async def test_a_patch_of_another_field_writes_the_data_anew(api: InProcessApi, data: str, media: str, status: int):
+async def test_patch_of_another_field_reencodes_the_data(api: InProcessApi, data: str, media: str, status: int):
     api("POST", PATH, body(data))
     patch: Any = OTHER_FIELD
     if media == OPERATIONS:
         patch = [{"op": "add", "path": "/metadata/labels", "value": {"x": "y"}}]
     elif media == APPLY:
         patch = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": {"name": "r", "labels": {"x": "y"}}}
-    found, answer = api("PATCH", f"{PATH}/r?fieldManager=x", patch, media)
-    assert found == status, answer
+    code, response = api("PATCH", f"{PATH}/r?fieldManager=x", patch, media)
+    assert code == status, response
     if status == 422:
-        assert "field is immutable" in answer["message"]
+        assert "field is immutable" in response["message"]
 
 
-async def test_an_update_has_to_send_the_same_text(api: InProcessApi):
+async def test_update_must_send_the_same_text(api: InProcessApi):
     api("POST", PATH, body(SPACED))
     assert api("PUT", f"{PATH}/r", body(SPACED, revision="2"))[0] == 200
     assert api("PUT", f"{PATH}/r", body(SORTED, revision="3"))[0] == 422
     assert api("GET", f"{PATH}/r")[1]["revision"] == 2
 
 
-async def test_what_is_twice_in_the_data_is_not_told(api: InProcessApi):
+async def test_duplicate_fields_in_the_data_are_not_reported(api: InProcessApi):
     assert api("POST", PATH, body('{"a":1,"a":2}'))[0] == 201
     assert api.warnings == []
 
 
-async def test_a_strategic_patch_does_not_look_into_the_data(api: InProcessApi):
+async def test_strategic_patch_cannot_merge_into_the_data(api: InProcessApi):
     api("POST", PATH, body(SORTED))
-    status, answer = api("PATCH", f"{PATH}/r", {"data": {"b": {"d": 1}}}, STRATEGIC)
-    assert (status, answer["message"]) == (
+    status, response = api("PATCH", f"{PATH}/r", {"data": {"b": {"d": 1}}}, STRATEGIC)
+    assert (status, response["message"]) == (
         500, 'unable to find api field in struct RawExtension for the json field "b"'
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""An autoscaler is one object under two versions."""
+"""Conversion of HorizontalPodAutoscalers between autoscaling/v1 and v2."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.serializer.conversion import autoscaler_from_v1, autoscaler_to_v1
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 TARGET = {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
 MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}
@@ -40,57 +40,55 @@ def autoscaler(version: str, spec: JSON, status: JSON | None = None, **metadata:
     }
 
 
-def test_the_first_version_says_cpu_as_a_number_of_percent():
-    shown = autoscaler_to_v1(autoscaler("v2", {"metrics": [CPU]}))
-    assert shown["apiVersion"] == "autoscaling/v1"
-    assert shown["spec"]["targetCPUUtilizationPercentage"] == 50
-    assert "annotations" not in shown["metadata"]
-    assert autoscaler_from_v1(shown)["spec"]["metrics"] == [CPU]
+def test_v1_has_cpu_target_in_percent():
+    v1 = autoscaler_to_v1(autoscaler("v2", {"metrics": [CPU]}))
+    assert v1["apiVersion"] == "autoscaling/v1"
+    assert v1["spec"]["targetCPUUtilizationPercentage"] == 50
+    assert "annotations" not in v1["metadata"]
+    assert autoscaler_from_v1(v1)["spec"]["metrics"] == [CPU]
 
 
-def test_without_a_metric_the_first_version_means_80_percent_of_cpu():
+def test_v1_default_cpu_target_is_80_percent():
     (metric,) = autoscaler_from_v1(autoscaler("v1", {}))["spec"]["metrics"]
     assert metric["resource"]["target"]["averageUtilization"] == 80
 
 
-def test_what_the_first_version_cannot_say_travels_in_annotations_and_comes_back():
+def test_v1_annotations_preserve_other_fields():
     current = [
         {"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": 40, "averageValue": "5m"}}}
     ]
-    whole = autoscaler(
+    v2 = autoscaler(
         "v2",
         {"metrics": [CPU, MEMORY, REQUESTS, LENGTH], "behavior": BEHAVIOR},
         {"currentMetrics": current, "conditions": [CONDITION]},
-        annotations={"mine": "kept"},
+        annotations={"own": "value"},
     )
-    shown = autoscaler_to_v1(whole)
-    assert shown["status"]["currentCPUUtilizationPercentage"] == 40
-    annotations = dict(shown["metadata"]["annotations"])
-    assert annotations.pop("mine") == "kept"
-    read = {name.partition("/")[2]: json.loads(text) for name, text in annotations.items()}
-    assert set(read) == {"metrics", "current-metrics", "conditions", "behavior"}
-    assert read["metrics"][0]["resource"] == {"name": "memory", "targetAverageValue": "1Gi"}
-    assert read["metrics"][1]["object"]["targetValue"] == "10k"
-    assert read["behavior"]["ScaleUp"]["Policies"][0]["PeriodSeconds"] == 15
-    back = autoscaler_from_v1(shown)
+    v1 = autoscaler_to_v1(v2)
+    assert v1["status"]["currentCPUUtilizationPercentage"] == 40
+    annotations = dict(v1["metadata"]["annotations"])
+    assert annotations.pop("own") == "value"
+    decoded = {name.partition("/")[2]: json.loads(text) for name, text in annotations.items()}
+    assert set(decoded) == {"metrics", "current-metrics", "conditions", "behavior"}
+    assert decoded["metrics"][0]["resource"] == {"name": "memory", "targetAverageValue": "1Gi"}
+    assert decoded["metrics"][1]["object"]["targetValue"] == "10k"
+    assert decoded["behavior"]["ScaleUp"]["Policies"][0]["PeriodSeconds"] == 15
+    converted_back = autoscaler_from_v1(v1)
     for part in ("metadata", "spec", "status"):
-        assert back[part] == whole[part]
+        assert converted_back[part] == v2[part]
 
 
-def test_an_annotation_that_is_not_json_is_refused():
+def test_invalid_annotation_is_rejected():
     broken = autoscaler("v1", {}, annotations={"autoscaling.alpha.kubernetes.io/metrics": "{"})
-    with pytest.raises(StatusError) as caught:
+    with pytest.raises(StatusError) as raised:
         autoscaler_from_v1(broken)
-    assert caught.value.code == 400
+    assert raised.value.code == 400
 
 
-def test_annotations_are_written_as_go_writes_its_structs():
+def test_annotations_have_go_struct_encoding():
     behavior = {"scaleUp": {"stabilizationWindowSeconds": 0, **BEHAVIOR["scaleUp"]}}
     condition = {"message": "a<b", **CONDITION}
-    shown = autoscaler_to_v1(
-        autoscaler("v2", {"metrics": [REQUESTS], "behavior": behavior}, {"conditions": [condition]})
-    )
-    annotations = shown["metadata"]["annotations"]
+    v1 = autoscaler_to_v1(autoscaler("v2", {"metrics": [REQUESTS], "behavior": behavior}, {"conditions": [condition]}))
+    annotations = v1["metadata"]["annotations"]
     prefix = "autoscaling.alpha.kubernetes.io/"
     assert annotations[f"{prefix}metrics"] == (
         '[{"type":"Object","object":{"target":{"kind":"Service","name":"web","apiVersion":"v1"},'

@@ -1,4 +1,4 @@
-"""From a client's JSON to the server's form: what is dropped, added, rewritten and refused."""
+"""Decoding: dropped, added and canonicalized fields, unknown fields, and type errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def pod(**spec: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
 
 
-def test_nulls_and_empty_values_of_optional_fields_vanish():
+def test_nulls_and_empty_optional_fields_are_dropped():
     obj, strict = decode(
         PODS, pod(containers=[{"name": "c", "env": [], "ports": None, "stdin": False}], nodeSelector={}, affinity={})
     )
@@ -21,7 +21,7 @@ def test_nulls_and_empty_values_of_optional_fields_vanish():
     assert obj["spec"] == {"containers": [{"name": "c", "resources": {}}], "affinity": {}}
 
 
-def test_what_go_always_writes_is_added():
+def test_fields_that_go_always_encodes_are_added():
     obj, _ = decode(NODES, {"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
     assert obj["spec"] == {}
     assert obj["status"]["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 0}}
@@ -31,22 +31,22 @@ def test_what_go_always_writes_is_added():
     ]
 
 
-def test_zero_behind_a_pointer_is_a_value():
+def test_zero_of_a_pointer_field_is_kept():
     obj, _ = decode(DEPLOYMENTS, {"metadata": {}, "spec": {"replicas": 0, "minReadySeconds": 0}})
     assert obj["spec"]["replicas"] == 0
     assert "minReadySeconds" not in obj["spec"]
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("quantity", "canonical"),
     [
         pytest.param("0.5", "500m", id="decimal"),
         pytest.param(2, "2", id="number"),
         pytest.param("1.0001", "1001m", id="rounded up to thousandths"),
-        pytest.param("1e9", "1e9", id="exponent stays"),
-        pytest.param("010", "010", id="read without loss in one step"),
+        pytest.param("1e9", "1e9", id="exponent"),
+        pytest.param("010", "010", id="leading zero"),
         pytest.param("+10", "+10", id="sign"),
-        pytest.param("1E+3", "1E+3", id="exponent as it came"),
+        pytest.param("1E+3", "1E+3", id="uppercase exponent"),
         pytest.param("01Gi", "01Gi", id="binary"),
         pytest.param(" 1000 ", "1k", id="blanks"),
         pytest.param("1.5Gi", "1536Mi", id="binary fraction"),
@@ -54,17 +54,17 @@ def test_zero_behind_a_pointer_is_a_value():
         pytest.param("-1.0001", "-1001m", id="rounded away from zero"),
     ],
 )
-def test_quantities_become_canonical_unless_go_remembers_how_they_came(given, kept):
-    obj, _ = decode(PODS, pod(containers=[{"name": "c", "resources": {"limits": {"cpu": given}}}]))
-    assert obj["spec"]["containers"][0]["resources"]["limits"]["cpu"] == kept
+def test_quantities_are_canonicalized(quantity, canonical):
+    obj, _ = decode(PODS, pod(containers=[{"name": "c", "resources": {"limits": {"cpu": quantity}}}]))
+    assert obj["spec"]["containers"][0]["resources"]["limits"]["cpu"] == canonical
 
 
-def test_the_overhead_of_a_runtime_class_is_not_rounded():
+def test_runtime_class_overhead_is_not_rounded():
     obj, _ = decode(RUNTIME_CLASSES, {"handler": "h", "overhead": {"podFixed": {"cpu": "1n"}}})
     assert obj["overhead"] == {"podFixed": {"cpu": "1n"}}
 
 
-def test_unknown_fields_are_dropped_and_named_with_their_path():
+def test_unknown_fields_are_dropped_and_reported():
     obj, strict = decode(PODS, pod(containers=[{"name": "c", "imagee": "x"}], foo=1))
     assert sorted(strict) == ['unknown field "spec.containers[0].imagee"', 'unknown field "spec.foo"']
     assert "foo" not in obj["spec"]
@@ -96,13 +96,13 @@ def test_unknown_fields_are_dropped_and_named_with_their_path():
             PODS,
             pod(containers=[{"resources": {"limits": {"cpu": "abc"}}}]),
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-            id="no quantity",
+            id="invalid quantity",
         ),
         pytest.param(
             LEASES,
             {"metadata": {}, "spec": {"renewTime": "yesterday"}},
             'parsing time "yesterday" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "yesterday" as "2006"',
-            id="no time",
+            id="invalid time",
         ),
         pytest.param(
             LEASES,
@@ -114,22 +114,25 @@ def test_unknown_fields_are_dropped_and_named_with_their_path():
             CONFIG_MAPS,
             {"metadata": {}, "binaryData": {"a": "AA=!"}},
             "illegal base64 data at input byte 2",
-            id="no base64",
+            id="invalid base64",
         ),
     ],
 )
-def test_wrong_types_are_told_as_go_tells_them(resource: Resource[object], obj, message):
+def test_type_errors_have_go_messages(resource: Resource[object], obj, message):
     with pytest.raises(DecodeError) as raised:
         decode(resource, obj)
     assert str(raised.value) == message
 
 
-def test_times_are_written_in_utc():
+def test_times_are_converted_to_utc():
     obj, _ = decode_named("meta/v1.ObjectMeta", {"creationTimestamp": "2024-01-02T05:04:05.5+02:00"})
     assert obj["creationTimestamp"] == "2024-01-02T03:04:05Z"
 
 
-def test_the_given_object_is_not_changed():
-    given = {"metadata": {"name": "l"}, "spec": {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}}
-    decode(LIMIT_RANGES, given)
-    assert given["spec"] == {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}
+def test_input_is_not_modified():
+    limit_range = {
+        "metadata": {"name": "l"},
+        "spec": {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]},
+    }
+    decode(LIMIT_RANGES, limit_range)
+    assert limit_range["spec"] == {"limits": [{"type": "Container", "max": {"cpu": "0.5"}, "min": {}}]}

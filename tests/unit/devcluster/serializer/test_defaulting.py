@@ -1,4 +1,4 @@
-"""What the API server fills in, per kind; and the label keys it copies into selectors."""
+"""Default values per kind; and label keys that are merged into selectors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from kubeloop.devcluster.api.served_resources import (
 from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults, image_pull_policy
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.resources import Resource
 
-JSON = dict[str, Any]
 TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "nginx:1"}]}}
 POD_SPEC = {
     "containers": [
@@ -62,31 +62,31 @@ def defaulted(resource: Resource[Any], **parts: Any) -> JSON:
         ("Not An Image", "IfNotPresent"),
     ],
 )
-def test_images_are_pulled_again_if_they_may_have_changed(image, policy):
+def test_image_pull_policy(image, policy):
     assert image_pull_policy(image) == policy
 
 
-def test_a_pod_gets_service_links_and_a_template_does_not():
+def test_enable_service_links_is_defaulted_for_pods_only():
     assert defaulted(resources.PODS, **TEMPLATE)["spec"] == {**POD_SPEC, "enableServiceLinks": True}
     spec = defaulted(resources.REPLICA_SETS, spec={"selector": {}, "template": TEMPLATE})["spec"]
     assert spec["template"]["spec"] == POD_SPEC
     assert spec["replicas"] == 1
 
 
-def test_limits_of_a_pod_become_requests():
+def test_requests_default_to_limits():
     container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1", "memory": "1Gi"},
                                                           "requests": {"cpu": "0.5"}}}  # fmt: skip
     pod = defaulted(resources.PODS, spec={"containers": [container]})
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "500m", "memory": "1Gi"}
 
 
-def test_host_network_makes_ports_host_ports():
+def test_host_ports_default_to_container_ports_on_the_host_network():
     container = {"name": "c", "image": "i", "ports": [{"containerPort": 80}]}
     pod = defaulted(resources.PODS, spec={"hostNetwork": True, "containers": [container]})
     assert pod["spec"]["containers"][0]["ports"] == [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]
 
 
-def test_probes_handlers_and_environment():
+def test_defaults_of_probes_and_environment():
     container = {
         "name": "c",
         "image": "i",
@@ -94,17 +94,17 @@ def test_probes_handlers_and_environment():
         "readinessProbe": {"grpc": {"port": 80}},
         "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
     }
-    found = defaulted(resources.PODS, spec={"containers": [container]})["spec"]["containers"][0]
+    defaulted_container = defaulted(resources.PODS, spec={"containers": [container]})["spec"]["containers"][0]
     numbers = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
-    assert found["livenessProbe"] == {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, **numbers}
-    assert found["readinessProbe"] == {"grpc": {"port": 80, "service": ""}, **numbers}
-    assert found["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] == "v1"
+    assert defaulted_container["livenessProbe"] == {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}, **numbers}
+    assert defaulted_container["readinessProbe"] == {"grpc": {"port": 80, "service": ""}, **numbers}
+    assert defaulted_container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"] == "v1"
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("source", "expected"),
     [
-        pytest.param({}, {"emptyDir": {}}, id="a name alone"),
+        pytest.param({}, {"emptyDir": {}}, id="only a name"),
         pytest.param({"secret": {"secretName": "s"}}, {"secret": {"secretName": "s", "defaultMode": 420}}, id="secret"),
         pytest.param({"hostPath": {"path": "/"}}, {"hostPath": {"path": "/", "type": ""}}, id="host path"),
         pytest.param(
@@ -115,12 +115,12 @@ def test_probes_handlers_and_environment():
         ),
     ],
 )  # fmt: skip
-def test_volumes(given, kept):
-    spec = {"containers": [], "volumes": [{"name": "v", **given}]}
-    assert defaulted(resources.PODS, spec=spec)["spec"]["volumes"] == [{"name": "v", **kept}]
+def test_defaults_of_volumes(source, expected):
+    spec = {"containers": [], "volumes": [{"name": "v", **source}]}
+    assert defaulted(resources.PODS, spec=spec)["spec"]["volumes"] == [{"name": "v", **expected}]
 
 
-def test_a_deployment_rolls_by_a_quarter():
+def test_deployment_defaults():
     spec = defaulted(resources.DEPLOYMENTS, spec={"selector": {}, "template": TEMPLATE})["spec"]
     del spec["template"], spec["selector"]
     assert spec == {
@@ -131,12 +131,12 @@ def test_a_deployment_rolls_by_a_quarter():
     }
 
 
-def test_zero_replicas_stay_zero():
+def test_zero_replicas_are_kept():
     spec = defaulted(resources.DEPLOYMENTS, spec={"replicas": 0, "selector": {}, "template": TEMPLATE})["spec"]
     assert spec["replicas"] == 0
 
 
-def test_the_other_workloads():
+def test_defaults_of_other_workloads():
     spec = defaulted(resources.STATEFUL_SETS, spec={"selector": {}, "template": TEMPLATE})["spec"]
     assert spec["podManagementPolicy"] == "OrderedReady"
     assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
@@ -150,19 +150,19 @@ def test_the_other_workloads():
     assert spec["jobTemplate"]["spec"]["template"]["spec"] == POD_SPEC
 
 
-def test_a_replication_controller_takes_the_labels_of_its_template():
+def test_replication_controller_labels_default_to_the_template():
     obj = defaulted(resources.REPLICATION_CONTROLLERS, spec={"template": TEMPLATE})
     assert obj["spec"]["selector"] == obj["metadata"]["labels"] == {"app": "a"}
 
 
-def test_text_of_a_secret_becomes_data():
+def test_secret_string_data_is_merged_into_data():
     obj = defaulted(resources.SECRETS, data={"k": "dg=="}, stringData={"t": "text"})
     assert obj["data"] == {"k": "dg==", "t": "dGV4dA=="}
     assert "stringData" not in obj
     assert obj["type"] == "Opaque"
 
 
-def test_services():
+def test_service_defaults():
     spec = defaulted(resources.SERVICES, spec={"ports": [{"port": 80}], "type": "NodePort"})["spec"]
     assert spec["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
     assert (spec["sessionAffinity"], spec["externalTrafficPolicy"], spec["internalTrafficPolicy"]) == (
@@ -172,13 +172,13 @@ def test_services():
     )
 
 
-def test_limit_ranges_fill_defaults_from_the_most_and_the_least():
+def test_limit_range_defaults_come_from_max_and_min():
     item = {"type": "Container", "default": {"cpu": "500m"}, "max": {"memory": "1Gi"}}
-    found = defaulted(LIMIT_RANGES, spec={"limits": [item]})["spec"]["limits"][0]
-    assert found["default"] == found["defaultRequest"] == {"cpu": "500m", "memory": "1Gi"}
+    limit = defaulted(LIMIT_RANGES, spec={"limits": [item]})["spec"]["limits"][0]
+    assert limit["default"] == limit["defaultRequest"] == {"cpu": "500m", "memory": "1Gi"}
 
 
-def test_nodes_policies_and_bindings():
+def test_defaults_of_nodes_network_policies_and_role_bindings():
     node = defaulted(resources.NODES, spec={"podCIDR": "10.1.0.0/24"}, status={"capacity": {"cpu": "4"}})
     assert node["status"]["allocatable"] == {"cpu": "4"}
     assert node["spec"]["podCIDRs"] == ["10.1.0.0/24"]
@@ -187,7 +187,7 @@ def test_nodes_policies_and_bindings():
     assert binding["roleRef"]["apiGroup"] == binding["subjects"][0]["apiGroup"] == "rbac.authorization.k8s.io"
 
 
-def test_claims_ask_for_one_device_each():
+def test_device_requests_default_to_one_device():
     one = {"allocationMode": "ExactCount", "count": 1}
     requests = [
         {"name": "a", "exactly": {"deviceClassName": "c"}},
@@ -206,7 +206,7 @@ def test_claims_ask_for_one_device_each():
     assert defaulted(templates, spec={"spec": spec})["spec"]["spec"]["devices"]["requests"] == expected
 
 
-def test_match_label_keys_become_requirements_of_the_pods_own_labels():
+def test_match_label_keys_become_selector_requirements():
     pod: JSON = {
         "metadata": {"labels": {"hash": "1", "tenant": "t"}},
         "spec": {

@@ -1,4 +1,4 @@
-"""Protobuf bodies to JSON and back."""
+"""Protobuf bodies: decoding, encoding, round trips and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubeloop.devcluster.serializer.protobuf.values import MAGIC
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
 
-# runtime.Unknown of a v1 ConfigMap, with the empty fields that Go writes: name "c", namespace "", data {"a": "b"}
+# runtime.Unknown of a v1 ConfigMap, with the empty fields that Go encodes: name "c", namespace "", data {"a": "b"}
 CONFIG_MAP = (
     MAGIC
     + b"\x0a\x0f"
@@ -68,7 +68,7 @@ POD: dict[str, Any] = {
 INNER = {name: value for name, value in POD.items() if name not in ("apiVersion", "kind")}
 
 
-def test_a_body_written_by_go_loses_its_empty_fields():
+def test_decode_drops_empty_fields():
     assert decode(CONFIG_MAP) == {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -77,7 +77,7 @@ def test_a_body_written_by_go_loses_its_empty_fields():
     }
 
 
-def test_what_is_written_has_the_empty_fields_that_go_writes():
+def test_encode_adds_empty_fields_as_go():
     assert encode({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "b"}}) == (
         CONFIG_MAP.replace(b"\x12\x17", b"\x12\x1b")
         .replace(b"\x0a\x0d\x0a\x01c", b"\x0a\x11\x0a\x01c")
@@ -85,8 +85,8 @@ def test_what_is_written_has_the_empty_fields_that_go_writes():
     )
 
 
-def as_go_has_it(obj: dict[str, Any]) -> dict[str, Any]:
-    """With the fields that Go writes whether somebody has set them or not."""
+def normalized(obj: dict[str, Any]) -> dict[str, Any]:
+    """Return the object with the fields that Go always encodes."""
     group, _, version = obj["apiVersion"].rpartition("/")
     struct = schema.type_for(group, version, obj["kind"]) or schema.type_named(f"meta/v1.{obj['kind']}")
     assert struct is not None
@@ -97,17 +97,15 @@ def as_go_has_it(obj: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "obj",
     [
-        pytest.param(POD, id="a pod with all sorts of values"),
-        pytest.param(
-            {"apiVersion": "v1", "kind": "Secret", "data": {"k": "aGVsbG8=", "empty": ""}}, id="bytes are base64"
-        ),
+        pytest.param(POD, id="pod"),
+        pytest.param({"apiVersion": "v1", "kind": "Secret", "data": {"k": "aGVsbG8=", "empty": ""}}, id="bytes"),
         pytest.param(
             {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "spec": {"renewTime": "2026-05-01T12:00:00.000123Z", "leaseDurationSeconds": 0},
             },
-            id="microseconds, and zero behind a pointer",
+            id="micro time, zero of a pointer",
         ),
         pytest.param(
             {
@@ -115,7 +113,7 @@ def as_go_has_it(obj: dict[str, Any]) -> dict[str, Any]:
                 "kind": "SubjectAccessReview",
                 "spec": {"extra": {"scopes": ["a", "b"]}, "user": "me"},
             },
-            id="a named list is a message of its own",
+            id="named list type",
         ),
         pytest.param(
             {
@@ -126,7 +124,7 @@ def as_go_has_it(obj: dict[str, Any]) -> dict[str, Any]:
                     "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": 0}},
                 },
             },
-            id="numbers or percentages",
+            id="int or string",
         ),
         pytest.param(
             {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": [INNER]}, id="a list"
@@ -137,21 +135,21 @@ def as_go_has_it(obj: dict[str, Any]) -> dict[str, Any]:
         ),
     ],
 )
-def test_objects_survive_the_round_trip(obj: dict[str, Any]):
-    assert as_go_has_it(decode(encode(obj))) == as_go_has_it(obj)
+def test_round_trip(obj: dict[str, Any]):
+    assert normalized(decode(encode(obj))) == normalized(obj)
 
 
 @given(
     data=st.dictionaries(st.text(max_size=5), st.text(max_size=20), min_size=1),
     generation=st.integers(-(2**63), 2**63 - 1).filter(bool),
 )
-def test_texts_and_numbers_survive_the_round_trip(data: dict[str, str], generation: int):
+def test_round_trip_of_any_strings_and_numbers(data: dict[str, str], generation: int):
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generation": generation}, "data": data}
-    assert as_go_has_it(decode(encode(obj))) == as_go_has_it(obj)
+    assert normalized(decode(encode(obj))) == normalized(obj)
 
 
 @given(kind=st.sampled_from(["Pod", "Secret", "Event", "Status"]), message=st.binary(max_size=60))
-def test_garbage_is_read_or_refused_but_breaks_nothing(kind: str, message: bytes):
+def test_garbage_is_decoded_or_rejected(kind: str, message: bytes):
     type_meta = b"\x0a\x02v1\x12" + bytes([len(kind)]) + kind.encode()
     body = MAGIC + b"\x0a" + bytes([len(type_meta)]) + type_meta + b"\x12" + bytes([len(message)]) + message
     try:
@@ -172,13 +170,13 @@ def test_garbage_is_read_or_refused_but_breaks_nothing(kind: str, message: bytes
         (CONFIG_MAP[:-9], "unexpected EOF"),
     ],
 )
-def test_what_is_wrong_is_said_in_kubernetes_words(body: bytes, message: str):
+def test_decode_errors_have_kubernetes_messages(body: bytes, message: str):
     with pytest.raises(ProtobufError) as raised:
         decode(body)
     assert str(raised.value) == message
 
 
-def test_fields_of_newer_versions_are_passed_over():
+def test_unknown_fields_are_skipped():
     assert decode(
         CONFIG_MAP.replace(b"\x12\x17", b"\x12\x1a").replace(b"\x12\x01b", b"\x12\x01b\xf8\x07\x01")
     ) == decode(CONFIG_MAP)

@@ -1,4 +1,4 @@
-"""Protobuf of every kind that is served: round trips of any object, and the bytes of a real kube-apiserver."""
+"""Protobuf of every served kind: round trips, and bytes recorded from kube-apiserver."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from kubeloop.devcluster.serializer.protobuf.codec import (
 )
 from kubeloop.devcluster.serializer.protobuf.wire import BYTES, wire_values
 from kubeloop.kube import schema
+from kubeloop.kube.json_object import JSON
 
-JSON = dict[str, Any]
 DEPTH = 6
 RECORDED = Path(__file__).parents[4] / "support" / "recorded_protobuf.json"
-"""Of each kind one object as kube-apiserver v1.36.2 has answered it: its JSON, and its message without envelope."""
+"""One object per kind recorded from kube-apiserver v1.36.2: its JSON, and its message without envelope."""
 
-KINDS = [each for each in sorted(schema.kinds()) if not each[2].endswith(("List", "Options"))]
+KINDS = [kind for kind in sorted(schema.kinds()) if not kind[2].endswith(("List", "Options"))]
 
 
 def any_value(ref: schema.TypeRef, rng: random.Random, depth: int) -> Any:
-    """A value of a type as it stands in JSON; None where it gets too deep."""
+    """Return a random JSON value of a type; None below the maximum depth."""
     match ref.kind:
         case "struct":
             return any_object(ref.struct, rng, depth - 1) if depth > 0 else None
@@ -40,10 +40,10 @@ def any_value(ref: schema.TypeRef, rng: random.Random, depth: int) -> Any:
             return None
         case "list":
             values = (any_value(ref.element, rng, depth - 1) for _ in range(rng.randint(1, 3)))
-            return [each for each in values if each is not None] or None
+            return [value for value in values if value is not None] or None
         case "map":
             values = ((f"k{i}", any_value(ref.element, rng, depth - 1)) for i in range(rng.randint(1, 3)))
-            return {key: each for key, each in values if each is not None} or None
+            return {key: value for key, value in values if value is not None} or None
         case "string":
             return "".join(rng.choices('ab é\U0001f600"\\\n', k=rng.choice((1, 3, 200))))
         case "bool":
@@ -72,7 +72,7 @@ def any_value(ref: schema.TypeRef, rng: random.Random, depth: int) -> Any:
 
 
 def any_choice(ref: schema.TypeRef, rng: random.Random, depth: int) -> Any:
-    """What stands in a custom resource's schema where there are several possibilities."""
+    """Return a random JSONSchemaPropsOrBool, OrArray, OrStringArray or JSON value."""
     if ref.named.endswith(".JSON"):
         return rng.choice((0, "a", [1, {"b": None}], {"c": 1.5}))
     other = {"OrBool": rng.random() < 0.5, "OrArray": [{"type": "string"}, {}], "OrStringArray": ["a", "b"]}
@@ -82,19 +82,17 @@ def any_choice(ref: schema.TypeRef, rng: random.Random, depth: int) -> Any:
 
 
 def type_meta(struct: schema.StructType) -> tuple[str, ...]:
-    """What protobuf knows of whole bodies alone."""
-    is_whole = any(each.inline and each.type.named == "meta/v1.TypeMeta" for each in struct.fields)
-    return ("kind", "apiVersion") if is_whole else ()
+    """Return the fields that protobuf only has in the envelope."""
+    has_type_meta = any(field.inline and field.type.named == "meta/v1.TypeMeta" for field in struct.fields)
+    return ("kind", "apiVersion") if has_type_meta else ()
 
 
 def without_type_meta(ref: schema.TypeRef, value: Any) -> Any:
     if ref.kind == "struct" and ref.struct is not None:
-        left_out, fields = type_meta(ref.struct), ref.struct.json
-        return {
-            name: without_type_meta(fields[name].type, each) for name, each in value.items() if name not in left_out
-        }
+        omitted, fields = type_meta(ref.struct), ref.struct.json
+        return {name: without_type_meta(fields[name].type, item) for name, item in value.items() if name not in omitted}
     if ref.kind == "list" and ref.element is not None:
-        return [without_type_meta(ref.element, each) for each in value or ()] or None  # an empty one is none there
+        return [without_type_meta(ref.element, item) for item in value or ()] or None  # an empty list is omitted
     return value
 
 
@@ -105,10 +103,10 @@ def any_object(struct: schema.StructType | None, rng: random.Random, depth: int)
     return {name: value for name, value in values if value is not None}
 
 
-def as_go_has_it(struct: schema.StructType, obj: JSON) -> JSON:
-    """With what Go writes whether it is set or not, and without what it leaves out."""
-    whole = schema.type_ref(struct.name)
-    return decode_struct(struct, without_type_meta(whole, obj))[0]
+def normalized(struct: schema.StructType, obj: JSON) -> JSON:
+    """Return the object in the form of Go's encoding."""
+    type_ref = schema.type_ref(struct.name)
+    return decode_struct(struct, without_type_meta(type_ref, obj))[0]
 
 
 def objects(group: str, version: str, kind: str) -> Iterator[tuple[schema.StructType, JSON]]:
@@ -120,17 +118,17 @@ def objects(group: str, version: str, kind: str) -> Iterator[tuple[schema.Struct
         yield struct, {**obj, "apiVersion": f"{group}/{version}" if group else version, "kind": kind}
 
 
-@pytest.mark.parametrize(("group", "version", "kind"), KINDS, ids=["/".join(each) for each in KINDS])
-def test_any_object_survives_the_round_trip(group: str, version: str, kind: str):
+@pytest.mark.parametrize(("group", "version", "kind"), KINDS, ids=["/".join(kind) for kind in KINDS])
+def test_round_trip_of_random_objects(group: str, version: str, kind: str):
     for struct, obj in objects(group, version, kind):
         body = encode(obj)
-        read = decode(body)
-        assert (read["apiVersion"], read["kind"]) == (obj["apiVersion"], obj["kind"])
-        assert as_go_has_it(struct, read) == as_go_has_it(struct, obj)
-        assert encode(read) == body
+        decoded = decode(body)
+        assert (decoded["apiVersion"], decoded["kind"]) == (obj["apiVersion"], obj["kind"])
+        assert normalized(struct, decoded) == normalized(struct, obj)
+        assert encode(decoded) == body
 
 
-def test_a_list_holds_its_items_messages():
+def test_encode_list_contains_the_messages_of_its_items():
     pods = [obj for _, obj in objects("", "v1", "Pod")]
     write = writer("v1", "Pod")
     body = encode_list("v1", "PodList", {"resourceVersion": "7", "continue": "c"}, map(write, pods))
@@ -139,11 +137,11 @@ def test_a_list_holds_its_items_messages():
     )
 
 
-def test_a_frame_is_a_length_and_an_event_with_a_whole_body_in_it():
+def test_watch_event_frame_has_length_and_body():
     body = encode({"apiVersion": "v1", "kind": "Secret", "data": {"k": base64.b64encode(bytes(300)).decode()}})
-    sent = encode_watch_event("ADDED", body)
-    assert int.from_bytes(sent[:4], "big") == len(sent) - 4
-    event = {number: value for number, _, value in wire_values(sent[4:])}
+    frame = encode_watch_event("ADDED", body)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    event = {number: value for number, _, value in wire_values(frame[4:])}
     assert event[1] == b"ADDED"
     assert list(wire_values(event[2])) == [(1, BYTES, body)]
 
@@ -154,16 +152,18 @@ def recorded() -> list[tuple[str, JSON, bytes]]:
 
 
 @pytest.mark.parametrize(("obj", "message"), [pytest.param(*rest, id=name) for name, *rest in recorded()])
-def test_bytes_are_those_of_kube_apiserver(obj: JSON, message: bytes):
+def test_bytes_equal_those_of_kube_apiserver(obj: JSON, message: bytes):
     assert writer(obj["apiVersion"], obj["kind"])(obj) == message
-    read = decode(wrap_in_envelope(obj["apiVersion"], obj["kind"], message))
+    decoded = decode(wrap_in_envelope(obj["apiVersion"], obj["kind"], message))
     struct = schema.type_for(*obj["apiVersion"].rpartition("/")[::2], obj["kind"])
     assert struct is not None
-    assert as_go_has_it(struct, read) == as_go_has_it(struct, obj)
+    assert normalized(struct, decoded) == normalized(struct, obj)
 
 
-def test_one_object_of_every_kind_that_is_kept_is_recorded():
+def test_every_stored_kind_is_recorded():
     from kubeloop.devcluster.api.served_resources import BY_PATH
 
-    kept = {f"{each.resource.api_version}/{each.resource.kind}" for each in BY_PATH.values() if each.is_stored}
-    assert kept <= {name for name, *_ in recorded()}
+    stored = {
+        f"{served.resource.api_version}/{served.resource.kind}" for served in BY_PATH.values() if served.is_stored
+    }
+    assert stored <= {name for name, *_ in recorded()}

@@ -1,0 +1,45 @@
+"""Syntax errors of Go's JSON decoder, and summaries of bodies."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.serializer.go_json_errors import go_json_error, summarize_body
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("", "unexpected end of JSON input"),
+    ("{}x", "invalid character 'x' after top-level value"),
+    ('{"a" 1}', "invalid character '1' after object key"),
+    ('{"a":1 "b":2}', "invalid character '\"' after object key:value pair"),
+    ("[1 2]", "invalid character '2' after array element"),
+    ("{'a':1}", r"invalid character '\'' looking for beginning of object key string"),
+    ('{"a":1,}', "invalid character '}' looking for beginning of object key string"),
+    ("nul", "unexpected end of JSON input"),
+    ("trux", "invalid character 'x' in literal true (expecting 'e')"),
+    ('"a\nb"', r"invalid character '\n' in string literal"),
+    (r'"\x"', "invalid character 'x' in string escape code"),
+    (r'"\u12G4"', r"invalid character 'G' in \u hexadecimal character escape"),
+    ("-a", "invalid character 'a' in numeric literal"),
+    ("1.x", "invalid character 'x' after decimal point in numeric literal"),
+    ("1e", "unexpected end of JSON input"),
+    ("[" * 100_000, "exceeded max depth"),
+])  # fmt: skip
+def test_syntax_error_has_go_message(text: str, message: str):
+    assert go_json_error(text.encode()) == message
+
+
+@pytest.mark.parametrize(
+    "value", [None, True, -1.5e-7, 'a"\\\u2028ü', [[], {}], {"a": [1, {"b": None}]}, 12345678901234]
+)
+def test_valid_json_has_no_error(value: Any):
+    assert go_json_error(json.dumps(value, indent=1).encode()) == ""
+
+
+def test_summarize_body():
+    assert summarize_body(b"") == "<empty>"
+    assert summarize_body(b'{"kind": "ConfigMap", "apiVersion": "v1"}') == '{"kind": "ConfigMap", "apiVers ...'
+    assert summarize_body(b"[1]") == "5b315d"
