@@ -76,7 +76,7 @@ def reader(kubeloop, tmp_path, needs_kubectl):
 
 
 def test_nodes_come_and_go(reader):
-    reader.follow("Nodes come and go", until="kubeloop nodes remove")
+    reader.follow("Manage nodes", until="kubeloop nodes remove")
     added = next(output for line, output in reader.outputs.items() if "--count 2" in line)
     assert added.splitlines() == ["node/node-3 created", "node/node-4 created"]
     nodes = {node["metadata"]["name"]: node for node in reader.kubectl.json("get", "nodes")["items"]}
@@ -84,13 +84,13 @@ def test_nodes_come_and_go(reader):
     assert nodes["node-4"]["spec"]["taints"] == [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}]
     assert nodes["big"]["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-a"
     assert not nodes["node-0"]["spec"].get("unschedulable")
-    reader.follow("Nodes come and go")
+    reader.follow("Manage nodes")
     left = [node["metadata"]["name"] for node in reader.kubectl.json("get", "nodes")["items"]]
     assert left == ["big", "node-0", "node-1", "node-2"]
 
 
 def test_a_failed_node_loses_its_pods_to_others_and_comes_back(reader):
-    reader.follow("A node fails", until="kubeloop nodes recover")
+    reader.follow("Node failures", until="kubeloop nodes recover")
     taints = reader.kubectl.json("get", "node", "node-1")["spec"]["taints"]
     assert {(taint["key"], taint["effect"]) for taint in taints} == {
         ("node.kubernetes.io/unreachable", "NoSchedule"),
@@ -105,14 +105,14 @@ def test_a_failed_node_loses_its_pods_to_others_and_comes_back(reader):
     evictions = ("get", "events", "--field-selector", "reason=TaintManagerEviction")
     reader.kubectl.wait_for_output("Marking for deletion Pod default/failover-", *evictions)
     assert "NotReady" in reader.kubectl("get", "node", "node-1")
-    reader.follow("A node fails")
+    reader.follow("Node failures")
     reader.kubectl("wait", "--for=delete", *(f"pod/{pod['metadata']['name']}" for pod in lost), "--timeout=90s")
     wait_until(lambda: "taints" not in reader.kubectl.json("get", "node", "node-1")["spec"], "it takes pods again")
     assert len(reader.kubectl.json("get", "pods", "-l", "app=failover")["items"]) == 6
 
 
 def test_pods_do_what_their_annotations_say(reader):
-    reader.follow("What pods do")
+    reader.follow("Pod behaviour")
     reader.kubectl.wait_for_output("BackOff", "get", "events", "--field-selector", "involvedObject.name=crashes-twice")
 
 
@@ -135,7 +135,7 @@ def test_stages_of_custom_resources_are_played_and_apply_other_objects(reader):
     secret = reader.kubectl.json("get", "secret", "orders-credentials")
     assert secret["data"] == {"engine": "cG9zdGdyZXM=", "user": "YWRtaW4="}
     refused = reader.kubectl.run("patch", "database", "orders", "--type=merge", "-p", '{"spec":{"engine":"mysql"}}')
-    assert "the engine of a database stays" in refused.stderr
+    assert "the engine of a database is immutable" in refused.stderr
 
 
 def test_a_wrong_stage_file_ends_the_start_with_file_and_line(kubeloop, tmp_path):
@@ -174,7 +174,7 @@ def test_nodes_refuses_what_it_cannot_do(kubeloop, tmp_path):
 def test_the_page_names_all_modes_and_functions(kubeloop):
     offered = kubeloop.run("nodes", "fail", "--help").stdout
     assert all(mode in offered for mode in FAILURE_MODES)
-    assert all(f"`{mode}`" in section("A node fails") for mode in FAILURE_MODES)
+    assert all(f"`{mode}`" in section("Node failures") for mode in FAILURE_MODES)
     stages = section("Stages")
     sprig = re.search(r"of Sprig's: `(.*?)`", stages, re.DOTALL)
     assert sprig is not None
