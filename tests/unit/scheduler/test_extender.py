@@ -1,4 +1,4 @@
-"""Extenders over HTTP, against a small server: filter, prioritize, bind, failures, and who is asked at all."""
+"""HTTP extenders against a test server: filter, prioritize, bind, preempt, errors, TLS and managed resources."""
 
 from __future__ import annotations
 
@@ -26,36 +26,36 @@ from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, 
 from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.full_objects import FullObjects
 
-Answers = dict[str, Callable[[Any], Any]]
+Responses = dict[str, Callable[[Any], Any]]
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[tuple[str, Answers, list[tuple[str, Any]]]]:
-    """(URL prefix, answers by verb, what was asked)."""
-    answers: Answers = {}
-    asked: list[tuple[str, Any]] = []
+async def server() -> AsyncIterator[tuple[str, Responses, list[tuple[str, Any]]]]:
+    """Start an extender. Yields (URL prefix, response functions by verb, received requests)."""
+    responses: Responses = {}
+    requests: list[tuple[str, Any]] = []
 
-    async def answer(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.Response:
         verb, body = request.match_info["verb"], await request.json()
-        asked.append((verb, body))
-        if verb not in answers:
+        requests.append((verb, body))
+        if verb not in responses:
             return web.Response(status=500)
-        answered = answers[verb](body)
-        return web.json_response(await answered if inspect.isawaitable(answered) else answered)
+        result = responses[verb](body)
+        return web.json_response(await result if inspect.isawaitable(result) else result)
 
     app = web.Application()
-    app.router.add_post("/scheduler/{verb}", answer)
+    app.router.add_post("/scheduler/{verb}", handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    yield f"http://127.0.0.1:{port}/scheduler", answers, asked
+    yield f"http://127.0.0.1:{port}/scheduler", responses, requests
     await runner.cleanup()
 
 
-class Told:
-    """Metrics that remember how many victims each preemption had."""
+class PreemptionMetrics:
+    """Metrics that record the number of victims of each preemption."""
 
     def __init__(self) -> None:
         self.preemptions: list[int] = []
@@ -73,50 +73,50 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_an_extender_confines_and_ranks_nodes(server, cluster, scheduling):
-    url, answers, asked = server
+async def test_extender_filters_and_prioritizes_nodes(server, cluster, scheduling):
+    url, responses, requests = server
     for name in ("a", "b", "c"):
         cluster.node(name)
-    answers["filter"] = lambda body: {
+    responses["filter"] = lambda body: {
         "nodes": {"items": [item for item in body["Nodes"]["items"] if item["metadata"]["name"] != "c"]},
         "failedNodes": {"c": "not today"},
     }
-    answers["prioritize"] = lambda body: [{"host": "a", "score": 0}, {"host": "b", "score": 10}]
+    responses["prioritize"] = lambda body: [{"host": "a", "score": 0}, {"host": "b", "score": 10}]
     config = ExtenderConfiguration(url, filter_verb="filter", prioritize_verb="prioritize", weight=100)
     async with scheduling(extenders=(config,)):
         cluster.pod("p")
         await until(lambda: bool(cluster.bindings))
     assert cluster.bindings == [("default/p", "b")]
-    assert [verb for verb, _ in asked] == ["filter", "prioritize"]
-    assert asked[0][1]["Pod"]["metadata"]["name"] == "p"
+    assert [verb for verb, _ in requests] == ["filter", "prioritize"]
+    assert requests[0][1]["Pod"]["metadata"]["name"] == "p"
 
 
-async def test_a_node_cache_capable_extender_is_sent_names(server, cluster, scheduling):
-    url, answers, asked = server
+async def test_node_cache_capable_extender_receives_names(server, cluster, scheduling):
+    url, responses, requests = server
     cluster.node("a")
     cluster.node("b")
-    answers["filter"] = lambda body: {"nodenames": ["b"], "failedNodes": {"a": "full"}}
+    responses["filter"] = lambda body: {"nodenames": ["b"], "failedNodes": {"a": "full"}}
     async with scheduling(extenders=(ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True),)):
         cluster.pod("p")
         await until(lambda: bool(cluster.bindings))
     assert cluster.bindings == [("default/p", "b")]
-    assert sorted(asked[0][1]["NodeNames"]) == ["a", "b"]
+    assert sorted(requests[0][1]["NodeNames"]) == ["a", "b"]
 
 
-async def test_its_reasons_stand_in_the_event(server, cluster, scheduling):
-    url, answers, _ = server
+async def test_reasons_of_extender_are_in_the_event(server, cluster, scheduling):
+    url, responses, _ = server
     cluster.node("a")
-    answers["filter"] = lambda body: {"nodes": {"items": []}, "failedNodes": {"a": "no licence"}}
+    responses["filter"] = lambda body: {"nodes": {"items": []}, "failedNodes": {"a": "no licence"}}
     async with scheduling(extenders=(ExtenderConfiguration(url, filter_verb="filter"),)) as scheduler:
         cluster.pod("p")
         await until(lambda: bool(cluster.events))
         assert cluster.events[0][2].startswith("0/1 nodes are available: 1 no licence.")
-        where, queued = scheduler.queue.get("default/p")
-        assert where == "unschedulable"
+        queue_name, queued = scheduler.queue.get("default/p")
+        assert queue_name == "unschedulable"
         assert "Extender" in queued.unschedulable_plugins
 
 
-async def test_an_extender_that_fails_fails_the_attempt_unless_it_is_ignorable(server, cluster, scheduling):
+async def test_extender_error_fails_the_attempt_unless_ignorable(server, cluster, scheduling):
     url, _, _ = server
     cluster.node("a")
     async with scheduling(extenders=(ExtenderConfiguration(url, filter_verb="filter"),)):
@@ -130,34 +130,37 @@ async def test_an_extender_that_fails_fails_the_attempt_unless_it_is_ignorable(s
     assert cluster.bindings == [("default/q", "a")]
 
 
-async def test_an_extender_may_bind(server, cluster, scheduling):
-    url, answers, asked = server
+async def test_extender_binds(server, cluster, scheduling):
+    url, responses, requests = server
     cluster.node("a")
 
     def bind(body: Any) -> Any:
         cluster.change_pod(f"{body['PodNamespace']}/{body['PodName']}", node_name=body["Node"])
         return {}
 
-    answers["bind"] = bind
+    responses["bind"] = bind
     async with scheduling(extenders=(ExtenderConfiguration(url, bind_verb="bind"),)):
         cluster.pod("p")
         await until(lambda: cluster.node_of("default/p") == "a")
         await until(lambda: bool(cluster.events))
     assert cluster.bindings == []
-    assert asked == [
-        ("bind", {"PodName": "p", "PodNamespace": "default", "PodUID": asked[0][1]["PodUID"], "Node": "a"})
+    assert requests == [
+        ("bind", {"PodName": "p", "PodNamespace": "default", "PodUID": requests[0][1]["PodUID"], "Node": "a"})
     ]
     assert cluster.events[0][1] == "Scheduled"
 
 
 def victims(body: Any) -> dict[str, list[str]]:
-    """Node -> names of the victims that an extender is shown."""
-    shown = body["NodeNameToVictims"]
-    return {node: [pod["metadata"]["name"] for pod in each["Pods"]] for node, each in shown.items()}
+    """Return the names of the victims in an extender's request, by node."""
+    victims_by_node = body["NodeNameToVictims"]
+    return {
+        node: [pod["metadata"]["name"] for pod in node_victims["Pods"]]
+        for node, node_victims in victims_by_node.items()
+    }
 
 
 def two_full_nodes(cluster: Any) -> None:
-    """A pod of priority 1 on "cheap", of priority 2 on "dear"; without extenders the first would have to go."""
+    """Create a pod of priority 1 on "cheap" and of priority 2 on "dear"; preemption alone would choose "cheap"."""
     for number, name in enumerate(("cheap", "dear"), start=1):
         cluster.node(name, cpu="1")
         cluster.pod(f"on-{name}", cpu="1", nodeName=name, priority=number)
@@ -167,115 +170,115 @@ def uid_of(cluster: Any, key: str) -> str:
     return cluster.informer(PODS).store.get(key).metadata.uid
 
 
-async def test_an_extender_chooses_among_the_nodes_that_preemption_would_free(server, cluster, scheduling):
-    url, answers, asked = server
+async def test_extender_chooses_among_preemption_candidates(server, cluster, scheduling):
+    url, responses, requests = server
     two_full_nodes(cluster)
     uid = uid_of(cluster, "default/on-dear")
-    answers["preempt"] = lambda body: {
+    responses["preempt"] = lambda body: {
         "NodeNameToMetaVictims": {"dear": {"Pods": [{"UID": uid}], "NumPDBViolations": 0}}
     }
-    told = Told()
-    async with scheduling(metrics=told, extenders=(ExtenderConfiguration(url, preempt_verb="preempt"),)) as scheduler:
+    metrics = PreemptionMetrics()
+    async with scheduling(
+        metrics=metrics, extenders=(ExtenderConfiguration(url, preempt_verb="preempt"),)
+    ) as scheduler:
         cluster.pod("high", cpu="1", priority=10)
         await until(lambda: cluster.node_of("default/high") == "dear")
         assert scheduler.queue.get("default/high") is None
     assert cluster.node_of("default/on-dear") == ""
     assert cluster.node_of("default/on-cheap") == "cheap"
-    ((_, body),) = asked
+    ((_, body),) = requests
     assert body["Pod"]["metadata"]["name"] == "high"
     assert victims(body) == {"cheap": ["on-cheap"], "dear": ["on-dear"]}
     assert body["NodeNameToMetaVictims"] is None
-    assert told.preemptions == [1]
+    assert metrics.preemptions == [1]
 
 
-async def test_the_next_extender_sees_what_the_first_has_left(server, cluster, scheduling):
-    url, answers, asked = server
+async def test_next_extender_receives_remaining_candidates(server, cluster, scheduling):
+    url, responses, requests = server
     two_full_nodes(cluster)
     uid = uid_of(cluster, "default/on-cheap")
-    answers["first"] = answers["second"] = lambda body: {
+    responses["first"] = responses["second"] = lambda body: {
         "nodeNameToMetaVictims": {"cheap": {"pods": [{"uid": uid}], "numPDBViolations": 3}}
     }
-    told = Told()
+    metrics = PreemptionMetrics()
     extenders = (
         ExtenderConfiguration(url, preempt_verb="first"),
         ExtenderConfiguration(url, preempt_verb="second", node_cache_capable=True),
     )
-    async with scheduling(metrics=told, extenders=extenders):
+    async with scheduling(metrics=metrics, extenders=extenders):
         cluster.pod("high", cpu="1", priority=10)
-        await until(lambda: bool(told.preemptions))
-    assert [verb for verb, _ in asked] == ["first", "second"]
-    assert asked[1][1]["NodeNameToMetaVictims"] == {"cheap": {"Pods": [{"UID": uid}], "NumPDBViolations": 3}}
-    assert asked[1][1]["NodeNameToVictims"] is None
+        await until(lambda: bool(metrics.preemptions))
+    assert [verb for verb, _ in requests] == ["first", "second"]
+    assert requests[1][1]["NodeNameToMetaVictims"] == {"cheap": {"Pods": [{"UID": uid}], "NumPDBViolations": 3}}
+    assert requests[1][1]["NodeNameToVictims"] is None
 
 
 @pytest.mark.parametrize(
-    ("answer", "ignorable", "message"),
+    ("handle", "ignorable", "message"),
     [
-        pytest.param({}, False, "preemption: no candidate node for preemption", id="no node is left"),
+        pytest.param({}, False, "preemption: no candidate node for preemption", id="no candidates"),
         pytest.param(
-            {"NodeNameToMetaVictims": None}, False, "preemption: no candidate node for preemption", id="a null of Go"
+            {"NodeNameToMetaVictims": None}, False, "preemption: no candidate node for preemption", id="null candidates"
         ),
         pytest.param(
-            None, False, "preemption: failed preempt with extender at URL {url}/preempt, code 500", id="failure"
+            None, False, "preemption: failed preempt with extender at URL {url}/preempt, code 500", id="server error"
         ),
         pytest.param(
             {"nodeNameToMetaVictims": {"dear": {"pods": []}}},
             False,
             'preemption: expected at least one victim pod on node "dear"',
-            id="nobody has to go",
+            id="no victims",
         ),
         pytest.param(
             {"nodeNameToMetaVictims": {"dear": {"pods": []}}},
             True,
             "preemption: no candidate node for preemption",
-            id="nobody has to go, says one that may be ignored",
+            id="no victims, ignorable extender",
         ),
         pytest.param(
             {"nodeNameToMetaVictims": {"dear": {"pods": [{"uid": "x"}]}}},
             False,
             "preemption: extender: {url} claims to preempt pod (UID: x) on node: dear, "
             "but the pod is not found on that node",
-            id="an unknown victim",
+            id="unknown victim",
         ),
         pytest.param(
             {"nodeNameToMetaVictims": {"mars": {"pods": [{"uid": "x"}]}}},
             False,
             'preemption: nodeinfo not found for node name "mars"',
-            id="an unknown node",
+            id="unknown node",
         ),
         pytest.param(
             [],
             False,
             "preemption: an extender returned list instead of an object",
-            id="something else altogether",
+            id="not an object",
         ),
     ],
 )
-async def test_without_the_consent_of_an_extender_nobody_is_preempted(
-    server, cluster, scheduling, answer, ignorable, message
-):
-    url, answers, _ = server
+async def test_extender_prevents_preemption(server, cluster, scheduling, handle, ignorable, message):
+    url, responses, _ = server
     two_full_nodes(cluster)
-    if answer is not None:
-        answers["preempt"] = lambda body: answer
-    told = Told()
+    if handle is not None:
+        responses["preempt"] = lambda body: handle
+    metrics = PreemptionMetrics()
     config = ExtenderConfiguration(url, preempt_verb="preempt", ignorable=ignorable)
-    async with scheduling(metrics=told, extenders=(config,)):
+    async with scheduling(metrics=metrics, extenders=(config,)):
         cluster.pod("high", cpu="1", priority=10)
         await until(lambda: bool(cluster.events))
-    assert told.preemptions == [0]
+    assert metrics.preemptions == [0]
     assert cluster.events[0][2].endswith(message.format(url=url))
 
 
-async def test_an_ignorable_extender_that_fails_has_no_say_in_preemption(server, cluster, scheduling):
+async def test_ignorable_extender_error_does_not_stop_preemption(server, cluster, scheduling):
     url, _, _ = server
     two_full_nodes(cluster)
-    told = Told()
+    metrics = PreemptionMetrics()
     config = ExtenderConfiguration(url, preempt_verb="preempt", ignorable=True)
-    async with scheduling(metrics=told, extenders=(config,)):
+    async with scheduling(metrics=metrics, extenders=(config,)):
         cluster.pod("high", cpu="1", priority=10)
         await until(lambda: cluster.node_of("default/high") == "cheap")
-    assert told.preemptions == [1]
+    assert metrics.preemptions == [1]
 
 
 def pod_with(resource: str) -> Pod:
@@ -283,7 +286,7 @@ def pod_with(resource: str) -> Pod:
     return convert(Pod, {"metadata": {"name": "p"}, "spec": {"containers": [container]}})
 
 
-def test_it_is_asked_only_about_resources_it_manages():
+def test_extender_is_called_for_managed_resources_only():
     extender = HTTPExtender(
         ExtenderConfiguration("http://x", managed_resources=(ManagedResource("example.com/gpu"),)), FullObjects(None)
     )
@@ -292,7 +295,7 @@ def test_it_is_asked_only_about_resources_it_manages():
     assert HTTPExtender(ExtenderConfiguration("http://x"), FullObjects(None)).is_interested(pod_with("cpu"))
 
 
-async def test_an_extender_that_is_not_there_is_an_error(cluster):
+async def test_connection_refused_is_an_extender_error(cluster):
     pod = cluster.pod("p")
     extender = HTTPExtender(ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"), FullObjects(cluster))
     with pytest.raises(ExtenderError) as error:
@@ -302,9 +305,9 @@ async def test_an_extender_that_is_not_there_is_an_error(cluster):
     await extender.close()
 
 
-async def test_an_extender_that_takes_too_long_is_an_error(server, cluster):
-    url, answers, _ = server
-    answers["filter"] = lambda body: asyncio.sleep(0.2)
+async def test_timeout_is_an_extender_error(server, cluster):
+    url, responses, _ = server
+    responses["filter"] = lambda body: asyncio.sleep(0.2)
     config = ExtenderConfiguration(url, filter_verb="filter", http_timeout_seconds=0.05)
     extender = HTTPExtender(config, FullObjects(cluster))
     with pytest.raises(ExtenderError) as error:
@@ -315,9 +318,9 @@ async def test_an_extender_that_takes_too_long_is_an_error(server, cluster):
     await extender.close()
 
 
-async def test_a_node_that_was_not_offered_is_an_error(server, cluster):
-    url, answers, _ = server
-    answers["filter"] = lambda body: {"nodenames": ["mars"]}
+async def test_unknown_filtered_node_is_an_extender_error(server, cluster):
+    url, responses, _ = server
+    responses["filter"] = lambda body: {"nodenames": ["mars"]}
     extender = HTTPExtender(
         ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True), FullObjects(cluster)
     )
@@ -329,42 +332,42 @@ async def test_a_node_that_was_not_offered_is_an_error(server, cluster):
     await extender.close()
 
 
-async def test_pods_and_nodes_are_sent_with_fields_that_no_struct_knows(server, cluster):
-    url, answers, asked = server
-    answers["filter"] = lambda body: {"nodes": body["Nodes"]}
+async def test_requests_contain_undeclared_fields(server, cluster):
+    url, responses, requests = server
+    responses["filter"] = lambda body: {"nodes": body["Nodes"]}
     extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster))
     pod, nodes = cluster.pod("p"), [NodeInfo.of(cluster.node(name)) for name in "ab"]
     for _ in range(2):
-        verdict = await extender.filter(pod, nodes)
-        assert list(verdict.feasible) == ["a", "b"]
-    body = asked[0][1]
+        result = await extender.filter(pod, nodes)
+        assert list(result.feasible) == ["a", "b"]
+    body = requests[0][1]
     assert body["Pod"]["spec"]["unknownToUs"] == "p"
     assert [item["spec"]["unknownToUs"] for item in body["Nodes"]["items"]] == ["a", "b"]
     for sent in (body["Pod"], *body["Nodes"]["items"]):
         assert "kind" not in sent
         assert "managedFields" not in sent["metadata"]
-    assert asked[1] == asked[0]
-    assert sorted(cluster.fetched) == ["a", "b", "p"], "once each, while they stay as they are"
+    assert requests[1] == requests[0]
+    assert sorted(cluster.fetched) == ["a", "b", "p"], "unchanged objects are fetched once"
     changed = NodeInfo.of(cluster.node("a", unschedulable=True))
     await extender.filter(pod, [changed, nodes[1]])
     assert cluster.fetched[3:] == ["a"]
     await extender.close()
 
 
-async def test_many_nodes_are_listed_at_once(server, cluster):
-    url, answers, asked = server
-    answers["prioritize"] = lambda body: []
+async def test_many_nodes_are_fetched_by_one_list(server, cluster):
+    url, responses, requests = server
+    responses["prioritize"] = lambda body: []
     extender = HTTPExtender(ExtenderConfiguration(url, prioritize_verb="prioritize"), FullObjects(cluster))
     nodes = [NodeInfo.of(cluster.node(f"n{number}")) for number in range(40)]
     pod = cluster.pod("p")
     await extender.prioritize(pod, nodes)
     await extender.prioritize(pod, nodes)
-    assert len(asked[0][1]["Nodes"]["items"]) == 40
+    assert len(requests[0][1]["Nodes"]["items"]) == 40
     assert cluster.fetched == ["p", "all nodes"]
     await extender.close()
 
 
-async def test_a_pod_that_is_gone_ends_the_attempt_with_an_error(server, cluster):
+async def test_deleted_pod_is_an_extender_error(server, cluster):
     url, _, _ = server
     pod = cluster.pod("p")
     cluster.delete_pod("default/p")
@@ -376,11 +379,11 @@ async def test_a_pod_that_is_gone_ends_the_attempt_with_an_error(server, cluster
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """ca.pem, and server.pem and client.pem (certificate and key) which it has signed; the server is "extender"."""
+    """Create ca.pem, and certificates and keys of "extender" and "client" signed by it."""
     folder = tmp_path_factory.mktemp("tls")
     authority_key = ec.generate_private_key(ec.SECP256R1())
     authority = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ca")])
-    day = datetime(2020, 1, 1, tzinfo=UTC)
+    not_before = datetime(2020, 1, 1, tzinfo=UTC)
 
     def certificate(name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> bytes:
         builder = (
@@ -389,8 +392,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
             .issuer_name(authority)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(day)
-            .not_valid_after(day.replace(year=2100))
+            .not_valid_before(not_before)
+            .not_valid_after(not_before.replace(year=2100))
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         )
@@ -407,9 +410,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def tls_server(certificates: Path) -> AsyncIterator[str]:
-    """URL of an extender that asks for a client's certificate and accepts all nodes."""
+    """Start an extender that requires a client certificate and accepts all nodes. Yields its URL."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def handle(request: web.Request) -> web.Response:
         return web.json_response({"nodes": (await request.json())["Nodes"]})
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -417,7 +420,7 @@ async def tls_server(certificates: Path) -> AsyncIterator[str]:
     context.load_verify_locations(certificates / "ca.pem")
     context.verify_mode = ssl.CERT_REQUIRED
     app = web.Application()
-    app.router.add_post("/filter", answer)
+    app.router.add_post("/filter", handle)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
@@ -426,21 +429,21 @@ async def tls_server(certificates: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("by", ["file", "data"])
-async def test_tls_with_certificates_of_both_sides_and_a_server_name(tls_server, certificates, cluster, by):
+async def test_mutual_tls_with_server_name(tls_server, certificates, cluster, by):
     names = {"ca": "ca.pem", "cert": "client.crt", "key": "client.key"}
     if by == "file":
-        given: dict[str, Any] = {f"{name}_file": str(certificates / file) for name, file in names.items()}
+        tls_options: dict[str, Any] = {f"{name}_file": str(certificates / file) for name, file in names.items()}
     else:
-        given = {f"{name}_data": (certificates / file).read_bytes() for name, file in names.items()}
-    tls = ExtenderTLS(server_name="extender", **given)
+        tls_options = {f"{name}_data": (certificates / file).read_bytes() for name, file in names.items()}
+    tls = ExtenderTLS(server_name="extender", **tls_options)
     config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
     extender = HTTPExtender(config, FullObjects(cluster))
-    verdict = await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
-    assert list(verdict.feasible) == ["a"]
+    result = await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
+    assert list(result.feasible) == ["a"]
     await extender.close()
 
 
-async def test_a_server_with_another_name_is_refused(tls_server, certificates, cluster):
+async def test_tls_server_name_mismatch_is_an_error(tls_server, certificates, cluster):
     files = {f"{name}_file": str(certificates / f"client.{end}") for name, end in (("cert", "crt"), ("key", "key"))}
     tls = ExtenderTLS(ca_file=str(certificates / "ca.pem"), server_name="other", **files)
     config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
@@ -450,7 +453,7 @@ async def test_a_server_with_another_name_is_refused(tls_server, certificates, c
     await extender.close()
 
 
-def test_a_certificate_that_cannot_be_read_is_the_users_error():
+def test_unreadable_ca_file_is_a_user_error():
     config = ExtenderConfiguration("https://x", enable_https=True, tls=ExtenderTLS(ca_file="/nowhere/ca.pem"))
     with pytest.raises(UserError, match="the TLS configuration of extender https://x cannot be used: "):
         HTTPExtender(config, FullObjects(None))

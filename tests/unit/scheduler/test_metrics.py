@@ -1,4 +1,4 @@
-"""What a running scheduler tells its metrics."""
+"""Metrics of a running scheduler."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.virtual_time
 PROFILE = {"profile": "default-scheduler"}
 
 
-async def test_events_hints_and_evaluations_are_counted(cluster: Any, scheduling: Any) -> None:
+async def test_event_hint_and_evaluation_metrics(cluster: Any, scheduling: Any) -> None:
     registry = CollectorRegistry()
 
     def sample(name: str, **labels: str) -> float:
@@ -29,7 +29,7 @@ async def test_events_hints_and_evaluations_are_counted(cluster: Any, scheduling
         assert cluster.node_of("default/small") == "a"
         assert sample("unschedulable_pods", plugin="NodeResourcesFit", **PROFILE) == 1
         assert sample("plugin_evaluation_total", plugin="NodeResourcesFit", extension_point="Filter", **PROFILE) == 2
-        # Both pods have no host ports: the plugin skipped them.
+        # Neither pod has host ports, so that the plugin skips them.
         assert sample("plugin_evaluation_total", plugin="NodePorts", extension_point="Filter", **PROFILE) == 0
         assert sample("event_handling_duration_seconds_count", event="AssignedPodAdd") == 1
         cluster.node("b", cpu="4")
@@ -38,10 +38,10 @@ async def test_events_hints_and_evaluations_are_counted(cluster: Any, scheduling
         assert sample("unschedulable_pods", plugin="NodeResourcesFit", **PROFILE) == 0
         assert sample("event_handling_duration_seconds_count", event="NodeAdd") == 2
         hints = [
-            each.value
+            sample_.value
             for family in registry.collect()
-            for each in family.samples
-            if each.name == "scheduler_queueing_hint_execution_duration_seconds_count"
+            for sample_ in family.samples
+            if sample_.name == "scheduler_queueing_hint_execution_duration_seconds_count"
         ]
         assert sum(hints) >= 1
         assert sample("pod_scheduled_after_flush_total") == 0

@@ -1,4 +1,4 @@
-"""Whatever the API server does to bindings, and in whatever order events come: no node is ever given too much."""
+"""No node is overcommitted when bindings are delayed, lost or rejected (seeded simulation)."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ pytestmark = pytest.mark.virtual_time
 
 
 def overcommitted(cluster: Any) -> list[str]:
-    """Nodes that hold more than they have, by what the API server says."""
-    wrong = []
+    """Return the nodes whose pods exceed allocatable resources or share a host port, from the API server's objects."""
+    overcommitted_nodes = []
     pods: list[Pod] = cluster.informer(PODS).store.list()
     for node in cluster.informer(NODES).store.list():
-        here = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
-        info = NodeInfo.of(node, *here)
-        if len(here) > info.allocatable["pods"] or info.requested.get("cpu", 0) > info.allocatable["cpu"]:
-            wrong.append(node.metadata.name)
+        pods_on_node = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
+        info = NodeInfo.of(node, *pods_on_node)
+        if len(pods_on_node) > info.allocatable["pods"] or info.requested.get("cpu", 0) > info.allocatable["cpu"]:
+            overcommitted_nodes.append(node.metadata.name)
         ports = [port for pod in info.pods.values() for port in pod.host_ports]
         if len(ports) != len(set(ports)):
-            wrong.append(node.metadata.name)
-    return wrong
+            overcommitted_nodes.append(node.metadata.name)
+    return overcommitted_nodes
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_no_node_exceeds_its_allocatable(cluster, scheduling, seed):
+async def test_no_node_is_overcommitted(cluster, scheduling, seed):
     rng = random.Random(seed)
-    lost_on_the_way: list[asyncio.Task[None]] = []
+    late_requests: list[asyncio.Task[None]] = []
 
-    async def trouble(key: str, node: str) -> None:
+    async def disturb_binding(key: str, node: str) -> None:
         await asyncio.sleep(rng.choice([0, 0.01, 0.5]))
-        chance = rng.random()
-        if chance < 0.1:
+        draw = rng.random()
+        if draw < 0.1:
             raise ServerUnreachable("no connection", maybe_applied=False)
-        if chance < 0.2:
-            # The request arrives late, when nobody waits for its answer any more.
+        if draw < 0.2:
+            # The request arrives after the client has given up.
             pod = cluster.informer(PODS).store.get(key)
 
-            async def arrive() -> None:
+            async def bind_late() -> None:
                 await asyncio.sleep(rng.choice([0.1, 2]))
                 now = cluster.informer(PODS).store.get(key)
                 if now is not None and not now.spec.node_name and now.metadata.uid == pod.metadata.uid:
                     cluster.change_pod(key, node_name=node)
 
-            lost_on_the_way.append(asyncio.get_running_loop().create_task(arrive()))
+            late_requests.append(asyncio.get_running_loop().create_task(bind_late()))
             raise ServerUnreachable("the answer was lost", maybe_applied=True)
-        if chance < 0.3:
+        if draw < 0.3:
             cluster.answers_lost += 1
 
-    cluster.before_bind = trouble
+    cluster.before_bind = disturb_binding
     for number in range(6):
         cluster.node(f"n{number}", cpu=rng.choice(["1", "2"]), pods=rng.choice(["2", "4"]))
     async with scheduling(class_cache=bool(seed % 2)) as scheduler:
@@ -84,4 +84,4 @@ async def test_no_node_exceeds_its_allocatable(cluster, scheduling, seed):
         for pod in waiting:
             assert scheduler.queue.get(pod.key) is not None, f"seed {seed}: {pod.key} is lost"
         assert len(cluster.bindings) == len(set(cluster.bindings))
-    await asyncio.gather(*lost_on_the_way)
+    await asyncio.gather(*late_requests)

@@ -1,4 +1,4 @@
-"""The examples of docs/scheduler-plugins.md do what the page says."""
+"""The examples of docs/scheduler-plugins.md work as described."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def my_plugins() -> Iterator[None]:
     del sys.modules["my_plugins"]
 
 
-async def test_the_examples_filter_and_score(cluster, scheduling):
+async def test_examples_filter_and_score(cluster, scheduling):
     (text,) = blocks("yaml")
     config = load_configuration(text)
     cluster.node("large-a", cpu="16", labels={"example.com/rack": "a"})

@@ -1,4 +1,4 @@
-"""Several profiles: several schedulers in one, over the same nodes and pods."""
+"""Several profiles in one scheduler, over the same nodes and pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def profiles(text: str) -> dict[str, Any]:
     return {"profiles": load_configuration(head + textwrap.dedent(text)).profiles}
 
 
-async def test_each_pod_is_scheduled_by_the_profile_it_names(cluster, scheduling):
+async def test_pod_is_scheduled_by_the_profile_it_names(cluster, scheduling):
     config = """
         profiles:
         - schedulerName: spreading
@@ -28,30 +28,30 @@ async def test_each_pod_is_scheduled_by_the_profile_it_names(cluster, scheduling
           pluginConfig:
           - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}
           plugins: {score: {disabled: [{name: NodeResourcesBalancedAllocation}, {name: PodTopologySpread}]}}
-        - schedulerName: careless
+        - schedulerName: untainted
           plugins: {filter: {disabled: [{name: TaintToleration}]}}
     """
     cluster.node("used", cpu="4")
     cluster.node("free", cpu="4")
-    cluster.pod("there", cpu="2", nodeName="used")
+    cluster.pod("existing", cpu="2", nodeName="used")
     async with scheduling(**profiles(config)):
-        for name in ("spreading", "packing", "nobody"):
+        for name in ("spreading", "packing", "unknown"):
             cluster.pod(name, cpu="500m", schedulerName=name)
         await asyncio.sleep(0.5)
         cluster.node("tainted", cpu="64", taints=[{"key": "k", "effect": "NoSchedule"}])
-        for name in ("spreading", "careless"):
+        for name in ("spreading", "untainted"):
             cluster.pod(f"large-{name}", cpu="32", schedulerName=name)
         await asyncio.sleep(0.5)
     assert cluster.node_of("default/spreading") == "free"
     assert cluster.node_of("default/packing") == "used"
-    assert cluster.node_of("default/nobody") == ""
-    assert cluster.node_of("default/large-careless") == "tainted"
+    assert cluster.node_of("default/unknown") == ""
+    assert cluster.node_of("default/large-untainted") == "tainted"
     assert cluster.node_of("default/large-spreading") == ""
 
 
 @pytest.mark.parametrize("first", ["near", "far"])
-async def test_what_one_profile_has_computed_is_not_taken_for_anothers(cluster, scheduling, first):
-    """An existing pod is required to be near web (hardPodAffinityWeight), another one prefers not to be, at 50."""
+async def test_profiles_do_not_share_cached_scores(cluster, scheduling, first):
+    """One existing pod requires web pods near it (hardPodAffinityWeight), another prefers none with weight 50."""
     config = """
         profiles:
         - schedulerName: near
@@ -65,16 +65,16 @@ async def test_what_one_profile_has_computed_is_not_taken_for_anothers(cluster, 
     required = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [web]}}
     preferred = [{"weight": 50, "podAffinityTerm": web}]
     avoiding = {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    cluster.node("friends")
-    cluster.node("strangers")
-    cluster.pod("friend", nodeName="friends", affinity=required)
-    cluster.pod("foe", nodeName="friends", affinity=avoiding)
+    cluster.node("with-terms")
+    cluster.node("empty")
+    cluster.pod("requiring", nodeName="with-terms", affinity=required)
+    cluster.pod("avoiding", nodeName="with-terms", affinity=avoiding)
     async with scheduling(**profiles(config)):
         for name in (first, "far" if first == "near" else "near"):
-            # Not web themselves in any way that the next one would see: they are gone before it comes.
+            # deleted before the next pod is created, so that they do not count for it
             cluster.pod(name, schedulerName=name, metadata={"labels": {"app": "web"}})
             await asyncio.sleep(0.5)
             placed = cluster.node_of(f"default/{name}")
-            assert placed == ("friends" if name == "near" else "strangers"), name
+            assert placed == ("with-terms" if name == "near" else "empty"), name
             cluster.delete_pod(f"default/{name}")
             await asyncio.sleep(0.1)

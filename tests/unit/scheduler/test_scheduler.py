@@ -1,4 +1,4 @@
-"""The scheduling loop: from a pending pod to a bound one, and what happens when something is in the way."""
+"""Scheduling loop: binding, failures, bindings in flight, metrics and traces."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_pods_are_bound_to_nodes_with_room(cluster, scheduling):
+async def test_pods_are_bound_to_nodes_with_capacity(cluster, scheduling):
     for number in range(3):
         cluster.node(f"n{number}", cpu="1")
     async with scheduling() as scheduler:
@@ -27,7 +27,7 @@ async def test_pods_are_bound_to_nodes_with_room(cluster, scheduling):
         scheduler.queue.check()
 
 
-async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_there_is_room(cluster, scheduling):
+async def test_unschedulable_pod_is_bound_after_a_node_is_added(cluster, scheduling):
     cluster.node("small", cpu="1")
     async with scheduling():
         cluster.pod("big", cpu="2", metadata={"generation": 3})
@@ -50,7 +50,7 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_there_is_room(
         assert cluster.bindings == [("default/big", "large")]
 
 
-async def test_without_nodes_the_message_is_kube_schedulers(cluster, scheduling):
+async def test_message_without_nodes(cluster, scheduling):
     async with scheduling():
         cluster.pod("p")
         await asyncio.sleep(0.5)
@@ -58,7 +58,7 @@ async def test_without_nodes_the_message_is_kube_schedulers(cluster, scheduling)
         assert cluster.patches[0][1]["conditions"][0]["reason"] == "Unschedulable"
 
 
-async def test_pods_of_other_schedulers_are_left_alone(cluster, scheduling):
+async def test_pods_of_other_schedulers_are_ignored(cluster, scheduling):
     cluster.node("n")
     async with scheduling():
         cluster.pod("theirs", schedulerName="theirs")
@@ -67,7 +67,7 @@ async def test_pods_of_other_schedulers_are_left_alone(cluster, scheduling):
         assert cluster.events == []
 
 
-async def test_a_gated_pod_waits_for_its_gates(cluster, scheduling):
+async def test_gated_pod_is_bound_after_its_gates_are_removed(cluster, scheduling):
     cluster.node("n")
     async with scheduling():
         cluster.pod("p", schedulingGates=[{"name": "wait"}])
@@ -78,17 +78,17 @@ async def test_a_gated_pod_waits_for_its_gates(cluster, scheduling):
         assert cluster.bindings == [("default/p", "n")]
 
 
-async def test_a_refused_binding_is_retried_and_its_room_is_free_meanwhile(cluster, scheduling):
+async def test_failed_binding_releases_the_node_and_is_retried(cluster, scheduling):
     from kubeloop.kube.errors import ServerUnreachable
 
     cluster.node("n", cpu="1")
     failures = iter([1])
 
-    def refuse_once(key: str, node: str) -> None:
+    def fail_once(key: str, node: str) -> None:
         if next(failures, None):
             raise ServerUnreachable("no connection", maybe_applied=False)
 
-    cluster.before_bind = refuse_once
+    cluster.before_bind = fail_once
     async with scheduling() as scheduler:
         cluster.pod("p", cpu="1")
         await asyncio.sleep(0.1)
@@ -101,7 +101,7 @@ async def test_a_refused_binding_is_retried_and_its_room_is_free_meanwhile(clust
         assert cluster.bindings == [("default/p", "n")]
 
 
-async def test_a_binding_whose_answer_is_lost_counts_as_bound(cluster, scheduling):
+async def test_binding_with_lost_response_counts_as_bound(cluster, scheduling):
     cluster.node("n")
     cluster.answers_lost = 1
     async with scheduling() as scheduler:
@@ -113,7 +113,7 @@ async def test_a_binding_whose_answer_is_lost_counts_as_bound(cluster, schedulin
         scheduler.cache.check()
 
 
-async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind(cluster, scheduling):
+async def test_pod_deleted_while_binding_is_forgotten(cluster, scheduling):
     cluster.node("n", cpu="1")
     cluster.before_bind = lambda key, node: asyncio.sleep(1)
     async with scheduling() as scheduler:
@@ -127,7 +127,7 @@ async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind(cluster, sc
         assert scheduler.queue.in_flight_keys() == []
 
 
-async def test_a_slow_binding_holds_nobody_up(cluster, scheduling):
+async def test_slow_binding_does_not_block_other_pods(cluster, scheduling):
     cluster.node("n")
     cluster.before_bind = lambda key, node: asyncio.sleep(60) if key == "default/slow" else None
     async with scheduling():
@@ -139,16 +139,16 @@ async def test_a_slow_binding_holds_nobody_up(cluster, scheduling):
         assert ("default/slow", "n") in cluster.bindings
 
 
-async def test_no_more_bindings_are_sent_at_once_than_configured(cluster, scheduling):
+async def test_bindings_in_flight_are_limited(cluster, scheduling):
     cluster.node("n")
-    at_once, most = 0, 0
+    in_flight, max_in_flight = 0, 0
 
     async def counted() -> None:
-        nonlocal at_once, most
-        at_once += 1
-        most = max(most, at_once)
+        nonlocal in_flight, max_in_flight
+        in_flight += 1
+        max_in_flight = max(max_in_flight, in_flight)
         await asyncio.sleep(0.1)
-        at_once -= 1
+        in_flight -= 1
 
     cluster.before_bind = lambda key, node: counted()
     async with scheduling(max_bindings_in_flight=4):
@@ -156,10 +156,10 @@ async def test_no_more_bindings_are_sent_at_once_than_configured(cluster, schedu
             cluster.pod(f"p{number}")
         await asyncio.sleep(3)
         assert len(cluster.bindings) == 20
-        assert 1 < most <= 5
+        assert 1 < max_in_flight <= 5
 
 
-async def test_stopping_lets_bindings_in_flight_finish(cluster, scheduling):
+async def test_shutdown_waits_for_bindings_in_flight(cluster, scheduling):
     cluster.node("n")
     cluster.before_bind = lambda key, node: asyncio.sleep(2)
     async with scheduling():
@@ -168,7 +168,7 @@ async def test_stopping_lets_bindings_in_flight_finish(cluster, scheduling):
     assert cluster.bindings == [("default/p", "n")]
 
 
-async def test_a_higher_priority_goes_first(cluster, scheduling):
+async def test_higher_priority_is_scheduled_first(cluster, scheduling):
     async with scheduling():
         cluster.pod("low", priority=1)
         cluster.pod("high", priority=10)
@@ -177,7 +177,7 @@ async def test_a_higher_priority_goes_first(cluster, scheduling):
         assert cluster.bindings == [("default/high", "n")]
 
 
-async def test_a_deleted_pod_makes_room(cluster, scheduling):
+async def test_deleted_pod_releases_its_node(cluster, scheduling):
     cluster.node("n", cpu="1")
     async with scheduling():
         cluster.pod("first", cpu="1")
@@ -190,12 +190,12 @@ async def test_a_deleted_pod_makes_room(cluster, scheduling):
         assert cluster.node_of("default/second") == "n"
 
 
-async def test_an_assumed_pod_without_confirmation_expires_if_so_configured(cluster, scheduling):
+async def test_unconfirmed_assumed_pod_expires_if_configured(cluster, scheduling):
     cluster.node("n", cpu="1")
     async with scheduling(assumed_pod_ttl_seconds=30.0) as scheduler:
         cluster.pod("p", cpu="1")
         informer = cluster.informers["pods"]
-        informer.put = lambda pod: informer.store.put(pod.key, pod)  # the watch shows nothing from here on
+        informer.put = lambda pod: informer.store.put(pod.key, pod)  # no more watch events for pods
         await asyncio.sleep(1)
         assert len(cluster.bindings) == 1
         assert len(scheduler.cache.assumed_pods()) == 1
@@ -203,29 +203,29 @@ async def test_an_assumed_pod_without_confirmation_expires_if_so_configured(clus
         assert scheduler.cache.assumed_pods() == []
 
 
-class Told:
-    """Metrics that remember what they were told."""
+class RecordedMetrics:
+    """Metrics that record all calls."""
 
     def __init__(self) -> None:
         self.calls: dict[str, list[tuple[object, ...]]] = {}
 
     def __getattr__(self, name: str) -> object:
-        def tell(*args: object, **kwargs: object) -> None:
+        def record(*args: object, **kwargs: object) -> None:
             self.calls.setdefault(name, []).append((*args, *kwargs.values()))
 
-        return tell
+        return record
 
 
-async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
-    told = Told()
+async def test_metrics_of_attempts_queues_and_plugins(cluster, scheduling):
+    metrics = RecordedMetrics()
     cluster.node("a", cpu="1")
     cluster.node("b", cpu="1")
-    async with scheduling(metrics=told):
+    async with scheduling(metrics=metrics):
         for number in range(12):
             cluster.pod(f"p{number}", cpu="10m")
         cluster.pod("big", cpu="2")
         await asyncio.sleep(2)
-    calls = told.calls
+    calls = metrics.calls
     assert [result for result, *_ in calls["attempt"]].count("scheduled") == 12
     assert ("unschedulable", "default-scheduler") in {call[:2] for call in calls["attempt"]}
     assert len(calls["pod_scheduled"]) == 12
@@ -247,32 +247,32 @@ async def test_attempts_queues_and_plugins_are_measured(cluster, scheduling):
     assert len(calls["preemption"]) >= 1
 
 
-class Story(NoopRecorder):
-    """What the traces of pods are told of waits and attempts."""
+class RecordedTraces(NoopRecorder):
+    """Pod recorder that records queueing and attempts."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[tuple[str, str | int]] = []
+        self.entries: list[tuple[str, str | int]] = []
 
     def queued(self, pod: Pod, queue: str, reason: str = "") -> None:
-        self.told.append((queue, reason))
+        self.entries.append((queue, reason))
 
     def attempt_started(self, pod: Pod, attempt: int) -> None:
-        self.told.append(("attempt", attempt))
+        self.entries.append(("attempt", attempt))
 
     def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
-        self.told.append((facts.result, facts.node))
+        self.entries.append((facts.result, facts.node))
 
 
-async def test_traces_are_told_of_every_wait_and_of_every_attempt(cluster, scheduling):
-    story = Story()
+async def test_traces_record_queueing_and_attempts(cluster, scheduling):
+    traces = RecordedTraces()
     cluster.node("small", cpu="1")
-    async with scheduling(traces=story):
+    async with scheduling(traces=traces):
         cluster.pod("big", cpu="2")
         await asyncio.sleep(0.5)
         cluster.node("large", cpu="4")
         await asyncio.sleep(2)
-    assert story.told == [
+    assert traces.entries == [
         ("active", "UnschedulablePodAdd"),
         ("attempt", 1),
         ("unschedulable", ""),

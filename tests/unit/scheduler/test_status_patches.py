@@ -1,4 +1,4 @@
-"""What the scheduler writes of a pod, in which order, when the API server takes its time."""
+"""Status patches of pods: order and deduplication with a slow_patches API server."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-def slow(cluster: Any) -> list[str]:
-    """Patches of status take five seconds. The story of patches and bindings."""
-    story: list[str] = []
+def slow_patches(cluster: Any) -> list[str]:
+    """Make status patches take five seconds. Returns the log of patches and bindings."""
+    log: list[str] = []
 
     async def patch(resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
-        said = " ".join(each["message"] for each in body["status"].get("conditions", ()))
-        story.append(f"{name}: {said} ...")
+        message = " ".join(condition["message"] for condition in body["status"].get("conditions", ()))
+        log.append(f"{name}: {message} ...")
         await asyncio.sleep(5)
-        story.append(f"{name}: {said}")
+        log.append(f"{name}: {message}")
 
     cluster.patch = patch
-    cluster.before_bind = lambda key, node: story.append(f"{key} bound")
-    return story
+    cluster.before_bind = lambda key, node: log.append(f"{key} bound")
+    return log
 
 
-async def test_a_pod_is_bound_when_what_was_said_of_it_is_written(cluster: Any, scheduling: Any, slow: list[str]):
+async def test_pod_is_bound_after_its_status_patch(cluster: Any, scheduling: Any, slow_patches: list[str]):
     cluster.pod("web")
     async with scheduling():
         await asyncio.sleep(1)
         cluster.node("a")
         await asyncio.sleep(20)
         assert cluster.node_of("default/web") == "a"
-    said = "web: no nodes available to schedule pods"
-    assert slow == [f"{said} ...", said, "default/web bound"]
+    message = "web: no nodes available to schedule pods"
+    assert slow_patches == [f"{message} ...", message, "default/web bound"]
 
 
-async def test_what_is_not_yet_sent_when_a_pod_is_bound_never_is(cluster: Any, slow: list[str]):
+async def test_settle_drops_unsent_patches(cluster: Any, slow_patches: list[str]):
     patches = StatusPatches(cluster, cluster.clock)
     web = cluster.pod("web")
     patches.set(web, reason="Unschedulable", message="no room")
@@ -47,7 +47,7 @@ async def test_what_is_not_yet_sent_when_a_pod_is_bound_never_is(cluster: Any, s
     assert len(patches) == 0
 
 
-async def test_the_last_word_on_a_pod_is_the_newest_and_others_need_not_wait_for_it(cluster: Any, slow: list[str]):
+async def test_newest_patch_of_each_pod_is_sent_concurrently(cluster: Any, slow_patches: list[str]):
     patches = StatusPatches(cluster, cluster.clock)
     web, other = cluster.pod("web"), cluster.pod("other")
     async with asyncio.TaskGroup() as tasks:
@@ -58,7 +58,7 @@ async def test_the_last_word_on_a_pod_is_the_newest_and_others_need_not_wait_for
         patches.set(other, reason="Unschedulable", message="no room")
         await asyncio.sleep(20)
         running.cancel()
-    assert slow == [
+    assert slow_patches == [
         "web: first ...",
         "other: no room ...",
         "web: first",

@@ -8,7 +8,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config import out_of_tree_plugins
 
 
-async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
+async def test_load_by_module_and_class(monkeypatch):
     monkeypatch.undo()
     assert out_of_tree_plugins.load_plugin_class("fractions:Fraction").__name__ == "Fraction"
     with pytest.raises(UserError, match="cannot load the scheduler plugin"):
@@ -20,7 +20,7 @@ async def test_a_plugin_is_found_by_module_and_class(monkeypatch):
     assert mistyped.value.hint == "did you mean 'NodeResourcesFit'?"
 
 
-def test_a_plugin_is_found_by_its_entry_point(tmp_path, monkeypatch):
+def test_load_by_entry_point(tmp_path, monkeypatch):
     (tmp_path / "rack_plugins.py").write_text("class Rack:\n    name = 'Rack'\n")
     metadata = tmp_path / "rack_plugins-1.dist-info"
     metadata.mkdir()

@@ -1,4 +1,4 @@
-"""The older configurations work: provider names, and Policy documents with their predicates and priorities."""
+"""Legacy configuration: algorithm provider names, and Policy documents with predicates and priorities."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def policy(**fields: Any) -> SchedulerConfiguration:
     return load_configuration(json.dumps({"kind": "Policy", "apiVersion": "v1", **fields}))
 
 
-def test_every_predicate_and_priority_is_translated():
-    # Each of these alone would be NodeResourcesFit's, as LeastRequestedPriority is here.
+def test_policy_translates_all_predicates_and_priorities():
+    # These and LeastRequestedPriority all set the scoring strategy of NodeResourcesFit.
     others = ("MostRequestedPriority", "RequestedToCapacityRatioPriority")
     config = policy(
         predicates=[{"name": name} for name in PREDICATES],
@@ -32,12 +32,12 @@ def test_every_predicate_and_priority_is_translated():
     (profile,) = config.profiles
     weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
     assert {plugin for plugins in PREDICATES.values() for plugin in plugins} <= weights.keys()
-    assert weights["SelectorSpread"] == 4  # it does the work of two priorities
+    assert weights["SelectorSpread"] == 4  # the sum of two priorities
     assert weights["NodeResourcesFit"] == 2
     assert profile.args["InterPodAffinity"].hard_pod_affinity_weight == 7
 
 
-def test_without_lists_the_defaults_of_old_apply():
+def test_policy_without_lists_uses_legacy_defaults():
     (profile,) = policy().profiles
     weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
     assert weights["NodePreferAvoidPods"] == 10000
@@ -54,13 +54,13 @@ def test_without_lists_the_defaults_of_old_apply():
         ({"hardPodAffinitySymmetricWeight": 101}, "invalid hardPodAffinitySymmetricWeight: 101"),
     ],
 )
-def test_what_is_wrong_is_said(fields, problem):
-    with pytest.raises(UserError) as refused:
+def test_invalid_policy_error(fields, problem):
+    with pytest.raises(UserError) as error:
         policy(**fields)
-    assert str(refused.value).startswith(problem)
+    assert str(error.value).startswith(problem)
 
 
-def test_provider_names():
+def test_algorithm_provider_names():
     assert provider_configuration("DefaultProvider") == SchedulerConfiguration()
     (profile,) = provider_configuration("ClusterAutoscalerProvider").profiles
     assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
@@ -73,7 +73,7 @@ def with_profile(config: SchedulerConfiguration) -> dict[str, Any]:
 
 
 @pytest.mark.virtual_time
-async def test_only_the_predicates_that_are_named_filter(cluster, scheduling):
+async def test_only_listed_predicates_filter(cluster, scheduling):
     cluster.node("small", cpu="1")
     config = policy(predicates=[{"name": "PodFitsHost"}], priorities=[{"name": "EqualPriority", "weight": 1}])
     async with scheduling(**with_profile(config)):
@@ -83,7 +83,7 @@ async def test_only_the_predicates_that_are_named_filter(cluster, scheduling):
 
 
 @pytest.mark.virtual_time
-async def test_all_reasons_are_told_if_all_predicates_are_checked(cluster, scheduling):
+async def test_always_check_all_predicates_reports_all_reasons(cluster, scheduling):
     cluster.node("n", cpu="1", unschedulable=True)
     predicates = [{"name": "GeneralPredicates"}]
     async with scheduling(**with_profile(policy(predicates=predicates, alwaysCheckAllPredicates=True))):
@@ -95,24 +95,24 @@ async def test_all_reasons_are_told_if_all_predicates_are_checked(cluster, sched
 
 
 @pytest.mark.virtual_time
-async def test_node_pressure_keeps_pods_away(cluster, scheduling):
+async def test_node_pressure_predicates(cluster, scheduling):
     node = cluster.node("n")
     for pressure in ("MemoryPressure", "DiskPressure"):
         status = convert(Node, {"status": {"conditions": [{"type": pressure, "status": "True"}]}}).status
-        pressed = msgspec.structs.replace(
+        node_under_pressure = msgspec.structs.replace(
             node, status=msgspec.structs.replace(node.status, conditions=status.conditions)
         )
-        cluster.informer(NODES).put(cluster.versioned(pressed))
+        cluster.informer(NODES).put(cluster.versioned(node_under_pressure))
         name = pressure.lower()
         async with scheduling(**with_profile(policy(predicates=[{"name": f"CheckNode{pressure}"}]))):
-            cluster.pod(f"asks-{name}", cpu="100m")
-            cluster.pod(f"asks-nothing-{name}", cpu="")
+            cluster.pod(f"requesting-{name}", cpu="100m")
+            cluster.pod(f"best-effort-{name}", cpu="")
             await asyncio.sleep(0.5)
-    assert cluster.bindings == [("default/asks-memorypressure", "n")]
+    assert cluster.bindings == [("default/requesting-memorypressure", "n")]
 
 
 @pytest.mark.virtual_time
-async def test_pods_of_one_controller_are_spread_over_zones(cluster, scheduling):
+async def test_selector_spread_spreads_over_zones(cluster, scheduling):
     from kubeloop.kube.objects.api_types import Service
     from kubeloop.kube.objects.resources import SERVICES
 
@@ -133,14 +133,14 @@ async def test_pods_of_one_controller_are_spread_over_zones(cluster, scheduling)
 
 
 @pytest.mark.virtual_time
-async def test_a_node_is_spared_the_pods_it_asks_to_avoid(cluster, scheduling):
-    wish = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
+async def test_node_prefer_avoid_pods(cluster, scheduling):
+    avoid_pods = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
     plain = cluster.node("plain")
-    annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(wish)}
-    spared = msgspec.structs.replace(
-        plain, metadata=msgspec.structs.replace(plain.metadata, name="spared", annotations=annotations)
+    annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(avoid_pods)}
+    avoiding = msgspec.structs.replace(
+        plain, metadata=msgspec.structs.replace(plain.metadata, name="avoiding", annotations=annotations)
     )
-    cluster.informer(NODES).put(cluster.versioned(spared))
+    cluster.informer(NODES).put(cluster.versioned(avoiding))
     priorities = [{"name": "NodePreferAvoidPodsPriority", "weight": 1}]
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     async with scheduling(**with_profile(policy(priorities=priorities))):

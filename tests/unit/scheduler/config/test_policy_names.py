@@ -1,4 +1,4 @@
-"""Every predicate and priority of old, by name, decides where a pod goes."""
+"""Each legacy predicate and priority changes the choice of the node."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def profiles(predicates: list[str], priorities: list[dict[str, Any]]) -> dict[st
     return {"profiles": load_configuration(json.dumps(document)).profiles}
 
 
-def changed(cluster: Any, node: Node, **status: Any) -> None:
-    read = convert(Node, {"status": status}).status
-    kept = {name: getattr(read, name) for name in ("conditions", "images")}
-    node = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, **kept))
+def put_node_with_status(cluster: Any, node: Node, **status: Any) -> None:
+    converted = convert(Node, {"status": status}).status
+    fields = {name: getattr(converted, name) for name in ("conditions", "images")}
+    node = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, **fields))
     cluster.informer(NODES).put(cluster.versioned(node))
 
 
-# --- Predicates: "n" is the only node, and not for the pod -----------------------------------------------------------
+# --- Predicates: "n" is the only node, and the predicate rejects it -------------------------------------------------
 
 
-def too_small(cluster: Any) -> Spec:
+def insufficient_cpu(cluster: Any) -> Spec:
     cluster.node("n", cpu="1")
     return {"cpu": "2"}
 
@@ -50,7 +50,7 @@ def port_taken(cluster: Any) -> Spec:
     return {"containers": containers}
 
 
-def other_labels(cluster: Any) -> Spec:
+def node_selector_mismatch(cluster: Any) -> Spec:
     cluster.node("n")
     return {"nodeSelector": {"disk": "ssd"}}
 
@@ -67,7 +67,7 @@ def cordoned(cluster: Any) -> Spec:
 
 def pressure(kind: str) -> Callable[[Any], Spec]:
     def under_pressure(cluster: Any) -> Spec:
-        changed(cluster, cluster.node("n"), conditions=[{"type": kind, "status": "True"}])
+        put_node_with_status(cluster, cluster.node("n"), conditions=[{"type": kind, "status": "True"}])
         return {"cpu": ""}
 
     return under_pressure
@@ -93,17 +93,17 @@ def bound_volume(cluster: Any, **volume: Any) -> Spec:
     return {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 
 
-def volume_in_another_zone(cluster: Any) -> Spec:
+def volume_zone_conflict(cluster: Any) -> Spec:
     return bound_volume(cluster, labels={"topology.kubernetes.io/zone": "there"})
 
 
-def volume_of_another_node(cluster: Any) -> Spec:
+def volume_node_conflict(cluster: Any) -> Spec:
     term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["other"]}]}
     return bound_volume(cluster, nodeAffinity={"required": {"nodeSelectorTerms": [term]}})
 
 
-def disks_full(driver: str, source: str, key: str) -> Callable[[Any], Spec]:
-    def one_disk_is_all(cluster: Any) -> Spec:
+def volume_limit_reached(driver: str, source: str, key: str) -> Callable[[Any], Spec]:
+    def limit_one(cluster: Any) -> Spec:
         cluster.node("n")
         drivers = [{"name": driver, "nodeID": "n", "allocatable": {"count": 1}}]
         cluster.informer(resources.CSI_NODES).put(
@@ -112,22 +112,22 @@ def disks_full(driver: str, source: str, key: str) -> Callable[[Any], Spec]:
         cluster.pod("holder", nodeName="n", volumes=[{"name": "v", source: {key: "one"}}])
         return {"volumes": [{"name": "v", source: {key: "two"}}]}
 
-    return one_disk_is_all
+    return limit_one
 
 
-def affine(to: str, *, anti: bool = False) -> Spec:
+def pod_affinity(to: str, *, anti: bool = False) -> Spec:
     term = {"labelSelector": {"matchLabels": {"app": to}}, "topologyKey": HOSTNAME}
     kind = "podAntiAffinity" if anti else "podAffinity"
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
 
 
-def unwanted_neighbour(cluster: Any) -> Spec:
+def anti_affinity_conflict(cluster: Any) -> Spec:
     cluster.node("n")
     cluster.pod("db", nodeName="n", metadata={"labels": {"app": "db"}})
-    return affine("db", anti=True)
+    return pod_affinity("db", anti=True)
 
 
-def crowded(cluster: Any) -> Spec:
+def spread_conflict(cluster: Any) -> Spec:
     cluster.node("n")
     web = {"metadata": {"labels": {"app": "web"}}}
     cluster.pod("one", nodeName="n", **web)
@@ -143,11 +143,11 @@ def spread(action: str, min_domains: int | None = None) -> Spec:
 
 
 REJECTING: dict[str, Callable[[Any], Spec]] = {
-    "GeneralPredicates": too_small,
-    "PodFitsResources": too_small,
+    "GeneralPredicates": insufficient_cpu,
+    "PodFitsResources": insufficient_cpu,
     "PodFitsHostPorts": port_taken,
     "PodFitsPorts": port_taken,
-    "MatchNodeSelector": other_labels,
+    "MatchNodeSelector": node_selector_mismatch,
     "PodToleratesNodeTaints": tainted,
     "CheckNodeUnschedulable": cordoned,
     "CheckNodeCondition": cordoned,
@@ -155,28 +155,28 @@ REJECTING: dict[str, Callable[[Any], Spec]] = {
     "CheckNodeDiskPressure": pressure("DiskPressure"),
     "CheckNodePIDPressure": pressure("PIDPressure"),
     "NoDiskConflict": disk_in_use,
-    "NoVolumeZoneConflict": volume_in_another_zone,
-    "NoVolumeNodeConflict": volume_of_another_node,
-    "CheckVolumeBinding": volume_of_another_node,
-    "MaxCSIVolumeCountPred": disks_full("ebs.csi.aws.com", "awsElasticBlockStore", "volumeID"),
-    "MaxEBSVolumeCount": disks_full("ebs.csi.aws.com", "awsElasticBlockStore", "volumeID"),
-    "MaxGCEPDVolumeCount": disks_full("pd.csi.storage.gke.io", "gcePersistentDisk", "pdName"),
-    "MaxAzureDiskVolumeCount": disks_full("disk.csi.azure.com", "azureDisk", "diskURI"),
-    "MaxCinderVolumeCount": disks_full("cinder.csi.openstack.org", "cinder", "volumeID"),
-    "MatchInterPodAffinity": unwanted_neighbour,
-    "EvenPodsSpread": crowded,
+    "NoVolumeZoneConflict": volume_zone_conflict,
+    "NoVolumeNodeConflict": volume_node_conflict,
+    "CheckVolumeBinding": volume_node_conflict,
+    "MaxCSIVolumeCountPred": volume_limit_reached("ebs.csi.aws.com", "awsElasticBlockStore", "volumeID"),
+    "MaxEBSVolumeCount": volume_limit_reached("ebs.csi.aws.com", "awsElasticBlockStore", "volumeID"),
+    "MaxGCEPDVolumeCount": volume_limit_reached("pd.csi.storage.gke.io", "gcePersistentDisk", "pdName"),
+    "MaxAzureDiskVolumeCount": volume_limit_reached("disk.csi.azure.com", "azureDisk", "diskURI"),
+    "MaxCinderVolumeCount": volume_limit_reached("cinder.csi.openstack.org", "cinder", "volumeID"),
+    "MatchInterPodAffinity": anti_affinity_conflict,
+    "EvenPodsSpread": spread_conflict,
 }
-BY_SPEC_NODE_NAME = {"PodFitsHost", "HostName"}  # a pod that names its node never comes to a scheduler
+BY_SPEC_NODE_NAME = {"PodFitsHost", "HostName"}  # pods with spec.nodeName are never scheduled
 MANDATORY = {"PodToleratesNodeTaints", "CheckNodeUnschedulable", "CheckNodeCondition"}
 EQUAL = [{"name": "EqualPriority", "weight": 1}]
 
 
-def test_every_predicate_has_its_case():
+def test_all_predicates_have_a_case():
     assert REJECTING.keys() | BY_SPEC_NODE_NAME == PREDICATES.keys()
 
 
 @pytest.mark.parametrize("name", REJECTING)
-async def test_the_predicate_keeps_the_pod_off_the_node(cluster, scheduling, name):
+async def test_predicate_rejects_the_node(cluster, scheduling, name):
     spec = REJECTING[name](cluster)
     async with scheduling(**profiles([name], EQUAL)):
         cluster.pod("p", **spec)
@@ -186,7 +186,7 @@ async def test_the_predicate_keeps_the_pod_off_the_node(cluster, scheduling, nam
 
 
 @pytest.mark.parametrize("name", [name for name in REJECTING if name not in MANDATORY])
-async def test_without_the_predicate_the_pod_goes_there(cluster, scheduling, name):
+async def test_without_the_predicate_the_pod_is_bound(cluster, scheduling, name):
     spec = REJECTING[name](cluster)
     async with scheduling(**profiles([], EQUAL)):
         cluster.pod("p", **spec)
@@ -194,7 +194,7 @@ async def test_without_the_predicate_the_pod_goes_there(cluster, scheduling, nam
     assert cluster.node_of("default/p") == "n"
 
 
-# --- Priorities: "good" is the first of five nodes; by chance alone the pod would go to another one ------------------
+# --- Priorities: "good" is the first of five nodes; with equal scores the random choice is another one ---------------
 
 BAD = ("bad1", "bad2", "bad3", "bad4")
 
@@ -223,14 +223,14 @@ def partly_used(cluster: Any) -> Spec:
     return {}
 
 
-def short_of_memory(cluster: Any) -> Spec:
+def unbalanced(cluster: Any) -> Spec:
     nodes(cluster)
     container = {"name": "c", "resources": {"requests": {"memory": "6Gi"}}}
     cluster.pod("there", nodeName="good", containers=[container])
     return {"cpu": "2"}
 
 
-def served(cluster: Any) -> Spec:
+def service_pods(cluster: Any) -> Spec:
     nodes(cluster)
     web = {"metadata": {"labels": {"app": "web"}}}
     on_bad(cluster, **web)
@@ -239,7 +239,7 @@ def served(cluster: Any) -> Spec:
     return web
 
 
-def likes_company(cluster: Any) -> Spec:
+def preferred_pod_affinity(cluster: Any) -> Spec:
     nodes(cluster)
     cluster.pod("db", nodeName="good", metadata={"labels": {"app": "db"}})
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": HOSTNAME}
@@ -247,36 +247,36 @@ def likes_company(cluster: Any) -> Spec:
     return {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
-def likes_a_label(cluster: Any) -> Spec:
+def preferred_node_affinity(cluster: Any) -> Spec:
     nodes(cluster, good={"labels": {"disk": "ssd"}})
     expression = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
     preferred = [{"weight": 1, "preference": expression}]
     return {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
 
 
-def mildly_tainted(cluster: Any) -> Spec:
+def prefer_no_schedule_taint(cluster: Any) -> Spec:
     nodes(cluster, bad={"taints": [{"key": "k", "effect": "PreferNoSchedule"}]})
     return {}
 
 
-def has_the_image(cluster: Any) -> Spec:
-    changed(cluster, nodes(cluster), images=[{"names": ["i:latest"], "sizeBytes": 900 << 20}])
+def image_present(cluster: Any) -> Spec:
+    put_node_with_status(cluster, nodes(cluster), images=[{"names": ["i:latest"], "sizeBytes": 900 << 20}])
     return {}
 
 
-def wants_to_be_spared(cluster: Any) -> Spec:
+def prefer_avoid_pods(cluster: Any) -> Spec:
     nodes(cluster)
-    wish = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
+    avoid_pods = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
     for name in BAD:
         node = cluster.informer(NODES).store.get(name)
-        annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(wish)}
+        annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(avoid_pods)}
         metadata = msgspec.structs.replace(node.metadata, annotations=annotations)
         cluster.informer(NODES).put(cluster.versioned(msgspec.structs.replace(node, metadata=metadata)))
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     return {"metadata": {"ownerReferences": [owner]}}
 
 
-def likes_space(cluster: Any) -> Spec:
+def preferred_spread(cluster: Any) -> Spec:
     nodes(cluster)
     web = {"metadata": {"labels": {"app": "web"}}}
     on_bad(cluster, **web)
@@ -287,30 +287,30 @@ PREFERRING: dict[str, Callable[[Any], Spec]] = {
     "LeastRequestedPriority": used,
     "MostRequestedPriority": partly_used,
     "RequestedToCapacityRatioPriority": partly_used,
-    "BalancedResourceAllocation": short_of_memory,
-    "SelectorSpreadPriority": served,
-    "ServiceSpreadingPriority": served,
-    "InterPodAffinityPriority": likes_company,
-    "NodeAffinityPriority": likes_a_label,
-    "TaintTolerationPriority": mildly_tainted,
-    "ImageLocalityPriority": has_the_image,
-    "NodePreferAvoidPodsPriority": wants_to_be_spared,
-    "EvenPodsSpreadPriority": likes_space,
+    "BalancedResourceAllocation": unbalanced,
+    "SelectorSpreadPriority": service_pods,
+    "ServiceSpreadingPriority": service_pods,
+    "InterPodAffinityPriority": preferred_pod_affinity,
+    "NodeAffinityPriority": preferred_node_affinity,
+    "TaintTolerationPriority": prefer_no_schedule_taint,
+    "ImageLocalityPriority": image_present,
+    "NodePreferAvoidPodsPriority": prefer_avoid_pods,
+    "EvenPodsSpreadPriority": preferred_spread,
 }
-RISING = {"requestedToCapacityRatioArguments": {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]}}
+RATIO_SHAPE = {"requestedToCapacityRatioArguments": {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]}}
 
 
 def priority(name: str, weight: int = 1) -> dict[str, Any]:
-    argument = {"argument": RISING} if name == "RequestedToCapacityRatioPriority" else {}
+    argument = {"argument": RATIO_SHAPE} if name == "RequestedToCapacityRatioPriority" else {}
     return {"name": name, "weight": weight, **argument}
 
 
-def test_every_priority_has_its_case():
+def test_all_priorities_have_a_case():
     assert PREFERRING.keys() | {"EqualPriority"} == PRIORITIES.keys()
 
 
 @pytest.mark.parametrize("name", PREFERRING)
-async def test_the_priority_draws_the_pod_to_the_better_node(cluster, scheduling, name):
+async def test_priority_prefers_the_better_node(cluster, scheduling, name):
     spec = PREFERRING[name](cluster)
     async with scheduling(**profiles([], [priority(name)])):
         cluster.pod("p", **spec)
@@ -319,7 +319,7 @@ async def test_the_priority_draws_the_pod_to_the_better_node(cluster, scheduling
 
 
 @pytest.mark.parametrize("name", PREFERRING)
-async def test_with_equal_priorities_chance_decides(cluster, scheduling, name):
+async def test_equal_priority_chooses_at_random(cluster, scheduling, name):
     spec = PREFERRING[name](cluster)
     async with scheduling(**profiles([], EQUAL)):
         cluster.pod("p", **spec)
@@ -335,7 +335,7 @@ async def test_with_equal_priorities_chance_decides(cluster, scheduling, name):
         pytest.param({"LeastRequestedPriority": 1, "RequestedToCapacityRatioPriority": 3}, "used", id="ratio wins"),
     ],
 )
-async def test_two_ways_to_rate_how_full_a_node_is_count_by_their_weights(cluster, scheduling, weights, wins):
+async def test_resource_priorities_are_weighted(cluster, scheduling, weights, wins):
     cluster.node("free")
     cluster.node("used")
     cluster.pod("there", nodeName="used", cpu="2")

@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration: what is read, what is filled in, what is refused and in which words."""
+"""KubeSchedulerConfiguration v1: decoding, defaults and validation errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load(text: str = "") -> SchedulerConfiguration:
     return load_configuration(HEAD + textwrap.dedent(text))
 
 
-def test_an_empty_configuration_is_the_default_one():
+def test_empty_configuration_is_the_default():
     assert load() == SchedulerConfiguration()
 
 
@@ -58,7 +58,7 @@ def test_profiles_change_the_default_plugins():
     assert (strategy.type, strategy.resources[0].name, strategy.resources[0].weight) == ("MostAllocated", "cpu", 2)
 
 
-def test_what_is_written_reads_back_the_same():
+def test_configuration_round_trip():
     config = load("""
         percentageOfNodesToScore: 30
         podMaxBackoffSeconds: 20
@@ -104,14 +104,16 @@ def test_what_is_written_reads_back_the_same():
         pytest.param(
             "profiles: [{schedulerName: a}, {schedulerName: a}]",
             'profiles[1].schedulerName: Duplicate value: "profiles[0].schedulerName"',
-            id="the same scheduler twice",
+            id="duplicate scheduler name",
         ),
         pytest.param(
             "profiles: [{schedulerName: a}, {}]", "profiles[1].schedulerName: Required value", id="no scheduler name"
         ),
         pytest.param("profils: []", 'strict decoding error: unknown field "profils"', id="unknown field"),
         pytest.param(
-            "profiles: [{plugin: {}}]", 'strict decoding error: unknown field "profiles[0].plugin"', id="deep field"
+            "profiles: [{plugin: {}}]",
+            'strict decoding error: unknown field "profiles[0].plugin"',
+            id="unknown nested field",
         ),
         pytest.param(
             "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {strategy: x}}]}]",
@@ -135,24 +137,24 @@ def test_what_is_written_reads_back_the_same():
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_kube_schedulers_words(text, problem):
-    with pytest.raises(UserError) as refused:
+def test_validation_errors_match_kube_scheduler(text, problem):
+    with pytest.raises(UserError) as error:
         load(text)
-    assert str(refused.value) == problem
+    assert str(error.value) == problem
 
 
-def test_other_versions_are_refused():
+def test_other_versions_raise():
     with pytest.raises(UserError, match='no kind "KubeSchedulerConfiguration" is registered for version'):
         load_configuration("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n")
 
 
-def test_data_that_is_not_base64_is_the_users_error():
+def test_invalid_base64_is_a_user_error():
     text = "extenders: [{urlPrefix: https://x, enableHTTPS: true, tlsConfig: {caData: '%%%'}}]"
     with pytest.raises(UserError, match=r"tlsConfig\.caData of an extender is not base64"):
         load_configuration(f"apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n{text}\n")
 
 
-def test_leader_election_and_client_connection_are_read_with_kube_schedulers_defaults():
+def test_leader_election_and_client_connection_defaults():
     config = load("leaderElection: {leaseDuration: 1m}\nclientConnection: {burst: 7}\n")
     assert config.leader_election == LeaderElectionConfiguration(lease_duration_seconds=60.0)
     assert config.client_connection == ClientConnectionConfiguration(burst=7)
@@ -166,7 +168,7 @@ def test_leader_election_and_client_connection_are_read_with_kube_schedulers_def
         pytest.param(
             "leaderElection: {leaseDuration: 5s}",
             'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
-            id="lease shorter than its renewal",
+            id="lease shorter than renew deadline",
         ),
         pytest.param(
             "leaderElection: {retryPeriod: -1s}",
@@ -183,7 +185,7 @@ def test_leader_election_and_client_connection_are_read_with_kube_schedulers_def
             'strict decoding error: unknown field "leaderElection.leaseTime"',
             id="unknown field",
         ),
-        pytest.param("leaderElection: {leaseDuration: soon}", 'time: invalid duration "soon"', id="no duration"),
+        pytest.param("leaderElection: {leaseDuration: soon}", 'time: invalid duration "soon"', id="invalid duration"),
         pytest.param(
             "clientConnection: {burst: -1}",
             "clientConnection.burst: Invalid value: -1: must be non-negative",
@@ -196,17 +198,17 @@ def test_leader_election_and_client_connection_are_read_with_kube_schedulers_def
         ),
     ],
 )
-def test_what_is_wrong_with_a_section_is_said_as_kube_scheduler_does(section, problem):
+def test_section_errors_match_kube_scheduler(section, problem):
     with pytest.raises(UserError) as error:
         load(section)
     assert str(error.value).startswith(problem)
 
 
-def test_without_election_its_times_do_not_matter():
+def test_lease_times_are_ignored_without_leader_election():
     assert load("leaderElection: {leaderElect: false, leaseDuration: 5s}").leader_election is not None
 
 
-def test_an_added_affinity_that_cannot_be_read_is_refused_with_its_path():
+def test_invalid_added_affinity_error_has_field_path():
     with pytest.raises(UserError) as error:
         load("""
             profiles:
@@ -234,31 +236,31 @@ def test_an_added_affinity_that_cannot_be_read_is_refused_with_its_path():
         pytest.param(
             "{type: RequestedToCapacityRatio}",
             "requestedToCapacityRatio: Required value: must be specified when type is RequestedToCapacityRatio",
-            id="no shape at all",
+            id="missing shape",
         ),
         pytest.param(
             "{type: MostAllocated, requestedToCapacityRatio: "
             "{shape: [{utilization: 50}, {utilization: 50, score: 11}]}}",
             "shape[1].utilization: Invalid value: 50: values must be sorted in increasing order; "
             "{at}shape[1].score: Invalid value: 11: not in valid range [0, 10]",
-            id="a shape is checked whatever the type",
+            id="invalid shape of an unused strategy",
         ),
         pytest.param(
             "{resources: [{name: cpu}]}",
             'type: Unsupported value: "": supported values: "LeastAllocated", "MostAllocated", '
             '"RequestedToCapacityRatio"',
-            id="a strategy needs its type",
+            id="missing type",
         ),
     ],
 )
-def test_the_shape_of_a_scoring_strategy_is_checked(strategy, problem):
+def test_scoring_strategy_is_validated(strategy, problem):
     with pytest.raises(UserError) as error:
         load(f"profiles: [{{pluginConfig: [{{name: NodeResourcesFit, args: {{scoringStrategy: {strategy}}}}}]}}]")
     at = "profiles[0].pluginConfig[0].args.scoringStrategy."
     assert str(error.value) == at + problem.replace("{at}", at)
 
 
-def test_zeros_and_empty_lists_stand_for_the_defaults():
+def test_zeros_and_empty_lists_become_defaults():
     config = load("""
         profiles:
         - pluginConfig:
@@ -271,7 +273,7 @@ def test_zeros_and_empty_lists_stand_for_the_defaults():
         """)
     args = config.profiles[0].args
     fit = args["NodeResourcesFit"].scoring_strategy
-    assert [(each.name, each.weight) for each in fit.resources] == [("cpu", 1), ("memory", 1)]
+    assert [(resource.name, resource.weight) for resource in fit.resources] == [("cpu", 1), ("memory", 1)]
     balanced = args["NodeResourcesBalancedAllocation"].resources
-    assert [(each.name, each.weight) for each in balanced] == [("cpu", 1), ("example.com/gpu", 1)]
+    assert [(resource.name, resource.weight) for resource in balanced] == [("cpu", 1), ("example.com/gpu", 1)]
     assert args["PodTopologySpread"].defaulting_type == "System"

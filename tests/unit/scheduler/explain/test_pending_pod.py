@@ -1,4 +1,4 @@
-"""What operators are told: the dump, its comparison with the API server, and why a pod is pending."""
+"""Explanations of pending pods: obstacles per node, preemption and advice."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_every_obstacle_of_every_node_is_named(cluster, scheduling):
+async def test_all_obstacles_of_all_nodes(cluster, scheduling):
     cluster.node("cordoned", cpu="1", unschedulable=True)
     cluster.node("tainted", taints=[{"key": "gpu", "effect": "NoSchedule"}])
     async with scheduling() as scheduler:
         cluster.pod("p", cpu="2")
         await asyncio.sleep(0.5)
-        told = explain(scheduler, "default/p")
-    assert told.queue == "unschedulable"
-    assert told.attempts == 1
-    plugins = {each.node: [obstacle.plugin for obstacle in each.obstacles] for each in told.nodes}
+        explanation = explain(scheduler, "default/p")
+    assert explanation.queue == "unschedulable"
+    assert explanation.attempts == 1
+    plugins = {node.node: [obstacle.plugin for obstacle in node.obstacles] for node in explanation.nodes}
     assert plugins == {"cordoned": ["NodeUnschedulable", "NodeResourcesFit"], "tainted": ["TaintToleration"]}
-    assert told.message == (
+    assert explanation.message == (
         "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) were unschedulable."
     )
-    assert told.shortages == {"cpu": 1000}
-    assert told.advice == [
+    assert explanation.shortages == {"cpu": 1000}
+    assert explanation.advice == [
         "make a node schedulable again (kubectl uncordon)",
         "request less, add a node, or free resources on a node",
         "add a toleration to the pod, or remove a taint from a node: gpu:NoSchedule (on 1 of 2 nodes)",
     ]
-    assert told.preemption.startswith("preemption cannot help")
+    assert explanation.preemption.startswith("preemption cannot help")
 
 
-async def test_the_advice_names_taints_and_labels(cluster, scheduling):
+async def test_advice_names_taints_and_labels(cluster, scheduling):
     for number in range(3):
         cluster.node(f"n{number}", labels={"disk": "ssd"} if number else {})
     taints = [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}]
@@ -46,22 +46,22 @@ async def test_the_advice_names_taints_and_labels(cluster, scheduling):
     async with scheduling() as scheduler:
         cluster.pod("p", nodeSelector={"disk": "ssd", "gpu": "yes"})
         await asyncio.sleep(0.5)
-        told = explain(scheduler, "default/p")
-    assert told.advice == [
+        explanation = explain(scheduler, "default/p")
+    assert explanation.advice == [
         "relax the pod's nodeSelector or node affinity, or label a node accordingly: "
         "gpu=yes (on 1 of 4 nodes); disk=ssd (on 3 of 4 nodes)",
         "add a toleration to the pod, or remove a taint from a node: dedicated=batch:NoSchedule (on 1 of 4 nodes)",
     ]
 
 
-async def told_of(cluster, scheduling, **spec):
+async def explain_pod(cluster, scheduling, **spec):
     async with scheduling() as scheduler:
         cluster.pod("p", **spec)
         await asyncio.sleep(0.5)
         return explain(scheduler, "default/p")
 
 
-async def test_the_advice_says_what_required_node_affinity_lacks(cluster, scheduling):
+async def test_advice_for_required_node_affinity(cluster, scheduling):
     cluster.node("n", labels={"disk": "ssd"})
     cluster.node("m")
     expressions = [
@@ -71,29 +71,31 @@ async def test_the_advice_says_what_required_node_affinity_lacks(cluster, schedu
     fields = [{"key": "metadata.name", "operator": "In", "values": ["mars"]}]
     terms = {"nodeSelectorTerms": [{"matchExpressions": expressions}, {"matchExpressions": expressions[1:]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    told = await told_of(cluster, scheduling, affinity=affinity)
-    assert told.advice == [
+    explanation = await explain_pod(cluster, scheduling, affinity=affinity)
+    assert explanation.advice == [
         "relax the pod's nodeSelector or node affinity, or label a node accordingly: "
         "generation>3 (on 0 of 2 nodes); disk in (nvme,ssd) (on 1 of 2 nodes)"
     ]
     cluster.delete_pod("default/p")
     terms["nodeSelectorTerms"] = [{"matchFields": fields}]
-    told = await told_of(cluster, scheduling, affinity=affinity)
-    assert told.advice[0].endswith(": metadata.name=mars (on 0 of 2 nodes)")
+    explanation = await explain_pod(cluster, scheduling, affinity=affinity)
+    assert explanation.advice[0].endswith(": metadata.name=mars (on 0 of 2 nodes)")
 
 
-async def test_the_advice_says_that_no_node_is_large_enough(cluster, scheduling):
+async def test_advice_if_no_node_is_large_enough(cluster, scheduling):
     cluster.node("n", cpu="4", memory="8Gi")
     requests = {"cpu": "5500m", "memory": "1Gi", "example.com/gpu": "1"}
-    told = await told_of(cluster, scheduling, containers=[{"name": "c", "resources": {"requests": requests}}])
-    assert told.advice == [
+    explanation = await explain_pod(
+        cluster, scheduling, containers=[{"name": "c", "resources": {"requests": requests}}]
+    )
+    assert explanation.advice == [
         "request less, add a node, or free resources on a node: "
         "no node has more than 4 of cpu, the pod requests 5500m; "
         "no node has any example.com/gpu, the pod requests 1"
     ]
 
 
-async def test_the_advice_says_where_the_pods_are_that_affinity_is_about(cluster, scheduling):
+async def test_advice_for_pod_affinity(cluster, scheduling):
     cluster.node("n")
     cluster.pod("db", nodeName="n", metadata={"labels": {"app": "db"}})
 
@@ -104,8 +106,8 @@ async def test_the_advice_says_where_the_pods_are_that_affinity_is_about(cluster
         "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("web")]},
         "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term("db")]},
     }
-    told = await told_of(cluster, scheduling, affinity=affinity)
-    assert told.advice == [
+    explanation = await explain_pod(cluster, scheduling, affinity=affinity)
+    assert explanation.advice == [
         "relax the (anti-)affinity to pods, or make room where it would be met: "
         "affinity to app=web by kubernetes.io/hostname: no such pods; "
         "anti-affinity to app=db by kubernetes.io/hostname: such pods run (on 1 of 1 nodes)"
@@ -129,29 +131,29 @@ async def test_the_advice_says_where_the_pods_are_that_affinity_is_about(cluster
         ),
     ],
 )
-async def test_what_no_node_can_help_is_told_with_what_would(cluster, scheduling, spec, message, advice):
+async def test_advice_for_problems_independent_of_nodes(cluster, scheduling, spec, message, advice):
     cluster.node("n")
-    told = await told_of(cluster, scheduling, **spec)
-    assert told.summary == message
-    assert told.advice == [advice]
+    explanation = await explain_pod(cluster, scheduling, **spec)
+    assert explanation.summary == message
+    assert explanation.advice == [advice]
     assert cluster.events[0][2].startswith(f"0/1 nodes are available: {message}.")
 
 
-async def test_it_is_said_where_preemption_would_help(cluster, scheduling):
+async def test_nodes_where_preemption_helps(cluster, scheduling):
     cluster.node("n", cpu="1")
     cluster.pod("low", cpu="1", nodeName="n", priority=1)
     async with scheduling() as scheduler:
         cluster.pod("high", cpu="1", priority=10, schedulingGates=[{"name": "later"}])
         await asyncio.sleep(0.1)
         assert explain(scheduler, "default/high").summary == "the pod is gated by SchedulingGates"
-        cluster.pod("waits", cpu="1", priority=5, preemptionPolicy="Never")
+        cluster.pod("non-preempting", cpu="1", priority=5, preemptionPolicy="Never")
         await asyncio.sleep(0.1)
-        told = explain(scheduler, "default/waits")
-        assert [each.preemption_helps for each in told.nodes] == [True]
-        assert told.preemption == "the pod may not preempt others (preemptionPolicy: Never)"
+        explanation = explain(scheduler, "default/non-preempting")
+        assert [node.preemption_helps for node in explanation.nodes] == [True]
+        assert explanation.preemption == "the pod may not preempt others (preemptionPolicy: Never)"
 
 
-async def test_a_gated_pod_shows_its_gates_and_one_that_backs_off_when_it_is_tried_again(cluster, scheduling):
+async def test_gated_pod_and_pod_in_backoff(cluster, scheduling):
     def refuse(pod: str, node: str) -> None:
         raise from_status(Status(status="Failure", code=403, reason="Forbidden", message="not you"))
 
@@ -162,18 +164,18 @@ async def test_a_gated_pod_shows_its_gates_and_one_that_backs_off_when_it_is_tri
         cluster.pod("refused")
         await asyncio.sleep(0.1)
         assert explain(scheduler, "default/gated").message == "waiting for scheduling gates: [a b]"
-        told = explain(scheduler, "default/refused")
-    assert told.queue == "backoff"
-    assert told.attempts == 1
-    assert 0 < told.retry_seconds <= 1
-    assert told.summary == "the pod fits on 1 of 1 nodes now; its next attempt is due"
-    document = told.to_json()
-    assert document["retrySeconds"] == told.retry_seconds
+        explanation = explain(scheduler, "default/refused")
+    assert explanation.queue == "backoff"
+    assert explanation.attempts == 1
+    assert 0 < explanation.retry_seconds <= 1
+    assert explanation.summary == "the pod fits on 1 of 1 nodes now; its next attempt is due"
+    document = explanation.to_json()
+    assert document["retrySeconds"] == explanation.retry_seconds
     assert document["rejectedBy"] == ()
     assert document["nodes"] == [{"node": "n", "obstacles": [], "preemptionHelps": False}]
 
 
-async def test_the_last_attempt_and_a_preemption_under_way_are_read_from_the_pods_status(cluster, scheduling):
+async def test_last_attempt_and_nomination_from_status(cluster, scheduling):
     cluster.node("n", cpu="1")
     cluster.pod("low", cpu="1", nodeName="n")
     async with scheduling() as scheduler:
@@ -181,18 +183,18 @@ async def test_the_last_attempt_and_a_preemption_under_way_are_read_from_the_pod
             {"type": "Ready", "status": "False", "reason": "other"},
             {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "no answer"},
         ]
-        gates = [{"name": "g"}]  # so that it keeps its status
+        gates = [{"name": "g"}]  # so that the scheduler does not change the status
         pod = cluster.pod("p", cpu="1", priority=1, schedulingGates=gates)
         status = convert(PodStatus, {"nominatedNodeName": "n", "conditions": conditions})
         cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status))
         assert explain(scheduler, "default/p").last_attempt == "SchedulerError: no answer"
         ungated = msgspec.structs.replace(pod.spec, scheduling_gates=())
         cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status, spec=ungated))
-        told = explain(scheduler, "default/p")
-        assert told.preemption == "preemption is making room on n, the pod's nominated node"
+        explanation = explain(scheduler, "default/p")
+        assert explanation.preemption == "preemption is making room on n, the pod's nominated node"
 
 
-async def test_nodes_that_a_plugin_rules_out_by_name_count_in_the_message(cluster, scheduling):
+async def test_nodes_excluded_by_prefilter_count_in_message(cluster, scheduling):
     cluster.node("a", cpu="1")
     cluster.node("b")
     field = {"key": "metadata.name", "operator": "In", "values": ["a"]}
@@ -201,15 +203,15 @@ async def test_nodes_that_a_plugin_rules_out_by_name_count_in_the_message(cluste
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
         cluster.pod("p", cpu="2", affinity=affinity)
         await asyncio.sleep(0.5)
-        told = explain(scheduler, "default/p")
-        assert told.message == cluster.events[0][2].partition(" no new claims")[0]
-    assert {each.node: each.obstacles[0].plugin for each in told.nodes} == {
+        explanation = explain(scheduler, "default/p")
+        assert explanation.message == cluster.events[0][2].partition(" no new claims")[0]
+    assert {node.node: node.obstacles[0].plugin for node in explanation.nodes} == {
         "a": "NodeResourcesFit",
         "b": "NodeAffinity",
     }
 
 
-async def test_pods_that_do_not_wait_are_explained_too(cluster, scheduling):
+async def test_pods_that_are_not_pending(cluster, scheduling):
     cluster.node("n")
     async with scheduling() as scheduler:
         cluster.pod("bound")
@@ -220,10 +222,10 @@ async def test_pods_that_do_not_wait_are_explained_too(cluster, scheduling):
         assert explain(scheduler, "default/none").summary == "there is no such pod"
 
 
-async def test_an_explanation_in_slices_is_of_one_moment_and_lets_others_work(cluster, scheduling):
+async def test_explanation_in_slices_uses_one_snapshot(cluster, scheduling):
     for number in range(120):
         cluster.node(f"n{number:03}", cpu="1", labels={"zone": "ab"[number % 2]})
-        cluster.pod(f"there-{number}", cpu="1", nodeName=f"n{number:03}", labels={"app": "x"})
+        cluster.pod(f"existing-{number}", cpu="1", nodeName=f"n{number:03}", labels={"app": "x"})
     anti = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     async with scheduling() as scheduler:
@@ -234,18 +236,18 @@ async def test_an_explanation_in_slices_is_of_one_moment_and_lets_others_work(cl
             topologySpreadConstraints=[spread],
         )
         await asyncio.sleep(0.5)
-        at_once = explain(scheduler, "default/p")
-        turns = 0
+        expected = explain(scheduler, "default/p")
+        iterations = 0
         explaining = asyncio.create_task(explain_in_slices(scheduler, "default/p"))
         while not explaining.done():
-            turns += 1
+            iterations += 1
             await asyncio.sleep(0)
-            if turns == 2:  # the world goes on, and the scheduler's snapshot with it
+            if iterations == 2:  # the cluster and the scheduler's snapshot change meanwhile
                 for number in range(0, 120, 2):
-                    cluster.delete_pod(f"default/there-{number}")
+                    cluster.delete_pod(f"default/existing-{number}")
                     cluster.node(f"new-{number}", cpu="1")
                 scheduler.cache.update_snapshot(scheduler.snapshot)
         in_slices = await explaining
-        assert turns > 2
-        assert in_slices == at_once
+        assert iterations > 2
+        assert in_slices == expected
         assert len(scheduler.snapshot) == 180

@@ -1,4 +1,4 @@
-"""Plugins of the user's own: per node or vectorised, with arguments and events; and what happens when they raise."""
+"""Out-of-tree plugins: per-node and array forms, arguments, queueing hints, Permit, PostFilter, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kubeloop.scheduler.config.types import Profile
 pytestmark = pytest.mark.virtual_time
 
 
-REFUSED = Status(Code.UNSCHEDULABLE, ("node(s) were in the wrong rack",))
+REJECTED = Status(Code.UNSCHEDULABLE, ("node(s) were in the wrong rack",))
 
 
 class RackArgs(Struct):
@@ -29,7 +29,7 @@ class RackArgs(Struct):
 
 
 class Rack:
-    """Per node: pods go to nodes of one rack only."""
+    """Per-node filter: pods go to nodes of one rack only."""
 
     name = "Rack"
     args_type = RackArgs
@@ -38,7 +38,7 @@ class Rack:
         self._rack = args.rack
 
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
-        return None if node.node.metadata.labels.get("rack") == self._rack else REFUSED
+        return None if node.node.metadata.labels.get("rack") == self._rack else REJECTED
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (ClusterEventWithHint(cluster_event(NODE, ActionType.ADD), self._helps),)
@@ -48,7 +48,7 @@ class Rack:
 
 
 class LastNode:
-    """Vectorised: passes all, and scores the node with the highest row best."""
+    """Array form: accepts all nodes and scores the node with the highest row best."""
 
     name = "LastNode"
 
@@ -58,7 +58,7 @@ class LastNode:
         return None
 
     def filter_rows(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> RowFilterResult:
-        return RowFilterResult(np.ones(len(rows), np.bool_), lambda index: REFUSED)
+        return RowFilterResult(np.ones(len(rows), np.bool_), lambda index: REJECTED)
 
     def score(self, state: Any, pod: Any, node: Any) -> int:
         return 0
@@ -68,59 +68,59 @@ class LastNode:
 
 
 class Raising:
-    """Raises where its argument says."""
+    """Raises at the extension point in its argument `at`."""
 
     name = "Raising"
 
     def __init__(self, args: Any, handle: Any) -> None:
         self._point = args["at"]
 
-    def _maybe(self, point: str) -> None:
+    def _raise_at(self, point: str) -> None:
         if point == self._point:
             raise RuntimeError(f"broken {point}")
 
     def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
-        self._maybe("pre_filter")
+        self._raise_at("pre_filter")
         return None, None
 
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
-        self._maybe("filter")
+        self._raise_at("filter")
         return None
 
     def pre_score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Status | None:
-        self._maybe("pre_score")
+        self._raise_at("pre_score")
         return None
 
     def score(self, state: Any, pod: Any, node: Any) -> int:
-        self._maybe("score")
+        self._raise_at("score")
         return 1000 if self._point == "range" else 0
 
     def reserve(self, state: Any, pod: Any, node_name: str) -> Status | None:
-        self._maybe("reserve")
+        self._raise_at("reserve")
         return None
 
     def unreserve(self, state: Any, pod: Any, node_name: str) -> None:
         raise RuntimeError("broken unreserve")
 
     def permit(self, state: Any, pod: Any, node_name: str) -> tuple[Status | None, float]:
-        self._maybe("permit")
+        self._raise_at("permit")
         return None, 0.0
 
     def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Status | None:
         return None
 
     async def pre_bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
-        self._maybe("pre_bind")
+        self._raise_at("pre_bind")
         return None
 
     def post_bind(self, state: Any, pod: Any, node_name: str) -> None:
-        self._maybe("post_bind")
+        self._raise_at("post_bind")
 
 
-class AskFirst:
-    """Permit: waits for somebody to allow the pod, 10 seconds at most."""
+class ManualPermit:
+    """Permit plugin: the pod waits at most 10 seconds to be allowed."""
 
-    name = "AskFirst"
+    name = "ManualPermit"
 
     def __init__(self, args: Any, handle: Any) -> None: ...
 
@@ -129,7 +129,7 @@ class AskFirst:
 
 
 class FreesNode:
-    """PostFilter that waits: asks somebody else to make room, and nominates the node."""
+    """Asynchronous PostFilter plugin that nominates node "n"."""
 
     name = "FreesNode"
 
@@ -137,18 +137,18 @@ class FreesNode:
 
     async def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> PostFilterReturn:
         await asyncio.sleep(0.1)
-        if pod.pod.metadata.name == "hopeless":
-            raise RuntimeError("nobody answers")
+        if pod.pod.metadata.name == "failing":
+            raise RuntimeError("no response")
         return PostFilterResult("n"), None
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if they were installed under the entry point group."""
-    mine = {plugin.name: plugin for plugin in (Rack, LastNode, Raising, AskFirst, FreesNode)}
+def installed_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install the plugins as if they were registered under the entry point group."""
+    plugins = {plugin.name: plugin for plugin in (Rack, LastNode, Raising, ManualPermit, FreesNode)}
     installed = out_of_tree_plugins.load_plugin_class
     monkeypatch.setattr(
-        out_of_tree_plugins, "load_plugin_class", lambda name: mine[name] if name in mine else installed(name)
+        out_of_tree_plugins, "load_plugin_class", lambda name: plugins[name] if name in plugins else installed(name)
     )
 
 
@@ -157,7 +157,7 @@ def with_plugin(name: str, weight: int = 0, **fields: Any) -> dict[str, Any]:
     return {"profiles": (Profile(multi_point=multi_point, **fields),)}
 
 
-async def test_a_plugin_per_node_filters_and_its_event_wakes_the_pod(cluster, scheduling):
+async def test_per_node_filter_and_queueing_hint(cluster, scheduling):
     cluster.node("n", labels={"rack": "a"})
     async with scheduling(**with_plugin("Rack", args={"Rack": RackArgs(rack="b")})) as scheduler:
         cluster.pod("p")
@@ -171,23 +171,23 @@ async def test_a_plugin_per_node_filters_and_its_event_wakes_the_pod(cluster, sc
         assert cluster.bindings == [("default/p", "right")]
 
 
-async def test_a_post_filter_plugin_may_wait_and_fail(cluster, scheduling):
+async def test_post_filter_may_be_asynchronous(cluster, scheduling):
     cluster.node("n", cpu="1")
-    only_mine = {"postFilter": PluginSet((PluginRef("FreesNode"),), ("*",))}
-    async with scheduling(profiles=(Profile(points=only_mine),)) as scheduler:
+    post_filter_only = {"postFilter": PluginSet((PluginRef("FreesNode"),), ("*",))}
+    async with scheduling(profiles=(Profile(points=post_filter_only),)) as scheduler:
         cluster.pod("p", cpu="2")
-        cluster.pod("hopeless", cpu="2")
+        cluster.pod("failing", cpu="2")
         await asyncio.sleep(0.05)
         assert cluster.events == []
         await asyncio.sleep(0.5)
         assert [pod.key for pod in scheduler.queue.nominator.pods_on("n")] == ["default/p"]
     assert [message for _, _, message in cluster.events] == [
         "0/1 nodes are available: 1 Insufficient cpu.",
-        '0/1 nodes are available: 1 Insufficient cpu. running PostFilter plugin "FreesNode": nobody answers',
+        '0/1 nodes are available: 1 Insufficient cpu. running PostFilter plugin "FreesNode": no response',
     ]
 
 
-async def test_a_vectorised_plugin_scores(cluster, scheduling):
+async def test_array_form_of_score(cluster, scheduling):
     for name in ("a", "b", "c"):
         cluster.node(name)
     async with scheduling(**with_plugin("LastNode", weight=100)):
@@ -213,9 +213,7 @@ async def test_a_vectorised_plugin_scores(cluster, scheduling):
         ("pre_bind", 'running PreBind plugin "Raising": broken pre_bind'),
     ],
 )
-async def test_a_plugin_that_raises_fails_the_attempt_by_name_and_never_the_scheduler(
-    cluster, scheduling, point, message
-):
+async def test_plugin_error_fails_only_the_attempt(cluster, scheduling, point, message):
     cluster.node("a")
     cluster.node("b")
     async with scheduling(**with_plugin("Raising", args={"Raising": {"at": point}})) as scheduler:
@@ -229,7 +227,7 @@ async def test_a_plugin_that_raises_fails_the_attempt_by_name_and_never_the_sche
         scheduler.queue.check()
 
 
-async def test_a_plugin_that_raises_after_binding_changes_nothing(cluster, scheduling):
+async def test_post_bind_error_is_ignored(cluster, scheduling):
     cluster.node("a")
     async with scheduling(**with_plugin("Raising", args={"Raising": {"at": "post_bind"}})):
         cluster.pod("p")
@@ -238,27 +236,27 @@ async def test_a_plugin_that_raises_after_binding_changes_nothing(cluster, sched
     assert [reason for _, reason, _ in cluster.events] == ["Scheduled"]
 
 
-async def test_a_pod_waits_for_its_permit(cluster, scheduling):
+async def test_pod_waits_for_permit(cluster, scheduling):
     cluster.node("a")
-    async with scheduling(**with_plugin("AskFirst")) as scheduler:
+    async with scheduling(**with_plugin("ManualPermit")) as scheduler:
         cluster.pod("allowed")
-        cluster.pod("forgotten")
+        cluster.pod("not-allowed")
         await asyncio.sleep(1)
         assert cluster.bindings == []
         assert len(scheduler.cache.assumed_pods()) == 2
         uid = next(pod.metadata.uid for pod in scheduler.cache.assumed_pods() if pod.metadata.name == "allowed")
-        scheduler.frameworks["default-scheduler"].waiting_pod(uid).allow("AskFirst")
+        scheduler.frameworks["default-scheduler"].waiting_pod(uid).allow("ManualPermit")
         await asyncio.sleep(1)
         assert cluster.bindings == [("default/allowed", "a")]
         await asyncio.sleep(8.5)
         failure = next(event for event in cluster.events if event[1] == "FailedScheduling")
-        assert failure[0] == "default/forgotten"
+        assert failure[0] == "default/not-allowed"
         assert "rejected while waiting on permit: timeout" in failure[2]
 
 
-async def test_a_pod_deleted_while_it_waits_for_its_permit_is_rejected(cluster, scheduling):
+async def test_pod_deleted_while_waiting_for_permit(cluster, scheduling):
     cluster.node("a")
-    async with scheduling(**with_plugin("AskFirst")) as scheduler:
+    async with scheduling(**with_plugin("ManualPermit")) as scheduler:
         cluster.pod("p")
         await asyncio.sleep(1)
         cluster.delete_pod("default/p")

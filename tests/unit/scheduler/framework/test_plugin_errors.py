@@ -1,6 +1,6 @@
-"""A user's plugin that raises costs a pod its attempt, with the plugin's name in the event; the scheduler goes on.
+"""Out-of-tree plugins that raise or return invalid values: the pod's attempt fails and its event names the plugin.
 
-One point per test; those that tests/unit/scheduler/test_user_plugins.py has are not here.
+Other extension points are covered by test_out_of_tree_plugins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 pytestmark = pytest.mark.virtual_time
 
 
-class Named:
+class NamedPlugin:
     name = "Mine"
 
     def __init__(self, args: Any, handle: Any) -> None: ...
@@ -38,17 +38,17 @@ def broken(point: str) -> Any:
     raise RuntimeError(f"broken {point}")
 
 
-class PreEnqueue(Named):
+class PreEnqueue(NamedPlugin):
     def pre_enqueue(self, pod: Any) -> Status | None:
         return broken("pre_enqueue") if pod.metadata.name.startswith("bad") else None
 
 
-class QueueSort(Named):
+class QueueSort(NamedPlugin):
     def sort_key(self, queued: Any) -> Any:
         return broken("queue_sort") if queued.pod.metadata.name.startswith("bad") else queued.timestamp_ns
 
 
-class FilterRows(Named):
+class FilterRows(NamedPlugin):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
@@ -56,7 +56,7 @@ class FilterRows(Named):
         return broken("filter_rows")
 
 
-class FilterExplains(Named):
+class FilterExplain(NamedPlugin):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
@@ -64,7 +64,7 @@ class FilterExplains(Named):
         return RowFilterResult(rows < 0, lambda index: broken("explain"))
 
 
-class FilterShape(Named):
+class FilterShape(NamedPlugin):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
@@ -72,12 +72,12 @@ class FilterShape(Named):
         return RowFilterResult((rows >= 0)[:1], lambda index: Status(Code.UNSCHEDULABLE, ("no",)))
 
 
-class FilterAnswer(Named):
+class FilterInvalidStatus(NamedPlugin):
     def filter(self, state: Any, pod: Any, node: Any) -> Any:
         return "no"
 
 
-class ScoreRows(Named):
+class ScoreRows(NamedPlugin):
     def score(self, state: Any, pod: Any, node: Any) -> int:
         return 0
 
@@ -90,7 +90,7 @@ class ScoreShape(ScoreRows):
         return rows[:1] * 0
 
 
-class Normalize(Named):
+class Normalize(NamedPlugin):
     def score(self, state: Any, pod: Any, node: Any) -> int:
         return 1
 
@@ -98,12 +98,12 @@ class Normalize(Named):
         return broken("normalize_scores")
 
 
-class Bind(Named):
+class Bind(NamedPlugin):
     async def bind(self, state: Any, pod: Any, node_name: str) -> Status | None:
         return broken("bind")
 
 
-class PreFlight(Named):
+class PreFlight(NamedPlugin):
     def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Status | None:
         return broken("pre_bind_pre_flight")
 
@@ -111,47 +111,47 @@ class PreFlight(Named):
         return None
 
 
-class PostFilter(Named):
+class PostFilter(NamedPlugin):
     def post_filter(self, state: Any, pod: Any, snapshot: Any, statuses: Any) -> Any:
         return broken("post_filter")
 
 
-class Garbage(Named):
-    """Answers with something else than a status at one point."""
+class InvalidStatus(NamedPlugin):
+    """Returns a string instead of a status at the extension point `at`."""
 
     at = ""
 
-    def _answer(self, point: str, good: Any = None) -> Any:
-        return "no" if point == self.at else good
+    def _result(self, point: str, valid: Any = None) -> Any:
+        return "no" if point == self.at else valid
 
     def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
-        return self._answer("pre_filter", (None, None))
+        return self._result("pre_filter", (None, None))
 
     def pre_score(self, state: Any, pod: Any, snapshot: Any, rows: Any) -> Any:
-        return self._answer("pre_score")
+        return self._result("pre_score")
 
     def score(self, state: Any, pod: Any, node: Any) -> Any:
-        return self._answer("score", 0)
+        return self._result("score", 0)
 
     def reserve(self, state: Any, pod: Any, node_name: str) -> Any:
-        return self._answer("reserve")
+        return self._result("reserve")
 
     def unreserve(self, state: Any, pod: Any, node_name: str) -> Any: ...
 
     def permit(self, state: Any, pod: Any, node_name: str) -> Any:
-        return self._answer("permit", (None, 0.0))
+        return self._result("permit", (None, 0.0))
 
     def pre_bind_pre_flight(self, state: Any, pod: Any, node_name: str) -> Any:
-        return self._answer("pre_bind_pre_flight")
+        return self._result("pre_bind_pre_flight")
 
     async def pre_bind(self, state: Any, pod: Any, node_name: str) -> Any:
-        return self._answer("pre_bind")
+        return self._result("pre_bind")
 
     async def bind(self, state: Any, pod: Any, node_name: str) -> Any:
-        return self._answer("bind", Status(Code.SKIP))
+        return self._result("bind", Status(Code.SKIP))
 
 
-class AddPod(Named):
+class AddPod(NamedPlugin):
     def pre_filter(self, state: Any, pod: Any, snapshot: Any) -> Any:
         return None, None
 
@@ -165,7 +165,7 @@ class AddPod(Named):
         return None
 
 
-class Hint(Named):
+class Hint(NamedPlugin):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         right = node.name == "right"
         return None if right else Status(Code.UNSCHEDULABLE, ("node(s) were not right",))
@@ -174,7 +174,7 @@ class Hint(Named):
         return (ClusterEventWithHint(cluster_event(NODE, ActionType.ADD), lambda pod, old, new: broken("hint")),)
 
 
-class Registration(Named):
+class Registration(NamedPlugin):
     def filter(self, state: Any, pod: Any, node: Any) -> Status | None:
         return None
 
@@ -182,7 +182,7 @@ class Registration(Named):
         return broken("events_to_register")
 
 
-class Constructor(Named):
+class Constructor(NamedPlugin):
     def __init__(self, args: Any, handle: Any) -> None:
         broken("constructor")
 
@@ -191,16 +191,16 @@ class SizedArgs(Struct):
     size: int = 0
 
 
-class Args(Named):
+class Args(NamedPlugin):
     args_type = SizedArgs
 
 
 @pytest.fixture
-def mine(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """mine(plugin, ...) -> the configuration of a scheduler with that plugin, as if it was installed as "Mine"."""
+def plugin_profile(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function plugin -> scheduler configuration, with the plugin installed under the name "Mine"."""
     installed = out_of_tree_plugins.load_plugin_class
 
-    def configured(plugin: type, *, without: str = "", first: bool = False) -> dict[str, Any]:
+    def configure(plugin: type, *, without: str = "", first: bool = False) -> dict[str, Any]:
         monkeypatch.setattr(
             out_of_tree_plugins, "load_plugin_class", lambda name: plugin if name == "Mine" else installed(name)
         )
@@ -208,24 +208,26 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> Any:
         refs = (PluginRef("Mine"), *default) if first else (*default, PluginRef("Mine"))
         return {"profiles": (Profile(multi_point=PluginSet(refs)),)}
 
-    return configured
+    return configure
 
 
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
-        pytest.param(FilterRows, 'running "Mine" filter plugin: broken filter_rows', id="vectorised filter"),
-        pytest.param(ScoreRows, 'running Score plugin "Mine": broken score_rows', id="vectorised score"),
-        pytest.param(Normalize, 'running NormalizeScore for plugin "Mine": broken normalize_scores', id="normalise"),
+        pytest.param(FilterRows, 'running "Mine" filter plugin: broken filter_rows', id="filter_rows"),
+        pytest.param(ScoreRows, 'running Score plugin "Mine": broken score_rows', id="score_rows"),
         pytest.param(
-            PreFlight, 'running PreBindPreFlight "Mine": broken pre_bind_pre_flight', id="pre-bind's pre-flight"
+            Normalize, 'running NormalizeScore for plugin "Mine": broken normalize_scores', id="normalize_scores"
+        ),
+        pytest.param(
+            PreFlight, 'running PreBindPreFlight "Mine": broken pre_bind_pre_flight', id="pre_bind_pre_flight"
         ),
     ],
 )
-async def test_the_event_says_which_plugin_failed_where(cluster, scheduling, mine, plugin, message):
+async def test_event_names_failed_plugin_and_extension_point(cluster, scheduling, plugin_profile, plugin, message):
     for name in "abcdef":
         cluster.node(name)
-    async with scheduling(**mine(plugin)) as scheduler:
+    async with scheduling(**plugin_profile(plugin)) as scheduler:
         cluster.pod("p")
         await asyncio.sleep(0.5)
         assert cluster.events[0] == ("default/p", "FailedScheduling", message)
@@ -234,11 +236,11 @@ async def test_the_event_says_which_plugin_failed_where(cluster, scheduling, min
         assert cluster.bindings == []
 
 
-@pytest.mark.parametrize("plugin", [FilterExplains, FilterShape, FilterAnswer, ScoreShape])
-async def test_an_answer_of_the_wrong_shape_fails_the_attempt_by_name(cluster, scheduling, mine, plugin):
+@pytest.mark.parametrize("plugin", [FilterExplain, FilterShape, FilterInvalidStatus, ScoreShape])
+async def test_result_of_wrong_shape_fails_the_attempt(cluster, scheduling, plugin_profile, plugin):
     for name in "abcdef":
         cluster.node(name)
-    async with scheduling(**mine(plugin)) as scheduler:
+    async with scheduling(**plugin_profile(plugin)) as scheduler:
         cluster.pod("p")
         await asyncio.sleep(0.5)
         ((key, reason, message), *_) = cluster.events
@@ -251,10 +253,12 @@ async def test_an_answer_of_the_wrong_shape_fails_the_attempt_by_name(cluster, s
 @pytest.mark.parametrize(
     "point", ["pre_filter", "pre_score", "score", "reserve", "permit", "pre_bind_pre_flight", "pre_bind", "bind"]
 )
-async def test_an_answer_that_is_no_status_fails_the_attempt_by_name(cluster, scheduling, mine, point):
+async def test_result_that_is_no_status_fails_the_attempt(cluster, scheduling, plugin_profile, point):
     cluster.node("a")
     cluster.node("b")
-    async with scheduling(**mine(type("Answering", (Garbage,), {"at": point}), first=True)) as scheduler:
+    async with scheduling(
+        **plugin_profile(type("InvalidStatusAtPoint", (InvalidStatus,), {"at": point}), first=True)
+    ) as scheduler:
         cluster.pod("p")
         await asyncio.sleep(0.5)
         ((key, reason, message), *_) = cluster.events
@@ -265,9 +269,9 @@ async def test_an_answer_that_is_no_status_fails_the_attempt_by_name(cluster, sc
         assert cluster.bindings == []
 
 
-async def test_a_bind_plugin_that_raises_gives_the_room_back(cluster, scheduling, mine):
+async def test_bind_plugin_that_raises_releases_the_node(cluster, scheduling, plugin_profile):
     cluster.node("a")
-    async with scheduling(**mine(Bind, first=True)) as scheduler:
+    async with scheduling(**plugin_profile(Bind, first=True)) as scheduler:
         cluster.pod("p")
         await asyncio.sleep(0.5)
         assert cluster.events[0] == ("default/p", "FailedScheduling", 'running Bind plugin "Mine": broken bind')
@@ -275,9 +279,9 @@ async def test_a_bind_plugin_that_raises_gives_the_room_back(cluster, scheduling
         scheduler.cache.check()
 
 
-async def test_a_post_filter_plugin_that_raises_stands_beside_the_reasons(cluster, scheduling, mine):
+async def test_post_filter_error_is_added_to_the_reasons(cluster, scheduling, plugin_profile):
     cluster.node("a", cpu="1")
-    async with scheduling(**mine(PostFilter, without="DefaultPreemption")):
+    async with scheduling(**plugin_profile(PostFilter, without="DefaultPreemption")):
         cluster.pod("p", cpu="2")
         await asyncio.sleep(0.5)
     assert cluster.events[0][2] == (
@@ -285,10 +289,10 @@ async def test_a_post_filter_plugin_that_raises_stands_beside_the_reasons(cluste
     )
 
 
-async def test_a_plugin_that_cannot_follow_preemption_ends_it(cluster, scheduling, mine):
+async def test_prefilter_extension_error_ends_preemption(cluster, scheduling, plugin_profile):
     cluster.node("a", cpu="1")
     cluster.pod("low", cpu="1", nodeName="a", priority=1)
-    async with scheduling(**mine(AddPod)):
+    async with scheduling(**plugin_profile(AddPod)):
         cluster.pod("p", cpu="1", priority=10)
         await asyncio.sleep(0.5)
     ((key, _, message), *_) = cluster.events
@@ -297,22 +301,22 @@ async def test_a_plugin_that_cannot_follow_preemption_ends_it(cluster, schedulin
     assert cluster.node_of("default/low") == "a"
 
 
-async def test_a_pre_enqueue_plugin_that_raises_holds_that_pod_back_and_says_so(cluster, scheduling, mine):
+async def test_pre_enqueue_error_gates_only_that_pod(cluster, scheduling, plugin_profile):
     cluster.node("a")
-    async with scheduling(**mine(PreEnqueue)) as scheduler:
+    async with scheduling(**plugin_profile(PreEnqueue)) as scheduler:
         cluster.pod("bad")
-        cluster.pod("good")
+        cluster.pod("valid")
         await asyncio.sleep(0.5)
-        assert cluster.bindings == [("default/good", "a")]
+        assert cluster.bindings == [("default/valid", "a")]
         assert ("default/bad", "FailedScheduling", 'running PreEnqueue plugin "Mine": broken pre_enqueue') in (
             cluster.events
         )
         assert scheduler.queue.get("default/bad")[0] == "gated"
 
 
-async def test_a_queue_sort_plugin_that_raises_lets_that_pod_go_last(cluster, scheduling, mine):
+async def test_queue_sort_error_puts_that_pod_last(cluster, scheduling, plugin_profile):
     cluster.node("a")
-    async with scheduling(**mine(QueueSort, without="PrioritySort")) as scheduler:
+    async with scheduling(**plugin_profile(QueueSort, without="PrioritySort")) as scheduler:
         for name in ("bad1", "good1", "bad2", "good2"):
             cluster.pod(name)
         order = [queued.pod.metadata.name for queued in scheduler.queue.active_pods()]
@@ -323,9 +327,9 @@ async def test_a_queue_sort_plugin_that_raises_lets_that_pod_go_last(cluster, sc
     assert ("default/bad1", "FailedScheduling", 'running QueueSort plugin "Mine": broken queue_sort') in cluster.events
 
 
-async def test_a_queueing_hint_that_raises_wakes_the_pod(cluster, scheduling, mine):
+async def test_queueing_hint_error_queues_the_pod(cluster, scheduling, plugin_profile):
     cluster.node("wrong")
-    async with scheduling(**mine(Hint)):
+    async with scheduling(**plugin_profile(Hint)):
         cluster.pod("p")
         await asyncio.sleep(0.5)
         cluster.node("right")
@@ -344,12 +348,12 @@ async def test_a_queueing_hint_that_raises_wakes_the_pod(cluster, scheduling, mi
         ),
     ],
 )
-async def test_a_plugin_that_cannot_be_made_is_the_users_error_at_the_start(cluster, clock, mine, plugin, problem):
+async def test_constructor_error_is_a_user_error(cluster, clock, plugin_profile, plugin, problem):
     with pytest.raises(UserError) as error:
         Scheduler(
             cluster,
             cluster,
-            config=SchedulerConfiguration(**mine(plugin)),
+            config=SchedulerConfiguration(**plugin_profile(plugin)),
             clock=clock,
             rng=random.Random(1),
             recorder=cluster,
@@ -358,8 +362,8 @@ async def test_a_plugin_that_cannot_be_made_is_the_users_error_at_the_start(clus
     assert str(error.value) == problem
 
 
-def test_arguments_that_do_not_fit_are_the_users_error(mine):
-    mine(Args)
+def test_mistyped_arguments_are_a_user_error(plugin_profile):
+    plugin_profile(Args)
     document = {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

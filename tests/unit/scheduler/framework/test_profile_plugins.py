@@ -1,4 +1,4 @@
-"""Which plugin runs at which extension point, in which order, with which weight."""
+"""Plugins of a profile by extension point: order, overrides, and required plugins."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ PLUGINS = {"a": Both(), "b": Both(), "c": Both(), "filters": Filters()}
 
 
 def order(point: str, multi: str = "", enabled: str = "", disabled: str = "") -> list[str]:
-    said = PluginSet(tuple(PluginRef(name) for name in enabled.split()), tuple(disabled.split()))
-    everywhere = PluginSet(tuple(PluginRef(name) for name in multi.split()))
-    profile = Profile(multi_point=everywhere, points={point: said})
+    plugin_set = PluginSet(tuple(PluginRef(name) for name in enabled.split()), tuple(disabled.split()))
+    multi_point = PluginSet(tuple(PluginRef(name) for name in multi.split()))
+    profile = Profile(multi_point=multi_point, points={point: plugin_set})
     return [ref.name for ref in plugins_at(point, profile, PLUGINS)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        pytest.param({"multi": "a b"}, ["a", "b"], id="as everywhere"),
-        pytest.param({"multi": "a b filters"}, ["a", "b"], id="only where it is implemented"),
-        pytest.param({"multi": "a b", "enabled": "c"}, ["a", "b", "c"], id="what the point adds comes last"),
-        pytest.param({"multi": "a b", "enabled": "b"}, ["b", "a"], id="what the point overrides comes first"),
-        pytest.param({"multi": "a b c", "disabled": "b"}, ["a", "c"], id="disabled here"),
-        pytest.param({"multi": "a b", "disabled": "*", "enabled": "c a"}, ["c", "a"], id="all disabled but these"),
+        pytest.param({"multi": "a b"}, ["a", "b"], id="as in multiPoint"),
+        pytest.param({"multi": "a b filters"}, ["a", "b"], id="only plugins that implement the point"),
+        pytest.param({"multi": "a b", "enabled": "c"}, ["a", "b", "c"], id="enabled at the point: last"),
+        pytest.param({"multi": "a b", "enabled": "b"}, ["b", "a"], id="overridden at the point: first"),
+        pytest.param({"multi": "a b c", "disabled": "b"}, ["a", "c"], id="disabled at the point"),
+        pytest.param({"multi": "a b", "disabled": "*", "enabled": "c a"}, ["c", "a"], id="all disabled, some enabled"),
     ],
 )
-def test_the_order_at_one_point(arguments, expected):
+def test_order_at_extension_point(arguments, expected):
     assert order("score", **arguments) == expected
 
 
-def test_a_plugin_that_cannot_do_what_is_asked_is_refused():
+def test_plugin_without_the_extension_point_raises():
     with pytest.raises(UserError, match="plugin 'filters' does not extend score plugin"):
         order("score", enabled="filters")
 
 
-def test_exactly_one_sorts_the_queue_and_somebody_binds():
-    nobody: dict[str, list[PluginRef]] = {point: [] for point in EXTENSION_POINTS}
+def test_one_queue_sort_and_a_bind_plugin_are_required():
+    no_plugins: dict[str, list[PluginRef]] = {point: [] for point in EXTENSION_POINTS}
     with pytest.raises(UserError, match="no queue sort plugin is enabled"):
-        check_points(Profile(), nobody)
+        check_points(Profile(), no_plugins)
     with pytest.raises(UserError, match="only one queue sort plugin can be enabled"):
-        check_points(Profile(), nobody | {"queueSort": [PluginRef("a"), PluginRef("b")]})
+        check_points(Profile(), no_plugins | {"queueSort": [PluginRef("a"), PluginRef("b")]})
     with pytest.raises(UserError, match="at least one bind plugin is needed"):
-        check_points(Profile(), nobody | {"queueSort": [PluginRef("a")]})
+        check_points(Profile(), no_plugins | {"queueSort": [PluginRef("a")]})

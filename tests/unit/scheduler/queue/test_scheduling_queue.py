@@ -1,4 +1,4 @@
-"""The scheduling queue: no pod is lost or in two places, whatever happens; and how long pods wait."""
+"""Scheduling queue: invariants under any sequence of events, backoff, queueing hints and flushes."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ class Gates:
         return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("gated",)) if pod.spec.scheduling_gates else None
 
 
-class Driven:
-    """A queue with a clock and a lister."""
+class QueueModel:
+    """A queue with a fake clock and a pod lister."""
 
     def __init__(self, hint: Any = None) -> None:
         self.now_ns = 1000 * SECOND
         self.pods: dict[str, Pod] = {}
         self.version = 0
-        registered = [
+        registrations = [
             Registration("NodeResourcesFit", events.NODE_ADD, hint),
             Registration("SchedulingGates", ClusterEvent("Pod", events.UPDATE_POD), None),
         ]
         self.queue = SchedulingQueue(
             sort_key=lambda queued: (-(queued.pod.spec.priority or 0), queued.timestamp_ns),
-            hint_maps={"s": QueueingHintMap(registered)},
+            hint_maps={"s": QueueingHintMap(registrations)},
             pre_enqueue={"s": [Gates()]},
             lookup=self.pods.get,
             now_ns=lambda: self.now_ns,
@@ -57,9 +57,9 @@ class Driven:
         self.queue.add_unschedulable_if_not_present(queued)
         return queued.key
 
-    def where(self, name: str) -> str:
-        found = self.queue.get(f"n/{name}")
-        return found[0] if found else ""
+    def queue_of(self, name: str) -> str:
+        entry = self.queue.get(f"n/{name}")
+        return entry[0] if entry else ""
 
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -75,36 +75,36 @@ STEPS = st.lists(
 
 @settings(max_examples=200)
 @given(steps=STEPS)
-def test_no_pod_is_lost_or_in_two_places(steps):
-    driven = Driven()
-    queue, in_flight = driven.queue, {}
-    for step, name, amount in steps:
+def test_each_pod_is_in_exactly_one_queue(steps):
+    model = QueueModel()
+    queue, in_flight = model.queue, {}
+    for step, name, number in steps:
         key = f"n/{name}"
-        known = driven.pods.get(key)
+        pod = model.pods.get(key)
         popped = next(iter(in_flight.values()), None)
         match step:
-            case "add" | "gate" if known is None and key not in in_flight:
+            case "add" | "gate" if pod is None and key not in in_flight:
                 gates = [{"name": "g"}] if step == "gate" else []
-                queue.add(driven.pod(name, priority=amount % 3, schedulingGates=gates))
-            case "ungate" if known is not None:
-                queue.update(known, driven.pod(name, priority=known.spec.priority))
-            case "delete" if known is not None:
-                queue.delete(driven.pods.pop(key))
+                queue.add(model.pod(name, priority=number % 3, schedulingGates=gates))
+            case "ungate" if pod is not None:
+                queue.update(pod, model.pod(name, priority=pod.spec.priority))
+            case "delete" if pod is not None:
+                queue.delete(model.pods.pop(key))
             case "pop":
                 queued = queue.pop()
                 if queued is not None:
                     in_flight[queued.key] = queued
             case "reject" | "error" if popped is not None:
                 del in_flight[popped.key]
-                if popped.key in driven.pods:
-                    popped.update(driven.pods[popped.key])
+                if popped.key in model.pods:
+                    popped.update(model.pods[popped.key])
                     popped.unschedulable_plugins = {"NodeResourcesFit"} if step == "reject" else set()
                     queue.add_unschedulable_if_not_present(popped)
                 else:
                     queue.done(popped.uid)
             case "bind" if popped is not None:
                 del in_flight[popped.key]
-                driven.pods.pop(popped.key, None)
+                model.pods.pop(popped.key, None)
                 queue.done(popped.uid)
             case "node":
                 queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
@@ -112,109 +112,109 @@ def test_no_pod_is_lost_or_in_two_places(steps):
                 queue.flush_backoff_completed()
                 queue.flush_unschedulable_leftover()
             case "wait":
-                driven.now_ns += amount * SECOND
+                model.now_ns += number * SECOND
         queue.check()
         assert sorted(queue.in_flight_keys()) == sorted(in_flight)
-        for key in driven.pods:
+        for key in model.pods:
             assert (queue.get(key) is not None) != (key in in_flight), key
     waiting = [*queue.active_pods(), *queue.backoff_pods(), *queue.error_backoff_pods(), *queue.unschedulable_pods()]
-    assert {queued.key for queued in waiting} == driven.pods.keys() - in_flight.keys()
+    assert {queued.key for queued in waiting} == model.pods.keys() - in_flight.keys()
     if not in_flight:
         assert queue.in_flight_log() == []
 
 
-def test_backoff_doubles_up_to_its_maximum():
-    driven = Driven()
-    driven.queue.add(driven.pod("p"))
+def test_backoff_doubles_up_to_maximum():
+    model = QueueModel()
+    model.queue.add(model.pod("p"))
     waited = []
     for _ in range(6):
-        driven.fail()
-        start = driven.now_ns
-        while driven.where("p") == "backoff":
-            driven.now_ns += SECOND
-            driven.queue.flush_backoff_completed()
-        waited.append((driven.now_ns - start) // SECOND)
-    # a whole second more than 1, 2, 4, 8, 10, 10: pods of one second leave together, at its end
+        model.fail()
+        start = model.now_ns
+        while model.queue_of("p") == "backoff":
+            model.now_ns += SECOND
+            model.queue.flush_backoff_completed()
+        waited.append((model.now_ns - start) // SECOND)
+    # one second more than 1, 2, 4, 8, 10, 10: backoff is flushed at the end of each second
     assert waited == [2, 3, 5, 9, 11, 11]
 
 
-def test_a_rejected_pod_waits_for_an_event_that_helps_it():
-    answers = {"helps": Hint.QUEUE, "does not": Hint.SKIP}
-    driven = Driven(hint=lambda pod, old, new: answers[new.metadata.name])
-    driven.queue.add(driven.pod("p"))
-    driven.fail("NodeResourcesFit")
-    driven.now_ns += 20 * SECOND
+def test_rejected_pod_waits_for_hint_queue():
+    hints = {"helps": Hint.QUEUE, "does not": Hint.SKIP}
+    model = QueueModel(hint=lambda pod, old, new: hints[new.metadata.name])
+    model.queue.add(model.pod("p"))
+    model.fail("NodeResourcesFit")
+    model.now_ns += 20 * SECOND
     for name, queue in (("does not", "unschedulable"), ("helps", "active")):
         node = convert(Node, {"metadata": {"name": name}})
-        driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, node)
-        assert driven.where("p") == queue
+        model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, node)
+        assert model.queue_of("p") == queue
 
 
-def test_a_hint_that_raises_counts_as_help():
+def test_hint_that_raises_counts_as_queue():
     def broken(pod: Pod, old: Any, new: Any) -> Hint:
         raise RuntimeError("broken")
 
-    driven = Driven(hint=broken)
-    driven.queue.add(driven.pod("p"))
-    driven.fail("NodeResourcesFit")
-    driven.now_ns += 20 * SECOND
-    driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
-    assert driven.where("p") == "active"
+    model = QueueModel(hint=broken)
+    model.queue.add(model.pod("p"))
+    model.fail("NodeResourcesFit")
+    model.now_ns += 20 * SECOND
+    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+    assert model.queue_of("p") == "active"
 
 
-def test_an_event_during_the_attempt_is_not_missed():
-    driven = Driven()
-    driven.queue.add(driven.pod("p"))
-    queued = driven.queue.pop()
-    driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+def test_event_during_the_attempt_is_replayed():
+    model = QueueModel()
+    model.queue.add(model.pod("p"))
+    queued = model.queue.pop()
+    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
     queued.unschedulable_plugins = {"NodeResourcesFit"}
-    driven.queue.add_unschedulable_if_not_present(queued)
-    assert driven.where("p") == "backoff"
+    model.queue.add_unschedulable_if_not_present(queued)
+    assert model.queue_of("p") == "backoff"
 
 
-def test_after_five_minutes_an_unschedulable_pod_is_tried_again():
-    driven = Driven()
-    driven.queue.add(driven.pod("p"))
-    driven.fail("NodeResourcesFit")
-    driven.now_ns += 300 * SECOND
-    driven.queue.flush_unschedulable_leftover()
-    assert driven.where("p") == "unschedulable"
-    driven.now_ns += SECOND
-    driven.queue.flush_unschedulable_leftover()
-    assert driven.where("p") == "active"
+def test_unschedulable_pod_is_flushed_after_five_minutes():
+    model = QueueModel()
+    model.queue.add(model.pod("p"))
+    model.fail("NodeResourcesFit")
+    model.now_ns += 300 * SECOND
+    model.queue.flush_unschedulable_leftover()
+    assert model.queue_of("p") == "unschedulable"
+    model.now_ns += SECOND
+    model.queue.flush_unschedulable_leftover()
+    assert model.queue_of("p") == "active"
 
 
-def test_replicas_share_the_answer_of_a_hint():
-    asked = []
+def test_hint_result_is_shared_by_pods_of_a_class():
+    hinted_pods = []
 
     def hint(pod: Pod, old: Any, new: Any) -> Hint:
-        asked.append(pod.metadata.name)
+        hinted_pods.append(pod.metadata.name)
         return Hint.SKIP
 
-    driven = Driven(hint=hint)
+    model = QueueModel(hint=hint)
     for number in range(50):
-        driven.queue.add(driven.pod(f"p{number}"))
-        driven.fail("NodeResourcesFit")
-    driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
-    assert asked == ["p0"]
+        model.queue.add(model.pod(f"p{number}"))
+        model.fail("NodeResourcesFit")
+    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+    assert hinted_pods == ["p0"]
 
 
-async def test_an_event_for_very_many_pods_gives_others_their_turn_and_pods_their_order():
-    driven, count = Driven(), 2500
-    queue = driven.queue
+async def test_event_for_many_pods_is_processed_in_slices():
+    model, count = QueueModel(), 2500
+    queue = model.queue
     for number in range(count):
-        queue.add(driven.pod(f"p{number}", priority=number))
+        queue.add(model.pod(f"p{number}", priority=number))
     for _ in range(count):
-        driven.fail("NodeResourcesFit")
-    first_woken = queue.unschedulable_pods()[0].pod.metadata.name
-    queue.delete(driven.pods[f"n/p{count - 1}"])
-    driven.now_ns += 60 * SECOND
+        model.fail("NodeResourcesFit")
+    first_unschedulable = queue.unschedulable_pods()[0].pod.metadata.name
+    queue.delete(model.pods[f"n/p{count - 1}"])
+    model.now_ns += 60 * SECOND
     running = asyncio.create_task(queue.run())
     await asyncio.sleep(0)
     queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
-    assert first_woken == f"p{count - 1}"
+    assert first_unschedulable == f"p{count - 1}"
     assert 0 < len(queue.unschedulable_pods()) < count - 1
-    assert queue.pop() is None, "among those that are not moved yet may be the most important one"
+    assert queue.pop() is None, "pods that are not moved yet may have a higher priority"
     await asyncio.wait_for(queue.wait(), 5)
     popped = queue.pop()
     assert popped is not None
@@ -225,12 +225,12 @@ async def test_an_event_for_very_many_pods_gives_others_their_turn_and_pods_thei
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_without_anybody_to_finish_it_an_event_for_very_many_pods_is_done_at_once():
-    driven, count = Driven(), 2500
+async def test_event_is_processed_at_once_if_run_is_not_running():
+    model, count = QueueModel(), 2500
     for number in range(count):
-        driven.queue.add(driven.pod(f"p{number}"))
+        model.queue.add(model.pod(f"p{number}"))
     for _ in range(count):
-        driven.fail("NodeResourcesFit")
-    driven.now_ns += 60 * SECOND
-    driven.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
-    assert not driven.queue.unschedulable_pods()
+        model.fail("NodeResourcesFit")
+    model.now_ns += 60 * SECOND
+    model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+    assert not model.queue.unschedulable_pods()
