@@ -1,21 +1,19 @@
-"""Admission policies: expressions about requests, which refuse them, warn of them, or change what they write.
+"""Admission policies: CEL expressions about requests that deny them, warn about them, or change their objects.
 
-Objects of admissionregistration.k8s.io are compiled when the first request comes after they have changed; while there
-are none, a request costs one look at a flag, and nothing of this but `active` is imported.
+Policies are compiled on the first request after they have changed; while there are none, a request checks one flag, and
+only `policy_plugin` is imported.
 
-    active.py       which policies there are; the request that they are asked about
-    attributes.py   what admission knows of a request
-    matching.py     does a policy, or its binding, want to hear of it?
-    parameters.py   the objects that a binding gives its policy as `params`
-    environment.py  the variables of expressions and their types; compiling one
-    authorizer.py   the variable `authorizer`
-    evaluation.py   running expressions, with a policy's own variables, within a budget
-    invoking.py     what policies of both kinds do before their own expressions
-    validating.py   ValidatingAdmissionPolicy: from what policies find to an answer
-    mutating.py     MutatingAdmissionPolicy: one policy after the other, and again
-    objects.py      Object{...} and JSONPatch{...} in expressions
-    patches.py      what they make of an object
+    policy_plugin.py                the policies of a store; checks of the current request
+    attributes.py                   admission attributes of a request
+    policy_dispatcher.py            match resources, parameters and match conditions, for both kinds of policies
+    matcher.py                      resource rules and selectors
+    parameters.py                   the objects that a binding provides as `params`
+    request_variables.py            the variables `request` and `namespaceObject`
+    expression_evaluation.py        evaluation of expressions and declared variables within a cost budget
+    validating_admission_policy.py  ValidatingAdmissionPolicy: from results to a denial or warnings
+    mutating_admission_policy.py    MutatingAdmissionPolicy: order of policies, reinvocation
+    mutation_patches.py             patches of Object{...} and JSONPatch{...} expressions
 
-What policies must be to be stored is in validation/policies.py. May import all of devcluster but the faces of the
-server (rest, server, http). Source: k8s.io/apiserver pkg/admission/plugin/{policy,cel} of Kubernetes v1.36.
+`languages.policy_cel` compiles the expressions; `validation.admission_policies` validates the policies themselves.
+Source: k8s.io/apiserver pkg/admission/plugin/{policy,cel} of Kubernetes v1.36.
 """

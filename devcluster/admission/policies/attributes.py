@@ -1,4 +1,4 @@
-"""What admission knows of one request: k8s.io/apiserver's admission.Attributes."""
+"""Admission attributes of a request: k8s.io/apiserver's admission.Attributes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SUBRESOURCE_KINDS: dict[str, tuple[str, str, str]] = {
     "exec": ("", "v1", "PodExecOptions"),
     "portforward": ("", "v1", "PodPortForwardOptions"),
 }
-"""Of what is sent to subresources that have another kind than the object."""
+"""Kinds of the bodies of subresources, where they differ from the object's kind."""
 
 
 def kind_of(served: ServedResource, subresource: str) -> tuple[str, str, str]:
-    """Group, version and kind of what is written."""
+    """Return group, version and kind of the body of a request."""
     resource = served.resource
     if subresource == "proxy":
         return "", "v1", f"{resource.kind}ProxyOptions"
@@ -42,14 +42,14 @@ _STREAM_FLAGS = ("stdin", "stdout", "stderr", "tty")
 
 
 def connect_options(request: Request, route: RequestInfo) -> JSON:
-    """What is sent to exec, attach, portforward and proxy: the query as an object."""
+    """Return the options object of exec, attach, portforward and proxy, from the query."""
     group, version, kind = kind_of(route.served, route.subresource)
     options: JSON = {"kind": kind, "apiVersion": f"{group}/{version}" if group else version}
     if route.subresource == "proxy":
         path = request.path.partition("/proxy")[2] or request.option("path")
         return options | ({"path": path} if path else {})
     if route.subresource == "portforward":
-        ports = [int(each) for text in request.query.get("ports", ()) for each in text.split(",") if each]
+        ports = [int(port) for text in request.query.get("ports", ()) for port in text.split(",") if port]
         return options | ({"ports": ports} if ports else {})
     options |= {name: True for name in _STREAM_FLAGS if request.flag(name)}
     if container := request.option("container"):
@@ -61,9 +61,9 @@ def connect_options(request: Request, route: RequestInfo) -> JSON:
 
 @dataclass(slots=True)
 class Attributes:
-    """One request. object and old: in the form in which objects are stored, None where the operation has none.
+    """Attributes of one request. object and old: in the stored version; None where the operation has none.
 
-    served: what the path names. namespace: of a namespace, its own name. options: CreateOptions and its like.
+    served: the resource of the path. namespace: of a Namespace, its own name. options: CreateOptions and the like.
     """
 
     operation: Operation
@@ -83,7 +83,7 @@ class Attributes:
 
     @property
     def name_in_message(self) -> str:
-        """As refusals have it."""
+        """The object's name as denials show it."""
         return self.name or ("Unknown" if self.object is None else errors.name_in_message(self.object))
 
     @property
@@ -91,7 +91,7 @@ class Attributes:
         return self.served.resource is NAMESPACES
 
     def seen_as(self, served: ServedResource) -> tuple[JSON | None, JSON | None]:
-        """(object, old) in the version of that resource, as expressions see them."""
+        """Return object and old object in the API version of a resource, as expressions see them."""
         return _in_version(self.object, served, self.subresource), _in_version(self.old, served, self.subresource)
 
 
@@ -108,8 +108,10 @@ def _in_version(obj: JSON | None, served: ServedResource, subresource: str) -> J
 
 @cache
 def equivalent_resources(served: ServedResource) -> tuple[ServedResource, ...]:
-    """Built-in resources that are other versions of the same objects."""
+    """Return the other API versions of a built-in resource."""
     home = served.storage_resource or served.resource
     return tuple(
-        each for each in BY_PATH.values() if (each.storage_resource or each.resource) is home and each is not served
+        resource
+        for resource in BY_PATH.values()
+        if (resource.storage_resource or resource.resource) is home and resource is not served
     )

@@ -1,4 +1,4 @@
-"""Running a policy's expressions within a budget; its variables are worked out when one first asks for them.
+"""Evaluation of a policy's expressions within a cost budget; variables are evaluated on first use.
 
 Source: k8s.io/apiserver pkg/admission/plugin/cel/{activation,condition,composition}.go.
 """
@@ -20,7 +20,7 @@ MATCH_CONDITIONS_COST_BUDGET = 2_500_000
 
 
 class OutOfBudget(Exception):
-    """Expressions have cost more than all of them together may."""
+    """The expressions of a policy exceeded their cost budget together."""
 
     def __init__(self) -> None:
         super().__init__("validation failed due to running out of cost budget, no further validation rules will be run")
@@ -28,27 +28,27 @@ class OutOfBudget(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExpressionResult:
-    """value: if `error` is ""."""
+    """Result of one expression; `value` is valid if `error` is ""."""
 
     value: Any
     error: str = ""
 
 
 class Variables(Container):
-    """A policy's own variables. cost: of those that have been worked out since somebody last looked."""
+    """Variables that a policy declares. cost: of the variables evaluated since it was last reset."""
 
-    __slots__ = ("_expressions", "_found", "_loop_budget", "_values", "cost")
+    __slots__ = ("_evaluated", "_expressions", "_loop_budget", "_values", "cost")
     is_map = True
 
     def __init__(self, expressions: Mapping[str, Expression], loop_budget: LoopBudget) -> None:
         self._expressions = expressions
         self._loop_budget = loop_budget
-        self._found: dict[str, Any] = {}
+        self._evaluated: dict[str, Any] = {}
         self._values: JSON = {}
         self.cost = 0
 
-    def within(self, values: JSON) -> JSON:
-        """The values of all variables of an expression: those given, and these."""
+    def with_variables(self, values: JSON) -> JSON:
+        """Return all variables of an expression: `values` and these."""
         self._values = {**values, "variables": self}
         return self._values
 
@@ -56,20 +56,20 @@ class Variables(Container):
         return len(self._expressions)
 
     def find(self, key: Any) -> tuple[Any, bool]:
-        """(value, is it there). Raises CelError for one that has no value."""
+        """Return (value, True), or (None, False) for an undeclared variable. Raises CelError if evaluation failed."""
         if type(key) is not str:
             raise no_overload()
         name = unescape(key)
         if name is None or name not in self._expressions:
             return None, False
-        if name not in self._found:
-            self._found[name] = self._worked_out(name)
-        found = self._found[name]
-        if isinstance(found, CelError):
-            raise found
-        return found, True
+        if name not in self._evaluated:
+            self._evaluated[name] = self._evaluate(name)
+        value = self._evaluated[name]
+        if isinstance(value, CelError):
+            raise value
+        return value, True
 
-    def _worked_out(self, name: str) -> Any:
+    def _evaluate(self, name: str) -> Any:
         expression = self._expressions[name]
         if expression.program is None:
             return CelError(f'composited variable "{name}" fails to compile: {expression.error}')
@@ -86,7 +86,7 @@ class Variables(Container):
 def evaluate(
     expressions: Iterable[Expression | None],
     values: JSON,
-    own: Mapping[str, Expression],
+    variable_expressions: Mapping[str, Expression],
     budget: int,
     loop_budget: LoopBudget,
 ) -> tuple[Sequence[ExpressionResult | None], int]:
@@ -94,8 +94,8 @@ def evaluate(
 
     Raises OutOfBudget; TakesLong where the allowance ends before.
     """
-    variables = Variables(own, loop_budget)
-    values = variables.within(values)
+    variables = Variables(variable_expressions, loop_budget)
+    values = variables.with_variables(values)
     results: list[ExpressionResult | None] = []
     for expression in expressions:
         if expression is None:
@@ -109,6 +109,6 @@ def evaluate(
         variables.cost = 0
         if budget < 0:
             raise OutOfBudget
-        detail = f"expression '{expression.text}' resulted in error: {outcome.error}" if outcome.error else ""
-        results.append(ExpressionResult(outcome.value, detail))
+        error = f"expression '{expression.text}' resulted in error: {outcome.error}" if outcome.error else ""
+        results.append(ExpressionResult(outcome.value, error))
     return results, budget

@@ -1,4 +1,4 @@
-"""Does a policy or a binding want to hear of a request? Source: policy/matching, webhook/predicates of v1.36."""
+"""Matching of requests with policies and bindings. Source: policy/matching, webhook/predicates of v1.36."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
 EquivalentResources = Callable[[ServedResource], Sequence[ServedResource]]
-"""Other versions of a resource's objects."""
+"""Returns the other API versions of a resource's objects."""
 
 
 class Matcher:
-    """Matches requests to one store. others: where a policy is to match whatever version objects are written in."""
+    """Matches requests with resource rules and selectors. equivalent_resources: for matchPolicy Equivalent."""
 
-    def __init__(self, store: Store, others: EquivalentResources) -> None:
+    def __init__(self, store: Store, equivalent_resources: EquivalentResources) -> None:
         self._store = store
-        self._others = others
+        self._equivalent_resources = equivalent_resources
 
-    def match(self, wanted: JSON, request: Attributes) -> ServedResource | None:
-        """As which resource the request is wanted by these matchConstraints or matchResources; None if it is not.
+    def match(self, match: JSON, request: Attributes) -> ServedResource | None:
+        """Return the resource as which a request matches matchConstraints or matchResources; None if it does not.
 
         Raises StatusError 404 for a request in a namespace that is not there.
         """
-        if not _selects_object(wanted["objectSelector"], request):
+        if not _selects_object(match["objectSelector"], request):
             return None
-        if self._ruled(wanted.get("excludeResourceRules"), wanted, request) is not None:
+        if self._resource_matched_by(match.get("excludeResourceRules"), match, request) is not None:
             return None
-        rules = wanted.get("resourceRules")
-        found = self._ruled(rules, wanted, request) if rules else request.served
-        # who would not have been asked does not hear of a missing namespace either
-        return found if found is not None and self._in_namespace(wanted["namespaceSelector"], request) else None
+        rules = match.get("resourceRules")
+        matched = self._resource_matched_by(rules, match, request) if rules else request.served
+        # the namespace is checked last: a request that no rule matches must not fail for a missing namespace
+        return matched if matched is not None and self._in_namespace(match["namespaceSelector"], request) else None
 
     def _in_namespace(self, selector: JSON, request: Attributes) -> bool:
         if not selector or (not request.namespace and not request.is_of_namespace):
@@ -47,21 +47,23 @@ class Matcher:
         return selector_matches(selector, _labels(namespace))
 
     def namespace(self, name: str) -> JSON:
-        found = self._store.get(NAMESPACES, "", name)
-        if found is None:
+        namespace = self._store.get(NAMESPACES, "", name)
+        if namespace is None:
             raise errors.not_found(NAMESPACES, name)
-        return found
+        return namespace
 
-    def _ruled(self, rules: Iterable[JSON] | None, wanted: JSON, request: Attributes) -> ServedResource | None:
-        """The first resource that a rule names: the request's own, or one of the same objects."""
+    def _resource_matched_by(
+        self, rules: Iterable[JSON] | None, match: JSON, request: Attributes
+    ) -> ServedResource | None:
+        """Return the resource that the rules match: the request's own, or an equivalent one; None for none."""
         if not rules:
             return None
-        if any(_rule_matches(each, request, request.served) for each in rules):
+        if any(_rule_matches(rule, request, request.served) for rule in rules):
             return request.served
-        if wanted.get("matchPolicy") != "Equivalent":
+        if match.get("matchPolicy") != "Equivalent":
             return None
-        others = self._others(request.served)
-        return next((other for rule in rules for other in others if _rule_matches(rule, request, other)), None)
+        equivalents = self._equivalent_resources(request.served)
+        return next((other for rule in rules for other in equivalents if _rule_matches(rule, request, other)), None)
 
 
 def _labels(obj: JSON | None) -> dict[str, str]:
@@ -71,7 +73,7 @@ def _labels(obj: JSON | None) -> dict[str, str]:
 def _selects_object(selector: JSON, request: Attributes) -> bool:
     if not selector:
         return True
-    return any(each is not None and selector_matches(selector, _labels(each)) for each in (request.object, request.old))
+    return any(obj is not None and selector_matches(selector, _labels(obj)) for obj in (request.object, request.old))
 
 
 def _rule_matches(rule: JSON, request: Attributes, served: ServedResource) -> bool:
@@ -83,15 +85,17 @@ def _rule_matches(rule: JSON, request: Attributes, served: ServedResource) -> bo
         _contains(rule.get("operations"), request.operation)
         and _contains(rule.get("apiGroups"), resource.group)
         and _contains(rule.get("apiVersions"), resource.version)
-        and any(_names_resource(each, resource.plural, request.subresource) for each in rule.get("resources") or ())
+        and any(
+            _names_resource(pattern, resource.plural, request.subresource) for pattern in rule.get("resources") or ()
+        )
     ):
         return False
     names = rule.get("resourceNames")
     return not names or request.name in names
 
 
-def _contains(known: Sequence[str] | None, wanted: str) -> bool:
-    return known is not None and ("*" in known or wanted in known)
+def _contains(values: Sequence[str] | None, value: str) -> bool:
+    return values is not None and ("*" in values or value in values)
 
 
 def _names_resource(pattern: str, plural: str, subresource: str) -> bool:

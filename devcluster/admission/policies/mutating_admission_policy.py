@@ -1,8 +1,8 @@
-"""MutatingAdmissionPolicy: what policies make of an object before it is looked at and stored.
+"""MutatingAdmissionPolicy: policies that change an object before validation and storage.
 
-Policies are run one after the other, each on what those before have left. When one has been run, the server's own
-changes are made again, and so are those of the policies that ask for it (reinvocationPolicy IfNeeded). Who owns a
-field that a policy sets is not noted. Source: policy/mutating/dispatcher.go, policy/generic/policy_dispatcher.go.
+Policies run one after the other, each on the result of those before. Afterwards the server's own mutations run again,
+and so do the policies with reinvocationPolicy IfNeeded. Ownership of the fields that a policy sets is not recorded.
+Source: policy/mutating/dispatcher.go, policy/generic/policy_dispatcher.go.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from kubeloop.kube.json_object import JSON
 
 
 class MutatingPolicy:
-    """One MutatingAdmissionPolicy, compiled."""
+    """A compiled MutatingAdmissionPolicy."""
 
     def __init__(self, obj: JSON) -> None:
         spec = self.spec = obj["spec"]
         self.name: str = obj["metadata"]["name"]
         self.ignores_failures = spec.get("failurePolicy") == "Ignore"
-        self.is_run_again = spec.get("reinvocationPolicy") == "IfNeeded"
+        self.is_reinvoked = spec.get("reinvocationPolicy") == "IfNeeded"
         environment = Environment(has_params=spec.get("paramKind") is not None)
         self._conditions = MatchConditions(spec, environment)
         environment.library = MUTATION
@@ -56,37 +56,43 @@ class MutatingPolicy:
             self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
 
     def run(
-        self, values: JSON, asked: ServedResource, matched: ServedResource, loop_budget: LoopBudget, *, only_look: bool
+        self,
+        values: JSON,
+        requested: ServedResource,
+        matched: ServedResource,
+        loop_budget: LoopBudget,
+        *,
+        conditions_only: bool,
     ) -> MutationResult:
-        """Make one change after the other. Raises TakesLong.
+        """Run the mutations in order.
 
-        values: as Surroundings.values, with params. asked, matched: what the request names, and as what the policy sees
-        it. only_look: do no more than to see whether the conditions hold.
+        values: of PolicyContext.values, with params. requested, matched: the resource of the path, and the one as which
+        the policy sees the request. conditions_only: evaluate only the match conditions.
         """
         values = {**values, "authorizer": Authorizer()}
-        step = MutationResult(values["object"])
+        result = MutationResult(values["object"])
         try:
-            if not self._conditions.hold(values, loop_budget) or only_look:
-                return step
+            if not self._conditions.are_met(values, loop_budget) or conditions_only:
+                return result
         except (MatchConditionError, OutOfBudget) as error:
-            step.wrong.append(str(error))
-            return step
-        step.has_run = True
+            result.failures.append(str(error))
+            return result
+        result.conditions_met = True
         for mutation in self._mutations:
             try:
-                changed = self._mutated(mutation, {**values, "object": step.object}, matched, loop_budget)
-                _check_kind_version(asked, matched)
-                step.object, step.is_dirty = changed, True
+                changed = self._mutated(mutation, {**values, "object": result.object}, matched, loop_budget)
+                _check_kind_version(requested, matched)
+                result.object, result.is_dirty = changed, True
             except (PatchFailed, OutOfBudget) as error:
-                step.wrong.append(str(error))
+                result.failures.append(str(error))
             except InvalidResult as error:
-                step.broken = str(error)
+                result.fatal_error = str(error)
                 break
-        return step
+        return result
 
     def _mutated(self, mutation: Expression, values: JSON, served: ServedResource, loop_budget: LoopBudget) -> JSON:
-        """What a mutation makes of the variable `object`."""
-        results, _ = evaluate([mutation], values, self._conditions.own, COST_BUDGET, loop_budget)
+        """Return the variable `object` after one mutation."""
+        results, _ = evaluate([mutation], values, self._conditions.variables, COST_BUDGET, loop_budget)
         result = results[0]
         assert result is not None
         if result.error:
@@ -98,20 +104,20 @@ class MutatingPolicy:
 
 @dataclass(slots=True)
 class MutationResult:
-    """What one policy has made of an object.
+    """Result of one policy on an object.
 
-    has_run: did its conditions hold? wrong: what could not be done; broken: why nothing more can be, "" if it can.
+    failures: mutations that failed; fatal_error: failure that ends the request, or "".
     """
 
     object: JSON
-    has_run: bool = False
+    conditions_met: bool = False
     is_dirty: bool = False
-    wrong: list[str] = field(default_factory=list)
-    broken: str = ""
+    failures: list[str] = field(default_factory=list)
+    fatal_error: str = ""
 
 
 class PolicyRun(NamedTuple):
-    """A policy's run in the first round: the same binding and parameters are run again, if need be."""
+    """A policy's run in the first round, by which the same run is found in the second."""
 
     policy: str
     binding: str
@@ -120,80 +126,82 @@ class PolicyRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """object: as it is to be stored now; again: what is to be run again, None if nothing has been run."""
+    """object: to be stored; reinvocations: runs to repeat, None if no policy changed the object."""
 
     object: JSON
-    again: frozenset[PolicyRun] | None
+    reinvocations: frozenset[PolicyRun] | None
 
 
 def mutate(
-    bound: Sequence[tuple[MutatingPolicy, Sequence[JSON]]],
+    policies: Sequence[tuple[MutatingPolicy, Sequence[JSON]]],
     request: Attributes,
-    surroundings: PolicyContext,
-    only: frozenset[PolicyRun] | None = None,
+    context: PolicyContext,
+    repeated_runs: frozenset[PolicyRun] | None = None,
 ) -> Outcome:
-    """Run all policies, each with its bindings. only: in the second round, what is run again.
+    """Run all policies, each with its bindings. repeated_runs: in the second round, the runs to repeat.
 
-    Raises StatusError for a policy that cannot be run, unless that is to be ignored; Later for one that takes long.
+    Raises StatusError if a policy fails, unless its failurePolicy is Ignore; defers the request if a policy takes long.
     """
-    problems: list[tuple[str, str, str, str]] = []
-    chosen: list[tuple[MutatingPolicy, Invocation]] = []
-    for policy, bindings in bound:
+    failures: list[tuple[str, str, str, str]] = []
+    invocations: list[tuple[MutatingPolicy, Invocation]] = []
+    for policy, bindings in policies:
 
-        def fail(binding: str, why: str, name: str = policy.name) -> None:
-            problems.append((name, binding, why, ""))
+        def report_failure(binding: str, why: str, name: str = policy.name) -> None:
+            failures.append((name, binding, why, ""))
 
-        found = surroundings.invocations(policy, bindings, request, fail)
-        chosen += [(policy, each) for each in found]
-    again: set[PolicyRun] = set()
+        found_invocations = context.invocations(policy, bindings, request, report_failure)
+        invocations += [(policy, invocation) for invocation in found_invocations]
+    reinvocations: set[PolicyRun] = set()
     is_dirty = False
-    for policy, each in chosen:
-        run = _run_of(policy, each)
-        values = {**surroundings.values(request, each.matched), "params": each.params}
-        only_look = only is not None and run not in only
-        step = _run_policy(
-            policy, values, request.served, each.matched, surroundings.deferred_work, only_look=only_look
+    for policy, invocation in invocations:
+        run = _run_of(policy, invocation)
+        values = {**context.values(request, invocation.matched), "params": invocation.params}
+        conditions_only = repeated_runs is not None and run not in repeated_runs
+        result = _run_policy(
+            policy, values, request.served, invocation.matched, context.deferred_work, conditions_only=conditions_only
         )
-        if step.broken:
-            raise errors.internal_error(step.broken)
+        if result.fatal_error:
+            raise errors.internal_error(result.fatal_error)
         if not policy.ignores_failures:
-            problems += [(policy.name, each.binding, why, "Invalid") for why in step.wrong]
-        if not step.has_run:
+            failures += [(policy.name, invocation.binding, why, "Invalid") for why in result.failures]
+        if not result.conditions_met:
             continue
-        is_dirty = is_dirty or step.is_dirty
-        request = replace(request, object=_to_request_form(request.served, each.matched, step.object))
-        if policy.is_run_again:
-            again.add(run)
-    if problems:
-        raise _denial_error(request, problems)
-    assert request.object is not None, "policies are run on what is written"
-    return Outcome(request.object, frozenset(again) if is_dirty else None)
+        is_dirty = is_dirty or result.is_dirty
+        request = replace(request, object=_to_request_form(request.served, invocation.matched, result.object))
+        if policy.is_reinvoked:
+            reinvocations.add(run)
+    if failures:
+        raise _denial_error(request, failures)
+    assert request.object is not None, "policies run on writes"
+    return Outcome(request.object, frozenset(reinvocations) if is_dirty else None)
 
 
 def _run_policy(
     policy: MutatingPolicy,
     values: JSON,
-    asked: ServedResource,
+    requested: ServedResource,
     matched: ServedResource,
     deferred_work: DeferredWork,
     *,
-    only_look: bool,
+    conditions_only: bool,
 ) -> MutationResult:
-    """Run one policy. Raises Later."""
+    """Run one policy, or defer the request if it takes long."""
 
     def key() -> Hashable:
-        return policy, asked, matched, only_look, msgspec.json.encode(values)
+        return policy, requested, matched, conditions_only, msgspec.json.encode(values)
 
     return deferred_work.compute_or_defer(
-        key, lambda loop_budget: policy.run(values, asked, matched, loop_budget, only_look=only_look)
+        key, lambda loop_budget: policy.run(values, requested, matched, loop_budget, conditions_only=conditions_only)
     )
 
 
-def _check_kind_version(asked: ServedResource, matched: ServedResource) -> None:
-    """v1.36 changes Kubernetes' own kinds in the version alone in which they came. Raises WrongPatch."""
-    if matched is not asked and matched.crd_version is None:
-        found, wanted = (f"{each.resource.version}.{each.resource.kind}" for each in (matched, asked))
-        raise PatchFailed(f"converting ({found}) to ({wanted}): unknown conversion")
+def _check_kind_version(requested: ServedResource, matched: ServedResource) -> None:
+    """Raise PatchFailed for built-in kinds in another version than the request's: v1.36 cannot convert them back."""
+    if matched is not requested and matched.crd_version is None:
+        matched_kind, requested_kind = (
+            f"{served.resource.version}.{served.resource.kind}" for served in (matched, requested)
+        )
+        raise PatchFailed(f"converting ({matched_kind}) to ({requested_kind}): unknown conversion")
 
 
 def _run_of(policy: MutatingPolicy, invocation: Invocation) -> PolicyRun:
@@ -202,10 +210,10 @@ def _run_of(policy: MutatingPolicy, invocation: Invocation) -> PolicyRun:
     return PolicyRun(policy.name, invocation.binding, params)
 
 
-def _to_request_form(asked: ServedResource, matched: ServedResource, obj: JSON) -> JSON:
-    """An object as a policy leaves it, in the form in which the request's own object is."""
-    if asked.crd_version is not None:
-        return {**obj, "apiVersion": asked.resource.api_version}
+def _to_request_form(requested: ServedResource, matched: ServedResource, obj: JSON) -> JSON:
+    """Return the object of a policy in the version of the request's object."""
+    if requested.crd_version is not None:
+        return {**obj, "apiVersion": requested.resource.api_version}
     if matched.storage_resource is None:
         return obj
     stored = to_stored(matched, obj)
@@ -213,14 +221,14 @@ def _to_request_form(asked: ServedResource, matched: ServedResource, obj: JSON) 
     return stored
 
 
-def _denial_error(request: Attributes, problems: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
-    detail = []
-    for policy, binding, why, _ in problems:
-        by = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
-        detail.append(f"{by} denied request: {why}")
-    causes = [{"message": each} for each in detail]
+def _denial_error(request: Attributes, failures: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
+    messages = []
+    for policy, binding, why, _ in failures:
+        policy_and_binding = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
+        messages.append(f"{policy_and_binding} denied request: {why}")
+    causes = [{"message": message} for message in messages]
     error = errors.forbidden(request.served.resource, request.name_in_message, "", causes=causes)
-    error.message = detail[0]
-    if reason := problems[0][3]:
+    error.message = messages[0]
+    if reason := failures[0][3]:
         error.reason = reason
     return error

@@ -1,4 +1,4 @@
-"""What a mutation makes of an object. Source: policy/mutating/patch of v1.36."""
+"""Patches of MutatingAdmissionPolicies: apply configurations, JSON patches. Source: policy/mutating/patch of v1.36."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kubeloop.kube.json_object import JSON
 
 
 class PatchFailed(Exception):
-    """A mutation that does not fit the object."""
+    """A mutation does not fit the object."""
 
 
 class InvalidResult(Exception):
-    """What a mutation has made is no object of its kind."""
+    """The patched object is not a valid object of its kind."""
 
 
-def apply_configuration(served: ServedResource, obj: JSON, wishes: Made) -> JSON:
-    """An object with what an Object{...} says, in which are no lists without keys. Raises WrongPatch, WrongResult."""
-    if detail := wishes.wrong_names():
+def apply_configuration(served: ServedResource, obj: JSON, configuration: Made) -> JSON:
+    """Return the object with an Object{...} applied to it. Raises PatchFailed, also for atomic lists; InvalidResult."""
+    if detail := configuration.wrong_names():
         raise PatchFailed(f"type mismatch: {detail}")
-    config = {**as_json(wishes), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+    config = {**as_json(configuration), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
     if detail := _type_error(served, config):
         raise PatchFailed(f"error applying patch: failed to convert patch object to typed object: {detail}")
     if atomic := atomic_paths(served, config):
-        told = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
-        raise PatchFailed(f"error applying patch: invalid ApplyConfiguration: {told}")
+        message = f"may not mutate atomic arrays, maps or structs: {', '.join(atomic)}"
+        raise PatchFailed(f"error applying patch: invalid ApplyConfiguration: {message}")
     result, _ = _decode_and_default(served, merge_configuration(served, obj, config))
     return result
 
@@ -44,7 +44,10 @@ def _type_error(served: ServedResource, config: JSON) -> str:
 
 
 def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Made]) -> JSON:
-    """An object after some JSONPatch{...}; a test that fails leaves it as it is. Raises WrongPatch, WrongResult."""
+    """Return the object after JSONPatch{...} operations; a failed test leaves it unchanged.
+
+    Raises PatchFailed, InvalidResult.
+    """
     steps: list[JSON | None] = []
     for operation in operations:
         value = operation.fields.get("value")
@@ -62,17 +65,17 @@ def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Made]) 
         return obj
     except patches.PatchError as error:
         raise PatchFailed(f"JSON Patch: {error}") from error
-    found, unknown = _decode_and_default(served, result)
+    patched, unknown = _decode_and_default(served, result)
     if unknown:
         raise InvalidResult(f"strict decoding error: {format_strict_errors(unknown)}")
-    return found
+    return patched
 
 
 def _decode_and_default(served: ServedResource, obj: JSON) -> tuple[JSON, list[str]]:
-    """(the object in the server's form, with its defaults; what is unknown in it). Raises WrongResult."""
+    """Return the decoded object with defaults, and its unknown fields. Raises InvalidResult."""
     try:
-        found, unknown = decoding.decode(served.resource, obj)
+        decoded, unknown = decoding.decode(served.resource, obj)
     except decoding.DecodeError as error:
         raise InvalidResult(str(error)) from error
-    apply_defaults(served.resource, found)
-    return found, unknown
+    apply_defaults(served.resource, decoded)
+    return decoded, unknown

@@ -1,4 +1,4 @@
-"""The objects that a binding gives its policy as `params`. Source: policy/generic CollectParams of v1.36."""
+"""Parameter objects of a policy's binding. Source: policy/generic CollectParams of v1.36."""
 
 from __future__ import annotations
 
@@ -12,52 +12,52 @@ from kubeloop.kube.json_object import JSON
 
 
 class ConfigurationError(Exception):
-    """A policy and its binding do not say which parameters they mean, or there are none where there must be."""
+    """The parameters of a policy and its binding are inconsistent, or missing although they are required."""
 
 
-def param_resource(spec: JSON, find: Callable[[str, str], ServedResource | None]) -> ServedResource | None:
-    """The resource that a policy's paramKind names, None if it wants no parameters. Raises WrongConfiguration."""
-    wanted = spec.get("paramKind")
-    if wanted is None:
+def param_resource(spec: JSON, find_resource: Callable[[str, str], ServedResource | None]) -> ServedResource | None:
+    """Return the resource of a policy's paramKind, None without one. Raises ConfigurationError."""
+    param_kind = spec.get("paramKind")
+    if param_kind is None:
         return None
-    found = find(wanted["apiVersion"], wanted["kind"])
-    if found is None:
-        group, _, version = wanted["apiVersion"].rpartition("/")
-        named = f"{group}/{version}, Kind={wanted['kind']}"
-        raise ConfigurationError(f"failed to find resource referenced by paramKind: '{named}'")
-    return found
+    resource = find_resource(param_kind["apiVersion"], param_kind["kind"])
+    if resource is None:
+        group, _, version = param_kind["apiVersion"].rpartition("/")
+        kind_text = f"{group}/{version}, Kind={param_kind['kind']}"
+        raise ConfigurationError(f"failed to find resource referenced by paramKind: '{kind_text}'")
+    return resource
 
 
 def collect_params(
     kind: ServedResource | None, reference: JSON | None, namespace: str, store: Store
 ) -> Sequence[JSON | None]:
-    """What a policy is to be run with, once for each; (None,) for no parameters. Raises WrongConfiguration.
+    """Return the parameter objects, one for each run of the policy; (None,) without any. Raises ConfigurationError.
 
     reference: the binding's paramRef. namespace: the request's.
     """
     if kind is None or reference is None:
         return (None,)
-    resource, given = kind.resource, reference.get("namespace", "")
+    resource, param_namespace = kind.resource, reference.get("namespace", "")
     if resource.namespaced:
-        namespace = given or namespace
+        namespace = param_namespace or namespace
         if not namespace:
             raise ConfigurationError(
                 "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
             )
-    elif given:
+    elif param_namespace:
         raise ConfigurationError("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
     else:
         namespace = ""
     if reference.get("name"):
-        one = store.get(resource, namespace, reference["name"])
-        found = [] if one is None else [one]
+        obj = store.get(resource, namespace, reference["name"])
+        objects = [] if obj is None else [obj]
     else:
         selector = reference.get("selector")
-        found = [
-            each
-            for each in store.list(resource, namespace)
-            if selector_matches(selector, each["metadata"].get("labels") or {})
+        objects = [
+            param
+            for param in store.list(resource, namespace)
+            if selector_matches(selector, param["metadata"].get("labels") or {})
         ]
-    if not found and reference.get("parameterNotFoundAction") == "Deny":
+    if not objects and reference.get("parameterNotFoundAction") == "Deny":
         raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return [from_stored(kind, each) for each in found]
+    return [from_stored(kind, param) for param in objects]

@@ -1,5 +1,4 @@
-"""What policies of both kinds do before their own expressions: whom they are asked about, with which parameters, and
-whether their conditions hold.
+"""Dispatch of policies of both kinds: match resources, parameters and match conditions.
 
 Source: policy/generic/policy_dispatcher.go and webhook/matchconditions of v1.36.
 """
@@ -23,43 +22,46 @@ from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.json_object import JSON
 
 FindKind = Callable[[str, str], ServedResource | None]
-"""The resource of an apiVersion and kind, None if there is none."""
+"""Returns the resource of an apiVersion and kind; None if there is none."""
 
 
 class MatchConditionError(Exception):
-    """A match condition has no value, and none of the others says no."""
+    """A match condition could not be evaluated, and no other one is false."""
 
 
 class MatchConditions:
-    """A policy's variables and its matchConditions. own: the variables."""
+    """A policy's match conditions, and the variables it declares."""
 
     def __init__(self, spec: JSON, environment: Environment) -> None:
-        variables = spec.get("variables") or ()
-        self.own = {
-            variable["name"]: environment.declare(variable["name"], variable["expression"]) for variable in variables
+        declarations = spec.get("variables") or ()
+        self.variables = {
+            variable["name"]: environment.declare(variable["name"], variable["expression"]) for variable in declarations
         }
         conditions = spec.get("matchConditions") or ()
         self._expressions: Sequence[Expression] = [
             environment.compile(condition.get("expression", ""), BOOLEAN) for condition in conditions
         ]
 
-    def hold(self, values: JSON, loop_budget: LoopBudget) -> bool:
-        """Do all hold? They know no namespace. Raises ConditionFailed, OutOfBudget, TakesLong."""
+    def are_met(self, values: JSON, loop_budget: LoopBudget) -> bool:
+        """Return True if all conditions are met; they have no namespaceObject.
+
+        Raises MatchConditionError, OutOfBudget.
+        """
         if not self._expressions:
             return True
         values = {**values, "namespaceObject": None}
-        results, _ = evaluate(self._expressions, values, self.own, MATCH_CONDITIONS_COST_BUDGET, loop_budget)
-        found = [result for result in results if result is not None]
-        if any(each.value is False and not each.error for each in found):
+        results, _ = evaluate(self._expressions, values, self.variables, MATCH_CONDITIONS_COST_BUDGET, loop_budget)
+        evaluated = [result for result in results if result is not None]
+        if any(result.value is False and not result.error for result in evaluated):
             return False
-        detail = list(dict.fromkeys(each.error for each in found if each.error))
-        if detail:
-            raise MatchConditionError(detail[0] if len(detail) == 1 else f"[{', '.join(detail)}]")
+        messages = list(dict.fromkeys(result.error for result in evaluated if result.error))
+        if messages:
+            raise MatchConditionError(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
         return True
 
 
 class CompiledPolicy(Protocol):
-    """A policy of either kind."""
+    """A compiled policy of either kind."""
 
     name: str
     spec: JSON
@@ -68,9 +70,9 @@ class CompiledPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One policy that is to be run, with one object of parameters or none.
+    """One policy to run, with one parameter object or none.
 
-    binding: its name; actions: the binding's validationActions; matched: as which resource the policy sees the request.
+    binding: its name; actions: its validationActions; matched: the resource as which the policy sees the request.
     """
 
     binding: str
@@ -81,48 +83,52 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """Where policies look for what they need beside the request."""
+    """Everything that policies use in addition to the request."""
 
     store: Store
     matcher: Matcher
-    find: FindKind
+    find_resource: FindKind
     deferred_work: DeferredWork
 
     def invocations(
-        self, policy: CompiledPolicy, bindings: Sequence[JSON], request: Attributes, fail: Callable[[str, str], None]
+        self,
+        policy: CompiledPolicy,
+        bindings: Sequence[JSON],
+        request: Attributes,
+        report_failure: Callable[[str, str], None],
     ) -> Iterator[Invocation]:
-        """Whenever the policy is to be run on the request. fail: is told of what cannot be: (binding or "", why)."""
+        """Yield the runs of a policy on a request; report_failure: called with binding name or "", and the failure."""
 
-        def misconfigured(binding: str, error: Exception) -> None:
+        def report_misconfiguration(binding: str, error: Exception) -> None:
             if not policy.ignores_failures:
-                fail(binding, f"failed to configure {'binding' if binding else 'policy'}: {error}")
+                report_failure(binding, f"failed to configure {'binding' if binding else 'policy'}: {error}")
 
         try:
             matched = self.matcher.match(policy.spec["matchConstraints"], request)
             if matched is None:
                 return
-            kind = param_resource(policy.spec, self.find)
+            kind = param_resource(policy.spec, self.find_resource)
         except (errors.StatusError, ConfigurationError) as error:
-            misconfigured("", error)
+            report_misconfiguration("", error)
             return
         for binding in bindings:
             name, spec = binding["metadata"]["name"], binding["spec"]
             try:
-                within = spec.get("matchResources")
-                if within is not None and self.matcher.match(within, request) is None:
+                resources = spec.get("matchResources")
+                if resources is not None and self.matcher.match(resources, request) is None:
                     continue
-                found = collect_params(kind, spec.get("paramRef"), request.namespace, self.store)
+                params_list = collect_params(kind, spec.get("paramRef"), request.namespace, self.store)
             except (errors.StatusError, ConfigurationError) as error:
-                misconfigured(name, error)
+                report_misconfiguration(name, error)
                 continue
-            for params in found:
+            for params in params_list:
                 yield Invocation(name, spec.get("validationActions") or (), matched, params)
 
     def values(self, request: Attributes, matched: ServedResource) -> JSON:
-        """The variables that every expression has, as one resource of the request's sees them."""
+        """Return the variables that every expression has, in the API version of `matched`."""
         obj, old = request.seen_as(matched)
-        is_within = request.namespace and not request.is_of_namespace
-        namespace = self.matcher.namespace(request.namespace) if is_within else None
+        in_namespace = request.namespace and not request.is_of_namespace
+        namespace = self.matcher.namespace(request.namespace) if in_namespace else None
         return {
             "object": obj,
             "oldObject": old,

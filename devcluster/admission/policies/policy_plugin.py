@@ -1,8 +1,7 @@
-"""Which policies there are, and the request that they are asked about.
+"""Admission policies of one store: compile them when they change, and run them on the current request.
 
-Everything in this server is synchronous: one request is answered at a time, so what admission must know of its sender
-is noted here when it comes, instead of being handed through all that writes. Whatever is written outside of a request
-is the server's own doing and no policy's business.
+Requests are handled one at a time, so the current request is stored here instead of being passed through every write.
+Writes outside of a request are the server's own and are not checked.
 """
 
 from __future__ import annotations
@@ -50,14 +49,14 @@ _EXEMPT_RESOURCES = frozenset(
     for policy in ("validatingadmissionpolic", "mutatingadmissionpolic")
     for plural in (f"{policy}ies", f"{policy}ybindings")
 )
-"""What policies are not asked about, so that a wrong one can be taken back."""
+"""Resources that policies do not apply to, so that a faulty policy can be deleted."""
 
 
 class PolicyPlugin:
-    """The policies of one store.
+    """The admission policies of one store.
 
-    asked: the request that is being answered, with its route; None between requests. definitions: of custom resources,
-    whose objects may be parameters, once there are any.
+    current_request: the request being handled, with its RequestInfo; None between requests. definitions: the custom
+    resources, whose objects may be parameters; set when there are any.
     """
 
     def __init__(self, store: Store, deferred_work: DeferredWork) -> None:
@@ -65,18 +64,18 @@ class PolicyPlugin:
         self._deferred_work = deferred_work
         self.current_request: Request | None = None
         self.definitions: CustomResources | None = None
-        self._surroundings: PolicyContext | None = None
+        self._context: PolicyContext | None = None
         self._validating: PoliciesWithBindings[validating_admission_policy.ValidatingPolicy] = []
         self._mutating: PoliciesWithBindings[mutating_admission_policy.MutatingPolicy] = []
         self._changed = False
-        for each in (*_VALIDATING, *_MUTATING):
-            self._changed = self._changed or len(store.table(each)) > 0
-            store.subscribe(each, self._note)
+        for resource in (*_VALIDATING, *_MUTATING):
+            self._changed = self._changed or len(store.table(resource)) > 0
+            store.subscribe(resource, self._mark_changed)
 
-    def _note(self, _change: Change) -> None:
+    def _mark_changed(self, _change: Change) -> None:
         self._changed = True
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------------
 
     def check(
         self,
@@ -86,113 +85,116 @@ class PolicyPlugin:
         deletion: DeleteOptions | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Ask all policies about what the request is about to do. Raises StatusError if one refuses it.
+        """Run the validating policies on the current request. Raises StatusError if one denies it.
 
-        obj: what is to be stored; old: what is there; as they are stored. What is evicted was asked about before.
-        grace_seconds: what the object is given where the deletion's options leave it open.
+        obj: to be stored; old: stored; both in the stored version. An eviction was checked as such before its deletion.
+        grace_seconds: default of the object, if the deletion's options set none.
         """
-        request = self._judged()
+        request = self._request_to_check()
         if request is None or not self._validating or (operation == "DELETE" and _route(request).subresource):
             return
         from kubeloop.devcluster.admission.policies.validating_admission_policy import validate
 
-        assert self._surroundings is not None
-        about = _attributes(request, _route(request), operation, obj, old, deletion, grace_seconds)
-        validate(self._validating, about, request.warnings, self._surroundings)
+        assert self._context is not None
+        attributes = _attributes(request, _route(request), operation, obj, old, deletion, grace_seconds)
+        validate(self._validating, attributes, request.warnings, self._context)
 
     def mutate(
-        self, operation: Operation, obj: JSON, old: JSON | None, only: frozenset[PolicyRun] | None = None
+        self, operation: Operation, obj: JSON, old: JSON | None, reinvocations: frozenset[PolicyRun] | None = None
     ) -> frozenset[PolicyRun] | None:
-        """Let all policies change, in place, what is about to be stored. Raises StatusError if one cannot.
+        """Run the mutating policies on an object, in place. Raises StatusError if one fails.
 
-        Returns what is to be run again after the server's own changes, None if nothing has been run. only: that, then.
+        Returns the runs to repeat after the server's own mutations, None if no policy was run. reinvocations: in the
+        second round, the runs to repeat.
         """
-        request = self._judged()
+        request = self._request_to_check()
         if request is None or not self._mutating or _route(request).subresource == "scale":
             return None
         from kubeloop.devcluster.admission.policies.mutating_admission_policy import mutate
 
-        assert self._surroundings is not None
+        assert self._context is not None
         metadata = obj["metadata"]
-        kept = {name: metadata[name] for name in _SET_AFTER_ADMISSION if name in metadata} if old is None else {}
-        seen = {**obj, "metadata": {name: each for name, each in metadata.items() if name not in kept}}
-        about = _attributes(request, _route(request), operation, seen, old, None, None)
-        outcome = mutate(self._mutating, about, self._surroundings, only)
-        if outcome.object is not seen:
-            changed = {**outcome.object["metadata"], **kept}
+        set_later = {name: metadata[name] for name in _SET_AFTER_ADMISSION if name in metadata} if old is None else {}
+        visible = {**obj, "metadata": {name: value for name, value in metadata.items() if name not in set_later}}
+        attributes = _attributes(request, _route(request), operation, visible, old, None, None)
+        outcome = mutate(self._mutating, attributes, self._context, reinvocations)
+        if outcome.object is not visible:
+            changed = {**outcome.object["metadata"], **set_later}
             metadata.clear()
             metadata.update(changed)
             obj.clear()
             obj.update(outcome.object, metadata=metadata)
-        return outcome.again
+        return outcome.reinvocations
 
-    def _judged(self) -> Request | None:
-        """The request, if there are policies that may be asked about it."""
+    def _request_to_check(self) -> Request | None:
+        """Return the current request if policies apply to it, else None."""
         request = self.current_request
         if request is None:
             return None
         if self._changed:
-            self._read()
+            self._compile_changed()
         if not self._validating and not self._mutating:
             return None
         return None if _route(request).served.resource.group_resource in _EXEMPT_RESOURCES else request
 
-    def _served(self, api_version: str, kind: str) -> ServedResource | None:
-        found = BY_KIND.get((api_version, kind))
-        if found is not None or self.definitions is None:
-            return found if found is not None and found.is_stored else None
+    def _param_resource(self, api_version: str, kind: str) -> ServedResource | None:
+        served = BY_KIND.get((api_version, kind))
+        if served is not None or self.definitions is None:
+            return served if served is not None and served.is_stored else None
         for version in self.definitions.versions():
             resource = version.served.resource
             if (resource.api_version, resource.kind) == (api_version, kind):
                 return version.served
         return None
 
-    def _others(self, served: ServedResource) -> Sequence[ServedResource]:
-        """Other versions of a resource's objects."""
+    def _equivalent_resources(self, served: ServedResource) -> Sequence[ServedResource]:
+        """Return the other API versions of a resource's objects."""
         from kubeloop.devcluster.admission.policies.attributes import equivalent_resources
 
         if served.crd_version is None:
             return equivalent_resources(served)
         assert self.definitions is not None
-        mine = (version.served for version in self.definitions.versions())
+        versions = (version.served for version in self.definitions.versions())
         name = served.resource.group_resource
-        return [each for each in mine if each.resource.group_resource == name and each is not served]
+        return [other for other in versions if other.resource.group_resource == name and other is not served]
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- compilation --------------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
-        """Compile what is new, forget what has gone."""
+    def _compile_changed(self) -> None:
+        """Compile new and changed policies, and drop deleted ones."""
         from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
         from kubeloop.devcluster.admission.policies.matcher import Matcher
         from kubeloop.devcluster.admission.policies.policy_dispatcher import PolicyContext
 
         self._changed = False
-        if self._surroundings is None:
-            matcher = Matcher(self._store, self._others)
-            self._surroundings = PolicyContext(self._store, matcher, self._served, self._deferred_work)
-        self._validating = self._bound(_VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy)
-        self._mutating = self._bound(_MUTATING, self._mutating, mutating_admission_policy.MutatingPolicy)
+        if self._context is None:
+            matcher = Matcher(self._store, self._equivalent_resources)
+            self._context = PolicyContext(self._store, matcher, self._param_resource, self._deferred_work)
+        self._validating = self._with_bindings(
+            _VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy
+        )
+        self._mutating = self._with_bindings(_MUTATING, self._mutating, mutating_admission_policy.MutatingPolicy)
 
-    def _bound(
+    def _with_bindings(
         self, kinds: Kinds, before: PoliciesWithBindings[P], compile_: Callable[[JSON], P]
     ) -> PoliciesWithBindings[P]:
-        """All policies of a kind that have bindings, with those; what has been compiled before stays."""
+        """Return the policies of a kind with their bindings; policies without a binding are left out."""
         bindings: dict[str, list[JSON]] = {}
-        for each in self._store.list(kinds[1]):
-            bindings.setdefault(each["spec"]["policyName"], []).append(each)
-        known = {policy.name: policy for policy, _ in before}
-        found: PoliciesWithBindings[P] = []
+        for binding in self._store.list(kinds[1]):
+            bindings.setdefault(binding["spec"]["policyName"], []).append(binding)
+        compiled = {policy.name: policy for policy, _ in before}
+        policies: PoliciesWithBindings[P] = []
         for obj in self._store.list(kinds[0]) if bindings else ():
             name = obj["metadata"]["name"]
             if name in bindings:
-                policy = known.get(name)
+                policy = compiled.get(name)
                 is_same = policy is not None and policy.spec == obj["spec"]
-                found.append((policy if policy is not None and is_same else compile_(obj), bindings[name]))
-        return found
+                policies.append((policy if policy is not None and is_same else compile_(obj), bindings[name]))
+        return policies
 
 
 def _route(request: Request) -> RequestInfo:
-    assert request.route is not None, "a request is answered when its route is known"
+    assert request.route is not None, "the request info is set before the request is handled"
     return request.route
 
 
@@ -215,7 +217,7 @@ def _attributes(
         options = _write_options(request, operation)
     elif deletion is not None:
         options = deletion.document
-        if grace_seconds is not None and name:  # the options of a collection's deletion stay as they came
+        if grace_seconds is not None and name:  # the options of a collection's deletion are not changed
             options["gracePeriodSeconds"] = grace_seconds
     elif operation == "CONNECT":
         obj = connect_options(request, route)
@@ -234,15 +236,15 @@ def _attributes(
 
 
 _SET_AFTER_ADMISSION = ("uid", "creationTimestamp")
-"""What an object is given after policies have seen it."""
+"""Metadata that is set after admission."""
 
 
 def _write_options(request: Request, operation: Operation) -> JSON:
-    """CreateOptions or UpdateOptions, by the query."""
+    """Return the CreateOptions or UpdateOptions of a request, from its query."""
     options: JSON = {"kind": f"{operation.capitalize()}Options", "apiVersion": "meta.k8s.io/v1"}
     if request.query.get("dryRun"):
         options["dryRun"] = list(request.query["dryRun"])
-    for each in ("fieldManager", "fieldValidation"):
-        if text := request.option(each):
-            options[each] = text
+    for option in ("fieldManager", "fieldValidation"):
+        if value := request.option(option):
+            options[option] = value
     return options

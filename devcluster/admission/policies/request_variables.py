@@ -11,29 +11,29 @@ from kubeloop.kube.json_object import JSON
 
 
 def request_value(request: Attributes, matched: ServedResource) -> JSON:
-    """The variable `request`: an admission.k8s.io AdmissionRequest without the objects, as seen in a version."""
+    """Return the variable `request`: an AdmissionRequest without the objects, in the matched version."""
     group, version, kind = request.kind
-    detail: JSON = {
+    value: JSON = {
         "uid": "",
         "kind": {"group": group, "version": version, "kind": kind},
         "resource": _resource(matched),
         "requestKind": {"group": group, "version": version, "kind": kind},
         "requestResource": _resource(request.served),
         "operation": request.operation,
-        "userInfo": {name: each for name, each in request.user.items() if each},
+        "userInfo": {name: field for name, field in request.user.items() if field},
         "dryRun": request.dry_run,
         "options": request.options,
     }
     if matched is not request.served and request.subresource in ("", "status"):
         resource = matched.resource
-        detail["kind"] = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+        value["kind"] = {"group": resource.group, "version": resource.version, "kind": resource.kind}
     optional = {
         "subResource": request.subresource,
         "requestSubResource": request.subresource,
         "name": request.name,
         "namespace": request.namespace,
     }
-    return detail | {name: text for name, text in optional.items() if text}
+    return value | {name: text for name, text in optional.items() if text}
 
 
 def _resource(served: ServedResource) -> JSON:
@@ -45,8 +45,8 @@ _HIDDEN_METADATA = ("managedFields", "ownerReferences", "selfLink")
 
 
 def namespace_value(namespace: JSON | None) -> JSON | None:
-    """The variable `namespaceObject`."""
+    """Return the variable `namespaceObject`."""
     if namespace is None:
         return None
-    metadata = {name: each for name, each in namespace["metadata"].items() if name not in _HIDDEN_METADATA}
+    metadata = {name: value for name, value in namespace["metadata"].items() if name not in _HIDDEN_METADATA}
     return {"metadata": metadata, "spec": namespace.get("spec") or {}, "status": namespace.get("status") or {}}

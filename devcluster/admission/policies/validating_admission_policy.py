@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy: which policies hear of a request, what they find, and what its sender is told.
+"""ValidatingAdmissionPolicy: evaluation of policies on a request, and the resulting denial or warnings.
 
 Source: policy/validating/{plugin,dispatcher,validator}.go of v1.36. Audit annotations are worked out, as their errors
 refuse requests; there is no audit log to write them to.
@@ -36,7 +36,7 @@ _CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413}
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What one expression has against a request. reason: "" for Invalid."""
+    """A failed validation. reason: "" for Invalid."""
 
     message: str
     reason: str = ""
@@ -44,14 +44,14 @@ class Decision:
 
 @dataclass(slots=True)
 class Verdict:
-    """denials: by validations; always: refused whatever the binding's validationActions are."""
+    """denials: of validations; policy_failures: denied whatever the binding's validationActions are."""
 
     denials: list[Decision] = field(default_factory=list)
-    always: list[Decision] = field(default_factory=list)
+    policy_failures: list[Decision] = field(default_factory=list)
 
 
 class ValidatingPolicy:
-    """One ValidatingAdmissionPolicy, compiled."""
+    """A compiled ValidatingAdmissionPolicy."""
 
     def __init__(self, obj: JSON) -> None:
         spec = self.spec = obj["spec"]
@@ -74,50 +74,52 @@ class ValidatingPolicy:
             environment.compile(annotation.get("valueExpression", ""), TEXT_OR_NULL) for annotation in annotations
         ]
 
-    def judge(self, values: JSON, loop_budget: LoopBudget) -> Verdict:
-        """Run it on a request, with one object of parameters or none. Raises TakesLong.
+    def evaluate_request(self, values: JSON, loop_budget: LoopBudget) -> Verdict:
+        """Evaluate a request with one parameter object or none.
 
         values: of the variables object, oldObject, request, namespaceObject and params.
         """
-        asked = {**values, "authorizer": Authorizer()}
-        own = self._conditions.own
+        variables_with_authorizer = {**values, "authorizer": Authorizer()}
+        variables = self._conditions.variables
         try:
-            if not self._conditions.hold(asked, loop_budget):
+            if not self._conditions.are_met(variables_with_authorizer, loop_budget):
                 return Verdict()
-            found, left = evaluate(self._rules, asked, own, COST_BUDGET, loop_budget)
-            denials = self._denials(found, values, left, loop_budget)
-            notes, _ = evaluate(self._annotations, asked, own, COST_BUDGET, loop_budget)
+            results, remaining_budget = evaluate(
+                self._rules, variables_with_authorizer, variables, COST_BUDGET, loop_budget
+            )
+            denials = self._denials(results, values, remaining_budget, loop_budget)
+            annotations, _ = evaluate(self._annotations, variables_with_authorizer, variables, COST_BUDGET, loop_budget)
         except (OutOfBudget, MatchConditionError) as error:
             return Verdict() if self.ignores_failures else Verdict([Decision(str(error))])
-        failed = [Decision(note.error) for note in notes if note is not None and note.error]
-        return Verdict(denials, [] if self.ignores_failures else failed)
+        annotation_errors = [Decision(note.error) for note in annotations if note is not None and note.error]
+        return Verdict(denials, [] if self.ignores_failures else annotation_errors)
 
     def _denials(
-        self, found: Sequence[ExpressionResult | None], values: JSON, budget: int, loop_budget: LoopBudget
+        self, results: Sequence[ExpressionResult | None], values: JSON, budget: int, loop_budget: LoopBudget
     ) -> list[Decision]:
-        spent = ""
+        budget_error = ""
         messages: Sequence[ExpressionResult | None] = ()
         try:
-            messages, _ = evaluate(self._messages, values, self._conditions.own, budget, loop_budget)
+            messages, _ = evaluate(self._messages, values, self._conditions.variables, budget, loop_budget)
         except OutOfBudget as error:
-            spent = f"failed messageExpression: {error}"
+            budget_error = f"failed messageExpression: {error}"
         denials = []
-        for index, (validation, result) in enumerate(zip(self._validations, found, strict=True)):
+        for index, (validation, result) in enumerate(zip(self._validations, results, strict=True)):
             assert result is not None, "every validation has an expression"
-            failure = result.error or spent
+            failure = result.error or budget_error
             if failure:
                 if not self.ignores_failures:
                     denials.append(Decision(failure))
             elif result.value is not True:
-                said = messages[index]
-                message = _message(said) or validation.get("message", "").strip()
+                message_result = messages[index]
+                message = _message(message_result) or validation.get("message", "").strip()
                 message = message or f"failed expression: {validation.get('expression', '').strip()}"
                 denials.append(Decision(message, validation.get("reason", "")))
         return denials
 
 
 def _message(result: ExpressionResult | None) -> str:
-    """What a messageExpression says, "" if that is nothing to tell."""
+    """Return the text of a messageExpression; "" if it cannot be used."""
     if result is None or result.error or type(result.value) is not str:
         return ""
     text = result.value.strip()
@@ -132,13 +134,13 @@ class _Denial:
 
     @property
     def message(self) -> str:
-        by = f" with binding '{self.binding}'" if self.binding else ""
-        return f"ValidatingAdmissionPolicy '{self.policy}'{by} denied request: {self.decision.message}"
+        binding_text = f" with binding '{self.binding}'" if self.binding else ""
+        return f"ValidatingAdmissionPolicy '{self.policy}'{binding_text} denied request: {self.decision.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Evaluation:
-    """A policy, and what it is asked about."""
+    """A policy and the request values that it is evaluated on."""
 
     policy: ValidatingPolicy
     invocation: Invocation
@@ -146,71 +148,71 @@ class _Evaluation:
 
 
 def validate(
-    bound: Sequence[tuple[ValidatingPolicy, Sequence[JSON]]],
+    policies: Sequence[tuple[ValidatingPolicy, Sequence[JSON]]],
     request: Attributes,
     warnings: list[str],
-    surroundings: PolicyContext,
+    context: PolicyContext,
 ) -> None:
-    """Ask all policies, each with its bindings. warnings: grows by what they say.
+    """Evaluate all policies, each with its bindings; appends to `warnings`.
 
-    Raises StatusError if one refuses the request, Later if asking takes long.
+    Raises StatusError if one denies the request; defers the request if evaluation takes long.
     """
-    found = [
-        evaluation for policy, bindings in bound for evaluation in _evaluations(policy, bindings, request, surroundings)
+    evaluations = [
+        evaluation for policy, bindings in policies for evaluation in _evaluations(policy, bindings, request, context)
     ]
-    questions = [each for each in found if isinstance(each, _Evaluation)]
+    runnable = [evaluation for evaluation in evaluations if isinstance(evaluation, _Evaluation)]
 
     def key() -> Hashable:
-        return tuple(question.policy for question in questions), msgspec.json.encode(
-            [question.values for question in questions]
+        return tuple(evaluation.policy for evaluation in runnable), msgspec.json.encode(
+            [evaluation.values for evaluation in runnable]
         )
 
-    def judge(loop_budget: LoopBudget) -> list[Verdict]:
-        return [question.policy.judge(question.values, loop_budget) for question in questions]
+    def evaluate_request(loop_budget: LoopBudget) -> list[Verdict]:
+        return [evaluation.policy.evaluate_request(evaluation.values, loop_budget) for evaluation in runnable]
 
-    refusals: list[_Denial] = []
-    verdicts = iter(surroundings.deferred_work.compute_or_defer(key, judge) if questions else ())
-    for each in found:
-        if isinstance(each, _Denial):
-            refusals.append(each)
+    denials: list[_Denial] = []
+    verdicts = iter(context.deferred_work.compute_or_defer(key, evaluate_request) if runnable else ())
+    for evaluation in evaluations:
+        if isinstance(evaluation, _Denial):
+            denials.append(evaluation)
         else:
-            refusals += _enforce(each, next(verdicts), warnings)
-    if refusals:
-        raise _denial_error(request, refusals[0])
+            denials += _enforce(evaluation, next(verdicts), warnings)
+    if denials:
+        raise _denial_error(request, denials[0])
 
 
 def _evaluations(
-    policy: ValidatingPolicy, bindings: Sequence[JSON], request: Attributes, surroundings: PolicyContext
+    policy: ValidatingPolicy, bindings: Sequence[JSON], request: Attributes, context: PolicyContext
 ) -> list[_Evaluation | _Denial]:
-    """What a policy is asked about a request, and what is wrong with its configuration."""
-    found: list[_Evaluation | _Denial] = []
+    """Return the evaluations of a policy for a request, or denials for its invalid configuration."""
+    evaluations: list[_Evaluation | _Denial] = []
 
-    def fail(binding: str, why: str) -> None:
-        found.append(_Denial(policy.name, binding, Decision(why)))
+    def report_failure(binding: str, failure: str) -> None:
+        evaluations.append(_Denial(policy.name, binding, Decision(failure)))
 
     values: JSON | None = None
-    for invocation in surroundings.invocations(policy, bindings, request, fail):
-        values = values or surroundings.values(request, invocation.matched)
-        found.append(_Evaluation(policy, invocation, {**values, "params": invocation.params}))
-    return found
+    for invocation in context.invocations(policy, bindings, request, report_failure):
+        values = values or context.values(request, invocation.matched)
+        evaluations.append(_Evaluation(policy, invocation, {**values, "params": invocation.params}))
+    return evaluations
 
 
-def _enforce(question: _Evaluation, verdict: Verdict, warnings: list[str]) -> Iterator[_Denial]:
-    """What the binding makes of a verdict. warnings: grows by what it only warns of."""
-    policy, binding = question.policy.name, question.invocation.binding
+def _enforce(evaluation: _Evaluation, verdict: Verdict, warnings: list[str]) -> Iterator[_Denial]:
+    """Yield the denials of a verdict according to the binding's actions; append its warnings."""
+    policy, binding = evaluation.policy.name, evaluation.invocation.binding
     for decision in verdict.denials:
-        for action in question.invocation.actions:
+        for action in evaluation.invocation.actions:
             if action == "Deny":
                 yield _Denial(policy, binding, decision)
             elif action == "Warn":
-                by = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}'"
-                warnings.append(f"Validation failed for {by}: {decision.message}")
-    for decision in verdict.always:
+                policy_and_binding = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}'"
+                warnings.append(f"Validation failed for {policy_and_binding}: {decision.message}")
+    for decision in verdict.policy_failures:
         yield _Denial(policy, binding, decision)
 
 
-def _denial_error(request: Attributes, refusal: _Denial) -> errors.StatusError:
-    message, reason = refusal.message, refusal.decision.reason or "Invalid"
+def _denial_error(request: Attributes, denial: _Denial) -> errors.StatusError:
+    message, reason = denial.message, denial.decision.reason or "Invalid"
     error = errors.forbidden(request.served.resource, request.name_in_message, message, causes=[{"message": message}])
     error.reason, error.code = reason, _CODES.get(reason, 422)
     return error
