@@ -91,7 +91,7 @@ def host_ports(pod: JSON) -> list[HostPort]:
 
 
 def ports_conflict(requested: Iterable[HostPort], used: Iterable[HostPort]) -> bool:
-    """Return True if a requested port is used: same protocol and port, and same address or one of them all addresses."""
+    """Return True if a requested port is used: same protocol, port and address, or one of them at all addresses."""
     taken: dict[tuple[str, int], set[str]] = {}
     for protocol, address, port in used:
         taken.setdefault((protocol, port), set()).add(address)

@@ -235,11 +235,11 @@ def _set_readiness(conditions: _Conditions, pod: JSON, runs: Sequence[ContainerR
         texts = []
         for gate in pod["spec"].get("readinessGates") or ():
             type_ = gate["conditionType"]
-            gate = conditions.old.get(type_)
-            if gate is None:
+            condition = conditions.old.get(type_)
+            if condition is None:
                 texts.append(f'corresponding condition of pod readiness gate "{type_}" does not exist.')
-            elif gate.get("status") != "True":
-                texts.append(f'the status of pod readiness gate "{type_}" is not "True", but {gate.get("status")}')
+            elif condition.get("status") != "True":
+                texts.append(f'the status of pod readiness gate "{type_}" is not "True", but {condition.get("status")}')
         if texts:
             conditions.set("Ready", False, "ReadinessGatesNotReady", ", ".join(texts))
         else:

@@ -80,9 +80,9 @@ class SimulatedNodes:
         self._stages = None
         stages = [stage for stage in stages if stage.of_kubelets]
         if stages:
-            from kubeloop.devcluster.kubelet.stages.pod_stages import StagePlayer
+            from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
 
-            self._stages = StagePlayer(self._simulation, stages, requests)
+            self._stages = PodStages(self._simulation, stages, requests)
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
         self._eviction = TaintEviction(self._simulation)
         self._orphans = PodGarbageCollector(self._simulation)

@@ -1,6 +1,6 @@
-"""CEL in stages: an expression about one object, `self`, with KWOK's functions of time, chance and quantities.
+"""CEL in stages: expressions about one object, `self`, with KWOK's functions for time, random numbers and quantities.
 
-Source: KWOK's pkg/utils/cel. There the functions are methods, too, and quantities are reckoned with by operators.
+Source: KWOK's pkg/utils/cel, where functions are methods as well and quantities support arithmetic operators.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kubeloop.kube.quantities import Format, Quantity
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What expressions may ask beside the object: the time, and chance."""
+    """Context of an evaluation: time and random numbers."""
 
     now: datetime
     rng: random.Random
 
 
 class _Amount(QuantityValue):
-    """A quantity that can be added, multiplied and compared."""
+    """A quantity that supports arithmetic and comparison."""
 
     __slots__ = ()
 
@@ -65,12 +65,12 @@ def _rand(moment: Moment) -> float:
 
 
 def _since_second(moment: Moment, obj: Any) -> float:
-    """How old an object is."""
+    """Return the age of an object in seconds."""
     created = ((obj.get("metadata") or {}).get("creationTimestamp") or "") if isinstance(obj, dict) else ""
-    found = parse_timestamp(created)
-    if found is None:
+    created_at = parse_timestamp(created)
+    if created_at is None:
         raise CelError("SinceSecond: the object has no creationTimestamp")
-    return (moment.now - datetime.fromtimestamp(found.nanoseconds / 1e9, UTC)).total_seconds()
+    return (moment.now - datetime.fromtimestamp(created_at.nanoseconds / 1e9, UTC)).total_seconds()
 
 
 def _unix_second(_moment: Moment, time: Any) -> float:
@@ -84,9 +84,11 @@ def _quantity(_moment: Moment, text: Any) -> _Amount:
 
 
 def _declared(name: str, result: Type, *arguments: Type) -> list[Overload]:
-    """As a function, and as a method of its first argument."""
-    found = [Overload(f"stage_{name}", arguments, result, False, frozenset())]
-    return [*found, Overload(f"stage_method_{name}", arguments, result, True, frozenset())] if arguments else found
+    """Declare a function, and a method of its first argument."""
+    overloads = [Overload(f"stage_{name}", arguments, result, False, frozenset())]
+    return (
+        [*overloads, Overload(f"stage_method_{name}", arguments, result, True, frozenset())] if arguments else overloads
+    )
 
 
 _LIBRARY = Library(
@@ -108,11 +110,11 @@ _LIBRARY = Library(
 
 
 class WrongExpression(ValueError):
-    """A text that is no expression."""
+    """The text is not a valid expression."""
 
 
 class Expression:
-    """An expression about an object."""
+    """A compiled expression about an object."""
 
     def __init__(self, text: str) -> None:
         """Raises WrongExpression."""
@@ -122,21 +124,21 @@ class Expression:
             raise WrongExpression(str(error)) from None
 
     def value(self, obj: JSON, moment: Moment) -> Any:
-        """Raises CelError for an object that the expression does not fit."""
+        """Evaluate the expression. Raises CelError if it fails for this object."""
         outcome = self._program.run({"self": obj}, context=moment)
         if outcome.error:
             raise CelError(outcome.error)
         return outcome.value
 
     def holds(self, obj: JSON, moment: Moment) -> bool:
-        """Does the expression say true of the object? One that it does not fit is not selected."""
+        """Return True if the result is true; an expression that fails does not select the object."""
         try:
             return self.value(obj, moment) is True
         except CelError:
             return False
 
     def whole(self, obj: JSON, moment: Moment) -> int | None:
-        """As a weight; None if it cannot be told."""
+        """Return the result as a weight; None if it is not a number."""
         try:
             value = self.value(obj, moment)
         except CelError:
@@ -146,7 +148,7 @@ class Expression:
         return max(0, value.nanoseconds) if type(value) is Duration else None
 
     def seconds(self, obj: JSON, moment: Moment) -> float | str | None:
-        """As a delay: a duration, or a number of nanoseconds; a text is still to be read as a duration."""
+        """Return the result as a delay: a duration or a number of nanoseconds; a string is returned unparsed."""
         try:
             value = self.value(obj, moment)
         except CelError:

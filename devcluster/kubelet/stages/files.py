@@ -93,7 +93,7 @@ class Finalizers:
     remove: tuple[str, ...]
     empty: bool
 
-    def made_of(self, before: Iterable[str]) -> list[str]:
+    def applied_to(self, before: Iterable[str]) -> list[str]:
         """What becomes of an object's finalizers. Source: finalizersModify."""
         kept = [] if self.empty else [each for each in before if each not in self.remove]
         return [*kept, *(each for each in self.add if each not in kept)]
@@ -158,7 +158,7 @@ def _read(path: Path) -> list[Stage]:
             documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml_text.InvalidYaml as error:
         raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
-    stages = [_stage(_Place(path, document)) for document in documents if not _empty(document)]
+    stages = [_stage(_Target(path, document)) for document in documents if not _empty(document)]
     if not stages:
         raise UserError(f"{path}: no stages in it", hint=f"a stage has apiVersion {API_VERSION} and kind Stage")
     return stages
@@ -168,7 +168,7 @@ def _empty(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.value in ("", "null", "~")
 
 
-class _Place:
+class _Target:
     """A value in the file, with where it stands."""
 
     def __init__(self, path: Path, node: yaml.Node, name: str = "") -> None:
@@ -181,26 +181,26 @@ class _Place:
         where = f"{self._name}: " if self._name else ""
         return UserError(f"{self._path}:{at}: {where}{problem}", hint=hint or "docs/nodes.md tells what stages may say")
 
-    def fields(self, *known: str) -> dict[str, _Place]:
+    def fields(self, *known: str) -> dict[str, _Target]:
         """The fields of a map; raises for one that is not `known`. Null counts as absent."""
         if not isinstance(self._node, yaml.MappingNode):
             raise self.wrong("a map is expected")
-        found: dict[str, _Place] = {}
+        found: dict[str, _Target] = {}
         for key, value in self._node.value:
             name = f"{self._name}.{key.value}" if self._name else key.value
-            place = _Place(self._path, value, name)
+            place = _Target(self._path, value, name)
             if key.value not in known and known:
-                raise _Place(self._path, key, self._name).wrong(f"field {key.value!r} is not supported")
+                raise _Target(self._path, key, self._name).wrong(f"field {key.value!r} is not supported")
             if key.value in found:
-                raise _Place(self._path, key, self._name).wrong(f"{key.value!r} stands twice")
+                raise _Target(self._path, key, self._name).wrong(f"{key.value!r} stands twice")
             if not _empty(value) or value.style:
                 found[key.value] = place
         return found
 
-    def items(self) -> list[_Place]:
+    def items(self) -> list[_Target]:
         if not isinstance(self._node, yaml.SequenceNode):
             raise self.wrong("a list is expected")
-        return [_Place(self._path, each, f"{self._name}[{at}]") for at, each in enumerate(self._node.value)]
+        return [_Target(self._path, each, f"{self._name}[{at}]") for at, each in enumerate(self._node.value)]
 
     def text(self) -> str:
         if not isinstance(self._node, yaml.ScalarNode):
@@ -261,7 +261,7 @@ class _Place:
             raise self.wrong(f"template: {error.problem}", line=first + error.line - 1) from None
 
 
-def _stage(place: _Place) -> Stage:
+def _stage(place: _Target) -> Stage:
     top = place.fields()
     if "apiVersion" not in top or "kind" not in top:
         raise place.wrong("apiVersion and kind are missing", hint=f"a stage has apiVersion {API_VERSION}, kind Stage")
@@ -314,7 +314,7 @@ def _stage(place: _Place) -> Stage:
     )
 
 
-def _kind(place: _Place, spec: dict[str, _Place]) -> tuple[str, str]:
+def _kind(place: _Target, spec: dict[str, _Target]) -> tuple[str, str]:
     """The apiVersion and kind that the stage is for. That they are served shows when it is played."""
     if "resourceRef" not in spec:
         raise place.wrong("spec.resourceRef is missing")
@@ -329,7 +329,7 @@ def _kind(place: _Place, spec: dict[str, _Place]) -> tuple[str, str]:
     return group, kind
 
 
-def _requirement(place: _Place) -> Requirement | Expression:
+def _requirement(place: _Target) -> Requirement | Expression:
     fields = place.fields("key", "operator", "values", "jq", "cel")
     if "cel" in fields:
         return fields["cel"].expression()
@@ -344,7 +344,7 @@ def _requirement(place: _Place) -> Requirement | Expression:
     return Requirement(fields["key"].query(), operator, values)  # type: ignore[arg-type] # checked by one_of
 
 
-def _amount(fields: dict[str, _Place], constant: str, source: str) -> Amount | None:
+def _amount(fields: dict[str, _Target], constant: str, source: str) -> Amount | None:
     query = None
     if source in fields:
         told = fields[source].fields("expressionFrom", "jq", "cel")
@@ -361,7 +361,7 @@ def _amount(fields: dict[str, _Place], constant: str, source: str) -> Amount | N
     return None if number is None and query is None else Amount(number, query)
 
 
-def _steps(place: _Place, spec: dict[str, _Place]) -> tuple[Step, ...]:
+def _steps(place: _Target, spec: dict[str, _Target]) -> tuple[Step, ...]:
     """`steps`, or `next` in KWOK's order: event, finalizers, patches, deletion."""
     if "steps" in spec:
         return tuple(_step(each, _default_patch(spec)) for each in spec["steps"].items())
@@ -387,14 +387,14 @@ def _steps(place: _Place, spec: dict[str, _Place]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _default_patch(spec: dict[str, _Place]) -> PatchType:
+def _default_patch(spec: dict[str, _Target]) -> PatchType:
     """How patches are meant that do not say it: pods and nodes are patched strategically, all else is merged."""
     reference = spec["resourceRef"].fields("apiGroup", "kind")
     group = reference["apiGroup"].text() if "apiGroup" in reference else "v1"
     return "strategic" if group == "v1" and reference["kind"].text() in ("Pod", "Node") else "merge"
 
 
-def _step(place: _Place, default: PatchType) -> Step:
+def _step(place: _Target, default: PatchType) -> Step:
     fields = place.fields("event", "finalizers", "delete", "patch", "apply")
     return Step(
         event=_event(fields["event"]) if "event" in fields else None,
@@ -405,7 +405,7 @@ def _step(place: _Place, default: PatchType) -> Step:
     )
 
 
-def _event(place: _Place) -> tuple[str, str, str]:
+def _event(place: _Target) -> tuple[str, str, str]:
     fields = place.fields("type", "reason", "message")
     type_ = fields["type"].one_of("Normal", "Warning") if "type" in fields else "Normal"
     return (
@@ -415,7 +415,7 @@ def _event(place: _Place) -> tuple[str, str, str]:
     )
 
 
-def _finalizers(place: _Place) -> Finalizers:
+def _finalizers(place: _Target) -> Finalizers:
     fields = place.fields("add", "remove", "empty")
 
     def values(name: str) -> tuple[str, ...]:
@@ -425,7 +425,7 @@ def _finalizers(place: _Place) -> Finalizers:
     return Finalizers(values("add"), values("remove"), "empty" in fields and fields["empty"].boolean())
 
 
-def _apply(place: _Place) -> Apply:
+def _apply(place: _Target) -> Apply:
     fields = place.fields("template", "subresource", "type", "impersonation")
     if "template" not in fields:
         raise place.wrong("template is missing")
@@ -437,7 +437,7 @@ def _apply(place: _Place) -> Apply:
     )
 
 
-def _patch(place: _Place, default: PatchType) -> Patch:
+def _patch(place: _Target, default: PatchType) -> Patch:
     fields = place.fields("subresource", "root", "template", "type", "impersonation")
     if "template" not in fields:
         raise place.wrong("template is missing")
@@ -450,7 +450,7 @@ def _patch(place: _Place, default: PatchType) -> Patch:
     )
 
 
-def _subresource(fields: dict[str, _Place], default: PatchType) -> str:
+def _subresource(fields: dict[str, _Target], default: PatchType) -> str:
     """Of pods and nodes the status, or the object itself, is changed."""
     if "subresource" not in fields:
         return ""

@@ -1,4 +1,4 @@
-"""Which stage an object is in for, and when: pure functions of the object, the time and chance.
+"""Selection of a stage for an object, and its delay: pure functions of object, time and random numbers.
 
 Source: KWOK's pkg/utils/lifecycle.
 """
@@ -17,38 +17,38 @@ from kubeloop.kube.json_object import JSON
 
 
 def matches(stage: Stage, obj: JSON, now: datetime, rng: random.Random) -> bool:
-    """Whether the selector of `stage` selects `obj`."""
+    """Return True if the selector of `stage` matches `obj`."""
     metadata = obj["metadata"]
-    for wanted, field in ((stage.labels, "labels"), (stage.annotations, "annotations")):
-        there = metadata.get(field) or {}
-        if any(there.get(key) != value for key, value in wanted.items()):
+    for required, field in ((stage.labels, "labels"), (stage.annotations, "annotations")):
+        actual = metadata.get(field) or {}
+        if any(actual.get(key) != value for key, value in required.items()):
             return False
-    if not all(_satisfied(each, obj) for each in stage.requirements):
+    if not all(_satisfied(requirement, obj) for requirement in stage.requirements):
         return False
-    return not stage.conditions or all(each.holds(obj, _moment(now, rng)) for each in stage.conditions)
+    return not stage.conditions or all(condition.holds(obj, _moment(now, rng)) for condition in stage.conditions)
 
 
 def _moment(now: datetime, rng: random.Random) -> Any:
-    from kubeloop.devcluster.kubelet.stages.expressions import Moment  # known already to those who have expressions
+    from kubeloop.devcluster.kubelet.stages.expressions import Moment  # imported if any stage has expressions
 
     return Moment(now, rng)
 
 
 def _satisfied(requirement: Requirement, obj: JSON) -> bool:
-    found = requirement.query.results(obj)
+    results = requirement.query.results(obj)
     match requirement.operator:
         case "In":
-            return any(_as_text(each) in requirement.values for each in found)
+            return any(_as_text(value) in requirement.values for value in results)
         case "NotIn":
-            return not any(_as_text(each) in requirement.values for each in found)
+            return not any(_as_text(value) in requirement.values for value in results)
         case "Exists":
-            return bool(found)
+            return bool(results)
         case "DoesNotExist":
-            return not found
+            return not results
 
 
 def _as_text(value: Any) -> str | None:
-    """As the values of a selector write it; None for what they cannot name."""
+    """Return a value in the form of selector values; None for other types."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | int):
@@ -56,10 +56,11 @@ def _as_text(value: Any) -> str | None:
     return None
 
 
-def chosen(stages: Sequence[Stage], obj: JSON, now: datetime, rng: random.Random) -> Stage | None:
-    """The stage for `obj`: of those that match, one by weight. None if none matches.
+def select_stage(stages: Sequence[Stage], obj: JSON, now: datetime, rng: random.Random) -> Stage | None:
+    """Return the stage for `obj`: one of the matching stages by weight, None if none matches.
 
-    Weights that cannot be read from the object take part only if all are like that. Source: Lifecycle.Match.
+    Stages whose weight cannot be read from the object are candidates only if this holds for all. Source:
+    Lifecycle.Match.
     """
     candidates = [stage for stage in stages if matches(stage, obj, now, rng)]
     if len(candidates) < 2:
@@ -73,12 +74,12 @@ def chosen(stages: Sequence[Stage], obj: JSON, now: datetime, rng: random.Random
 
 
 def _weight(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> int | None:
-    """None: what the object says is no number, and there is no other."""
+    """Return the weight; None if the object's value is not a number and there is no constant."""
     if amount.expression is not None:
         return amount.expression.whole(obj, _moment(now, rng))
-    found = amount.query.results(obj) if amount.query is not None else []
-    if found:
-        value = found[0]
+    results = amount.query.results(obj) if amount.query is not None else []
+    if results:
+        value = results[0]
         if isinstance(value, str) and re.fullmatch(r"\d+", value):
             return int(value)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -87,9 +88,9 @@ def _weight(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> int
 
 
 def delay_seconds(stage: Stage, obj: JSON, now: datetime, rng: random.Random) -> float:
-    """How long to wait before `stage` is played: its delay, or a time drawn evenly between delay and jitter.
+    """Return the delay of `stage`: its delay, or a random time between delay and jitter.
 
-    A jitter that is less than the delay takes its place. Source: Stage.Delay.
+    A jitter below the delay replaces it. Source: Stage.Delay.
     """
     delay = None if stage.delay is None else _seconds(stage.delay, obj, now, rng)
     if delay is None:
@@ -102,24 +103,24 @@ def delay_seconds(stage: Stage, obj: JSON, now: datetime, rng: random.Random) ->
 
 def _seconds(amount: Amount, obj: JSON, now: datetime, rng: random.Random) -> float | None:
     if amount.expression is not None:
-        told = amount.expression.seconds(obj, _moment(now, rng))
-        told = duration_seconds(told) if isinstance(told, str) else told
-        if told is not None:
-            return told
-    found = amount.query.results(obj) if amount.query is not None else []
-    if found and isinstance(found[0], str):
-        if not found[0]:
+        delay = amount.expression.seconds(obj, _moment(now, rng))
+        delay = duration_seconds(delay) if isinstance(delay, str) else delay
+        if delay is not None:
+            return delay
+    results = amount.query.results(obj) if amount.query is not None else []
+    if results and isinstance(results[0], str):
+        if not results[0]:
             return None
-        seconds = _until(found[0], now)
+        seconds = _until(results[0], now)
         if seconds is None:
-            seconds = duration_seconds(found[0])
+            seconds = duration_seconds(results[0])
         if seconds is not None:
             return seconds
     return None if amount.constant is None else amount.constant / 1000
 
 
 def _until(text: str, now: datetime) -> float | None:
-    """Seconds from `now` to a time in RFC 3339; None if it is none."""
+    """Return the seconds from `now` to an RFC 3339 time; None for other texts."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

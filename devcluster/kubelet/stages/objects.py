@@ -1,7 +1,7 @@
-"""Stages at work on objects of any kind but pods and nodes, which have kubelets: player.py plays theirs.
+"""Stages of objects other than pods and nodes (those: pod_stages).
 
-Each kind is listed and watched as by any client, as soon as it is served: custom resources may come later, and come
-again. An object that matches a stage gets an appointment, and the stage's steps become requests.
+Each kind is listed and watched like by any client while it is served: custom resources may appear at any time. The
+steps of a matching stage become requests.
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ import msgspec
 
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS
 from kubeloop.devcluster.kubelet.stages.files import Finalizers, Patch, Stage, Step
-from kubeloop.devcluster.kubelet.stages.requests import Place, Refused, StageRequests
-from kubeloop.devcluster.kubelet.stages.schedule import StageFailed, Turn, Turns, rendered, under_root
+from kubeloop.devcluster.kubelet.stages.requests import Refused, ResourcePath, StageRequests
+from kubeloop.devcluster.kubelet.stages.schedule import (
+    PendingStage,
+    StageFailed,
+    StageSchedule,
+    render_yaml,
+    wrap_patch,
+)
 from kubeloop.devcluster.languages.gotemplate.functions import FunctionError
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
@@ -34,7 +40,7 @@ _RELIST_SECONDS = 0.2  # after a watch that has ended
 
 
 class ObjectStages:
-    """Plays stages on all objects of their kinds. `run()` once."""
+    """Applies stages to all objects of their kinds. Call run() once."""
 
     def __init__(
         self, stages: Sequence[Stage], requests: StageRequests, store: Store, *, clock: Clock, rng: random.Random
@@ -47,18 +53,20 @@ class ObjectStages:
         self._kinds: dict[tuple[str, str], list[Stage]] = defaultdict(list)
         for stage in stages:
             self._kinds[stage.api_version, stage.kind].append(stage)
-        self._agenda = TimerQueue()
+        self._timers = TimerQueue()
         self._due = asyncio.Event()
-        self._turns: Turns[Place] = Turns(self._agenda, self._play, clock=clock, rng=rng)
+        self._schedule: StageSchedule[ResourcePath] = StageSchedule(
+            self._timers, self._apply_pending, clock=clock, rng=rng
+        )
         self._started = rfc3339_micro(clock.now())
         self._definitions_changed = asyncio.Event()
 
     async def run(self) -> None:
-        """Play until cancelled."""
+        """Apply stages until cancelled."""
         unsubscribe = self._store.subscribe(CUSTOM_RESOURCE_DEFINITIONS, self._note_definition)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._play_due(), name="stages/agenda")
+                group.create_task(self._run_due(), name="stages/agenda")
                 for api_version, kind in self._kinds:
                     group.create_task(self._follow(api_version, kind), name=f"stages/{kind}")
         finally:
@@ -76,18 +84,18 @@ class ObjectStages:
             if place is None:
                 self._definitions_changed.clear()
                 await self._definitions_changed.wait()
-                await asyncio.sleep(0)  # the definition is served once the request that makes it is done
+                await asyncio.sleep(0)  # the definition is served after the request that creates it
                 continue
             try:
                 await self._watch(place, stages)
             except Refused as refused:
-                log.info("stages watch again", extra={"kind": kind, "why": str(refused)})
+                log.info("restarting the watch of a stage", extra={"kind": kind, "reason": str(refused)})
             await asyncio.sleep(_RELIST_SECONDS)
 
-    async def _watch(self, place: Place, stages: Sequence[Stage]) -> None:
-        """Consider all objects, and then each that changes, to the end of the watch."""
-        objects, version = self._requests.all_of(place)
-        self._turns.keep(place, {obj["metadata"]["uid"] for obj in objects})
+    async def _watch(self, place: ResourcePath, stages: Sequence[Stage]) -> None:
+        """Schedule stages for all objects, then for changed ones until the watch ends."""
+        objects, version = self._requests.list(place)
+        self._schedule.retain(place, {obj["metadata"]["uid"] for obj in objects})
         for obj in objects:
             self._consider(stages, obj, place)
         async with aclosing(self._requests.watch(place, version)) as frames:
@@ -99,59 +107,59 @@ class ObjectStages:
                     if event["type"] in ("ADDED", "MODIFIED"):
                         self._consider(stages, event["object"], place)
                     elif event["type"] == "DELETED":
-                        self._turns.forget(event["object"]["metadata"]["uid"])
+                        self._schedule.forget(event["object"]["metadata"]["uid"])
                     elif event["type"] == "ERROR":
                         return
 
-    def _consider(self, stages: Sequence[Stage], obj: JSON, place: Place) -> None:
-        if self._turns.consider(stages, obj, place):
+    def _consider(self, stages: Sequence[Stage], obj: JSON, place: ResourcePath) -> None:
+        if self._schedule.reschedule(stages, obj, place):
             self._due.set()
 
-    # --- playing ------------------------------------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------------------------------
 
-    async def _play_due(self) -> None:
+    async def _run_due(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            while (timer := self._agenda.pop(loop.time())) is not None:
+            while (timer := self._timers.pop(loop.time())) is not None:
                 if timer.act is not None:
                     timer.act(timer.argument)
                 await asyncio.sleep(0)
             self._due.clear()
-            alarm, due = None, self._agenda.next_due()
+            handle, due = None, self._timers.next_due()
             if due is not None:
-                alarm = loop.call_at(due, self._due.set)
+                handle = loop.call_at(due, self._due.set)
             try:
                 await self._due.wait()
             finally:
-                if alarm is not None:
-                    alarm.cancel()
+                if handle is not None:
+                    handle.cancel()
 
-    def _play(self, play: Turn[Place]) -> None:
-        metadata, stage = play.obj["metadata"], play.stage
-        self._turns.take(play)
-        self._turns.begin(play)
+    def _apply_pending(self, pending: PendingStage[ResourcePath]) -> None:
+        metadata, stage = pending.obj["metadata"], pending.stage
+        self._schedule.take(pending)
+        self._schedule.begin(pending)
         try:
-            after = self._steps(play)
+            after = self._steps(pending)
         except (StageFailed, TemplateError, FunctionError, Refused) as failure:
-            text = f"stage {stage.name} cannot be played: {failure}"
+            text = f"stage {stage.name} failed: {failure}"
             log.warning("%s %s: %s", stage.kind, metadata["name"], text)
-            self._event(play.obj, "Warning", "StageFailed", text)
+            self._event(pending.obj, "Warning", "StageFailed", text)
             return
         if after is not None and stage.immediate:
-            self._consider(self._kinds[stage.api_version, stage.kind], after, play.subject)
+            self._consider(self._kinds[stage.api_version, stage.kind], after, pending.subject)
 
     def _event(self, obj: JSON, type_: str, reason: str, message: str) -> None:
         self._events.record(obj, type_, reason, message, field_path="", component="stages", host="")
 
-    def _steps(self, play: Turn[Place]) -> JSON | None:
-        """Play all steps; the object as the last patch has left it, None if none has. Raises StageFailed, Refused."""
+    def _steps(self, pending: PendingStage[ResourcePath]) -> JSON | None:
+        """Apply all steps; return the object after the last patch, None if there was none. Raises StageFailed, Refused."""
         after: JSON | None = None
         deleted = False
-        metadata = play.obj["metadata"]
-        path = play.subject.path(metadata.get("namespace", ""), metadata["name"])
-        for step in play.stage.steps:
+        metadata = pending.obj["metadata"]
+        path = pending.subject.path(metadata.get("namespace", ""), metadata["name"])
+        for step in pending.stage.steps:
             if step.event is not None:
-                self._event(play.obj, *step.event)
+                self._event(pending.obj, *step.event)
             if deleted:
                 continue
             if step.finalizers is not None and (operations := _finalizer_patch(metadata, step.finalizers)):
@@ -161,29 +169,29 @@ class ObjectStages:
                 deleted, after = True, None
                 continue
             if step.patch is not None:
-                after = self._patched(play, step.patch)
+                after = self._apply_patch(pending, step.patch)
             if step.apply is not None:
-                self._applied(play, step)
+                self._apply_other_object(pending, step)
         return after
 
-    def _patched(self, play: Turn[Place], patch: Patch) -> JSON | None:
-        told = rendered(patch.template, play.obj, self._context())
-        if told is None:
+    def _apply_patch(self, pending: PendingStage[ResourcePath], patch: Patch) -> JSON | None:
+        patch_body = render_yaml(patch.template, pending.obj, self._context())
+        if patch_body is None:
             return None
-        told = under_root(patch.root, told, json_patch=patch.type == "json")
-        metadata = play.obj["metadata"]
-        path = play.subject.path(metadata.get("namespace", ""), metadata["name"], patch.subresource)
-        return self._requests.patch(path, patch.type, told, user=patch.user)
+        patch_body = wrap_patch(patch.root, patch_body, json_patch=patch.type == "json")
+        metadata = pending.obj["metadata"]
+        path = pending.subject.path(metadata.get("namespace", ""), metadata["name"], patch.subresource)
+        return self._requests.patch(path, patch.type, patch_body, user=patch.user)
 
-    def _applied(self, play: Turn[Place], step: Step) -> None:
+    def _apply_other_object(self, pending: PendingStage[ResourcePath], step: Step) -> None:
         assert step.apply is not None
-        told = rendered(step.apply.template, play.obj, self._context())
-        namespace = play.obj["metadata"].get("namespace", "")
-        self._requests.apply(told, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
+        applied = render_yaml(step.apply.template, pending.obj, self._context())
+        namespace = pending.obj["metadata"].get("namespace", "")
+        self._requests.apply(applied, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
 
     def _context(self) -> dict[str, Callable[..., Any]]:
         def of_kubelets(*_arguments: Any) -> Any:
-            raise FunctionError("only templates of pods and nodes know of a node")
+            raise FunctionError("only templates of pods and nodes can use the functions of a node")
 
         names = ("NodeIP", "NodeName", "NodePort", "PodIP", "NodeIPWith", "NodeIPsWith", "PodIPWith", "PodIPsWith")
         return {
@@ -195,9 +203,9 @@ class ObjectStages:
 
 
 def _finalizer_patch(metadata: JSON, change: Finalizers) -> list[JSON]:
-    """What makes an object's finalizers what a stage wants; nothing if they are."""
+    """Return the JSON patch of a stage's change of finalizers; empty if nothing changes."""
     before = list(metadata.get("finalizers") or ())
-    after = change.made_of(before)
+    after = change.applied_to(before)
     if after == before:
         return []
     if not after:

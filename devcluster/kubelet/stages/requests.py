@@ -1,7 +1,7 @@
-"""What stages ask of the API server: the objects of a kind, changes of one, other objects applied.
+"""API requests of stages: list, watch, patch, delete and apply objects.
 
-Requests are made inside the process and pass through everything that those of clients do: admission, validation,
-ownership. Source: KWOK's pkg/utils/lifecycle/apply.go, pkg/kwok/controllers/stage_controller.go.
+Requests are handled in this process and pass admission, validation and field ownership like those of clients. Source:
+KWOK's pkg/utils/lifecycle/apply.go, pkg/kwok/controllers/stage_controller.go.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TYPES = {
 
 
 class Refused(Exception):
-    """The API server does not do it; the text is its message. code: of its answer."""
+    """The API server refused a request; the text is its message. code: HTTP status."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -35,8 +35,8 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where the objects of a kind are. root: the path of its apiVersion."""
+class ResourcePath:
+    """Location of the objects of a kind. root: path of its apiVersion."""
 
     root: str
     plural: str
@@ -44,12 +44,12 @@ class Place:
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         within = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
-        parts = [each for each in (quote(name), subresource) if each]
+        parts = [part for part in (quote(name), subresource) if part]
         return "/".join([f"{self.root}{within}/{self.plural}", *parts])
 
 
 class StageRequests:
-    """Requests to a server in this process, with its token."""
+    """Sends requests to a server in this process, with its token."""
 
     def __init__(self, answer: Callable[[Request], Response], token: str) -> None:
         self._answer = answer
@@ -77,37 +77,37 @@ class StageRequests:
         assert isinstance(response.body, bytes)
         content: Any = msgspec.json.decode(response.body) if response.body.startswith(b"{") else {}
         if response.status >= 400:
-            told = content.get("message") or response.body.decode(errors="replace").strip()
-            raise Refused(response.status, told)
+            message = content.get("message") or response.body.decode(errors="replace").strip()
+            raise Refused(response.status, message)
         return dict(content)
 
-    def place(self, api_version: str, kind: str) -> Place | None:
-        """Where objects of a kind are; None while it is not served."""
+    def place(self, api_version: str, kind: str) -> ResourcePath | None:
+        """Return the location of a kind; None while it is not served."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         try:
             served = self._content("GET", root).get("resources") or ()
         except Refused:
             return None
-        for each in served:
-            if each["kind"] == kind and "/" not in each["name"]:
-                return Place(root, each["name"], each["namespaced"])
+        for resource in served:
+            if resource["kind"] == kind and "/" not in resource["name"]:
+                return ResourcePath(root, resource["name"], resource["namespaced"])
         return None
 
-    def all_of(self, place: Place) -> tuple[list[JSON], str]:
-        """(all objects of a kind, the resourceVersion of that list). Raises Refused."""
-        listed = self._content("GET", place.path())
-        shared = {"apiVersion": listed["apiVersion"], "kind": listed["kind"].removesuffix("List")}
-        return [{**shared, **each} for each in listed["items"]], listed["metadata"]["resourceVersion"]
+    def list(self, place: ResourcePath) -> tuple[list[JSON], str]:
+        """Return (all objects of a kind, resourceVersion of the list). Raises Refused."""
+        object_list = self._content("GET", place.path())
+        shared = {"apiVersion": object_list["apiVersion"], "kind": object_list["kind"].removesuffix("List")}
+        return [{**shared, **item} for item in object_list["items"]], object_list["metadata"]["resourceVersion"]
 
-    def watch(self, place: Place, version: str) -> WatchStream:
-        """Changes since, in frames. Raises Refused."""
+    def watch(self, place: ResourcePath, version: str) -> WatchStream:
+        """Watch changes after `version`. Raises Refused."""
         query = {"watch": "1", "resourceVersion": version}
         response = self._ask("GET", place.path(), query=query)
         if not isinstance(response.body, WatchStream):
-            raise Refused(response.status, "the watch is refused")
+            raise Refused(response.status, "the watch was refused")
         return response.body
 
-    def get(self, place: Place, namespace: str, name: str) -> JSON | None:
+    def get(self, place: ResourcePath, namespace: str, name: str) -> JSON | None:
         try:
             return self._content("GET", place.path(namespace, name))
         except Refused as refused:
@@ -116,24 +116,24 @@ class StageRequests:
             raise
 
     def patch(self, path: str, type_: str, body: Any, *, user: str = "") -> JSON:
-        """Raises Refused."""
+        """Send a patch. Raises Refused."""
         query = {"fieldManager": AGENT, "force": "true"} if type_ == "apply" else None
         return self._content("PATCH", path, body, query=query, type_=_TYPES[type_], user=user)
 
     def delete(self, path: str) -> None:
-        """Without grace. Raises Refused."""
+        """Delete without grace. Raises Refused."""
         self._content("DELETE", path, query={"gracePeriodSeconds": "0"})
 
     def apply(self, obj: Any, namespace: str, type_: str, subresource: str, *, user: str = "") -> JSON:
-        """Create an object, or change the one that is there, or a subresource of it.
+        """Create an object, or patch the existing one or a subresource of it. Raises Refused.
 
-        namespace: for one of a namespaced kind that names none. Raises Refused.
+        namespace: default namespace of namespaced kinds.
         """
         if not isinstance(obj, dict) or not obj.get("apiVersion") or not obj.get("kind"):
             raise Refused(400, "template must include apiVersion and kind")
         place = self.place(str(obj["apiVersion"]), str(obj["kind"]))
         if place is None:
-            raise Refused(404, f"no kind {obj['kind']} is served in {obj['apiVersion']}")
+            raise Refused(404, f"kind {obj['kind']} is not served in {obj['apiVersion']}")
         metadata = obj.get("metadata") or {}
         within = str(metadata.get("namespace") or namespace) if place.namespaced else ""
         obj = {**obj, "metadata": {**metadata, "namespace": within} if within else metadata}

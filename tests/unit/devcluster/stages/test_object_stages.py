@@ -205,7 +205,7 @@ async def test_a_stage_that_cannot_be_played_says_so_in_an_event(read):
     event = cluster.request("GET", "/api/v1/namespaces/default/events")["items"][0]
     assert (event["reason"], event["message"]) == (
         "StageFailed",
-        "stage wrong cannot be played: no kind Unknown is served in example.com/v1",
+        "stage wrong failed: kind Unknown is not served in example.com/v1",
     )
 
 

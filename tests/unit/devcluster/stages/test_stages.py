@@ -398,7 +398,7 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
 @pytest.mark.parametrize(
     ("step", "problem"),
     [
-        ("{statusTemplate: 'phase: [{{ .spec.nodeName }}'}", "the template makes no YAML"),
+        ("{statusTemplate: 'phase: [{{ .spec.nodeName }}'}", "the template does not render to YAML"),
         ("{statusTemplate: 'Running'}", "makes a str, not a map"),
         ("{statusTemplate: 'phase: {a: 1}'}", "no Pod"),
         ("{statusTemplate: '{{ index .spec.volumes 0 }}'}", "index of untyped nil"),

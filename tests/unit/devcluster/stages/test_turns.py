@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
-from kubeloop.devcluster.kubelet.stages.schedule import Turn, Turns
+from kubeloop.devcluster.kubelet.stages.schedule import PendingStage, StageSchedule
 from kubeloop.devcluster.simulation.timers import TimerQueue
 from support.set_clock import SetClock
 
@@ -40,15 +40,15 @@ class Player:
         self.timers = TimerQueue()
         self.played: list[str] = []
         clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.turns: Turns[str] = Turns(self.timers, self._play, clock=clock, rng=random.Random(1))
+        self.turns: StageSchedule[str] = StageSchedule(self.timers, self._play, clock=clock, rng=random.Random(1))
 
-    def _play(self, turn: Turn[str]) -> None:
+    def _play(self, turn: PendingStage[str]) -> None:
         self.turns.take(turn)
         self.turns.begin(turn)
         self.played.append(turn.uid)
 
     def see(self, obj: dict[str, Any]) -> bool:
-        return self.turns.consider(self.stages, obj, "maps")
+        return self.turns.reschedule(self.stages, obj, "maps")
 
     def pass_time(self, until: float) -> None:
         while (appointment := self.timers.pop(until)) is not None:
