@@ -32,8 +32,8 @@ class SchedulerMetrics(Protocol):
     """Every method is cheap and never raises. Durations are seconds."""
 
     def attach(self, state: ScrapeTimeMetrics) -> None:
-        """scheduler_inflight_events, scheduler_unschedulable_pods, scheduler_plugin_evaluation_total and
-        scheduler_goroutines are read from `state` on each scrape."""
+        """Set the source of scheduler_inflight_events, scheduler_unschedulable_pods, scheduler_plugin_evaluation_total
+        and scheduler_goroutines, which is read on each scrape."""
         ...
 
     def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:

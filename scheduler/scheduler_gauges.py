@@ -26,7 +26,7 @@ class SchedulerGauges(ScrapeTimeMetrics):
 
     def unschedulable_pods(self) -> Mapping[tuple[str, str], int]:
         queue = self._queue
-        waiting = (
+        queued_pods = (
             *queue.active_pods(),
             *queue.backoff_pods(),
             *queue.error_backoff_pods(),
@@ -34,7 +34,7 @@ class SchedulerGauges(ScrapeTimeMetrics):
         )
         return Counter(
             (plugin, queued.pod.spec.scheduler_name)
-            for queued in waiting
+            for queued in queued_pods
             for plugin in queued.unschedulable_plugins | queued.pending_plugins
         )
 

@@ -5,6 +5,7 @@ for what plugins return. NodeInfo, PodInfo and Snapshot are the data that plugin
 """
 
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.dry_run import DryRunNode, DryRuns, FreeCapacity
 from kubeloop.scheduler.api.events import (
     NODE,
     POD,
@@ -15,11 +16,13 @@ from kubeloop.scheduler.api.events import (
     HintFunction,
     cluster_event,
 )
+from kubeloop.scheduler.api.extender import Extender, ExtenderError
 from kubeloop.scheduler.api.extension_points import (
     MAX_NODE_SCORE,
     MIN_NODE_SCORE,
     BindPlugin,
     EnqueueExtensions,
+    ExplainRowsPlugin,
     FilterPlugin,
     FilterRowsPlugin,
     NodeToStatusReader,
@@ -39,12 +42,25 @@ from kubeloop.scheduler.api.extension_points import (
     QueueSortPlugin,
     ReservePlugin,
     RowFilterResult,
+    RowStatuses,
     ScorePlugin,
     ScoreRowsPlugin,
+    ScoreTable,
+    ScoreTablePlugin,
 )
-from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.handle import Handle, PodNominator, WaitingPod
+from kubeloop.scheduler.api.listers import Lister, Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.api.results import default_normalize, failed, skip, unresolvable, unschedulable
+from kubeloop.scheduler.api.results import (
+    default_normalize,
+    explain_as,
+    explain_rows_as,
+    failed,
+    on_event,
+    skip,
+    unresolvable,
+    unschedulable,
+)
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -61,12 +77,20 @@ __all__ = [
     "ClusterEventWithHint",
     "Code",
     "CycleState",
+    "DryRunNode",
+    "DryRuns",
     "EnqueueExtensions",
+    "ExplainRowsPlugin",
+    "Extender",
+    "ExtenderError",
     "FilterPlugin",
     "FilterRowsPlugin",
+    "FreeCapacity",
     "Handle",
     "Hint",
     "HintFunction",
+    "Lister",
+    "Listers",
     "Mask",
     "NodeInfo",
     "NodeToStatusReader",
@@ -74,6 +98,7 @@ __all__ = [
     "PermitPlugin",
     "Plugin",
     "PodInfo",
+    "PodNominator",
     "PostBindPlugin",
     "PostFilterPlugin",
     "PostFilterResult",
@@ -88,15 +113,22 @@ __all__ = [
     "QueuedPodInfo",
     "ReservePlugin",
     "RowFilterResult",
+    "RowStatuses",
     "Rows",
     "ScorePlugin",
     "ScoreRowsPlugin",
+    "ScoreTable",
+    "ScoreTablePlugin",
     "Scores",
     "Snapshot",
     "Status",
+    "WaitingPod",
     "cluster_event",
     "default_normalize",
+    "explain_as",
+    "explain_rows_as",
     "failed",
+    "on_event",
     "skip",
     "unresolvable",
     "unschedulable",

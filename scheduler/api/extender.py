@@ -17,7 +17,7 @@ class ExtenderError(Exception):
 
 
 class Extender(Protocol):
-    """One configured extender. ignorable: scheduling goes on without it when it fails."""
+    """One configured extender. ignorable: if it fails, scheduling continues without it."""
 
     name: str
     ignorable: bool

@@ -1,4 +1,4 @@
-"""What the scheduler offers its plugins: each is constructed as `PluginClass(args, handle)`."""
+"""Handle: the scheduler's side of the plugin API. A plugin is constructed as `PluginClass(args, handle)`."""
 
 from __future__ import annotations
 

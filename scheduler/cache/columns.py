@@ -299,12 +299,12 @@ class Columns:
         if not self.resource_index.keys() >= requested.keys():
             for name in requested:
                 self.resource(name)
-        amounts = [requested.get(name, 0) for name in self.resource_index]
+        values = [requested.get(name, 0) for name in self.resource_index]
         try:
-            self.requested[:, row] = amounts
+            self.requested[:, row] = values
             self.non_zero[:, row] = info.non_zero_milli_cpu, info.non_zero_memory
         except OverflowError:  # the sum of requests exceeds int64: the node is full
-            self.requested[:, row] = [min(amount, _SATURATED) for amount in amounts]
+            self.requested[:, row] = [min(amount, _SATURATED) for amount in values]
             self.non_zero[:, row] = min(info.non_zero_milli_cpu, _SATURATED), min(info.non_zero_memory, _SATURATED)
         self.pod_count[row] = len(info.pods)
         if info.used_ports or self.used_ports.codes[row]:

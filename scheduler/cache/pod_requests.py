@@ -182,10 +182,10 @@ def _in_place_requests(container: Container, statuses: Mapping[str, ContainerSta
     status = statuses.get(container.name)
     if status is None or status.resources is None:
         return _nanos(container.resources.requests)
-    amounts = {} if infeasible else _nanos(container.resources.requests)
-    _max_into(amounts, _nanos(status.resources.requests))
-    _max_into(amounts, _nanos(status.allocated_resources))
-    return amounts
+    requests = {} if infeasible else _nanos(container.resources.requests)
+    _max_into(requests, _nanos(status.resources.requests))
+    _max_into(requests, _nanos(status.allocated_resources))
+    return requests
 
 
 def has_resize_status(pod: Pod) -> bool:
@@ -205,11 +205,11 @@ def _aggregate(pod: Pod, resources_of: Callable[[Container], NanoList], default:
     """Sum up containers and sidecars. An init container counts, with the sidecars started before it, as a minimum."""
 
     def resources(container: Container) -> NanoList:
-        amounts = resources_of(container)
+        requests = resources_of(container)
         if default:
             for name, amount in default.items():
-                amounts.setdefault(name, amount)
-        return amounts
+                requests.setdefault(name, amount)
+        return requests
 
     spec = pod.spec
     sums: NanoList = {}
@@ -219,14 +219,14 @@ def _aggregate(pod: Pod, resources_of: Callable[[Container], NanoList], default:
         sidecars: NanoList = {}
         starting: NanoList = {}
         for container in spec.init_containers:
-            amounts = resources(container)
+            requests = resources(container)
             if container.restart_policy == "Always":
-                _add(sums, amounts)
-                _add(sidecars, amounts)
+                _add(sums, requests)
+                _add(sidecars, requests)
                 _max_into(starting, sidecars)
             else:
-                _add(amounts, sidecars)
-                _max_into(starting, amounts)
+                _add(requests, sidecars)
+                _max_into(starting, requests)
         _max_into(sums, starting)
     return sums
 
@@ -235,8 +235,8 @@ def _nanos(quantities: Mapping[str, Quantity]) -> NanoList:
     return {name: nano(quantity) for name, quantity in quantities.items()}
 
 
-def _pod_level(amounts: NanoList) -> NanoList:
-    return {name: amount for name, amount in amounts.items() if is_pod_level_resource(name)}
+def _pod_level(resources: NanoList) -> NanoList:
+    return {name: amount for name, amount in resources.items() if is_pod_level_resource(name)}
 
 
 def _add(sums: NanoList, more: Mapping[str, int]) -> None:

@@ -38,11 +38,11 @@ def _failure(point: str, plugin: Plugin, status: Status) -> Status:
 
 
 class BindingPoints:
-    """The plugins of one profile from Reserve on. waiting: the pods that wait on permit, by UID."""
+    """The plugins of one profile from Reserve on. _waiting_pods: by UID, the pods that wait on permit."""
 
     def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]]) -> None:
         self.timing = timing
-        self.waiting: dict[str, PodWaitingOnPermit] = {}
+        self._waiting_pods: dict[str, PodWaitingOnPermit] = {}
         self._reserve = cast("list[ReservePlugin]", points["reserve"])
         self._permit = cast("list[PermitPlugin]", points["permit"])
         self._pre_bind = cast("list[PreBindPlugin]", points["preBind"])
@@ -90,7 +90,7 @@ class BindingPoints:
             waits[plugin.name] = seconds
         if not waits:
             return None
-        self.waiting[pod.uid] = PodWaitingOnPermit(pod, waits)
+        self._waiting_pods[pod.uid] = PodWaitingOnPermit(pod, waits)
         return Status(
             Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
         )
@@ -100,23 +100,23 @@ class BindingPoints:
 
         Cancellation: the pod no longer waits.
         """
-        waiting = self.waiting.get(pod.uid)
-        if waiting is None:
+        waiting_pod = self._waiting_pods.get(pod.uid)
+        if waiting_pod is None:
             return None
         try:
-            return await waiting.decision()
+            return await waiting_pod.decision()
         finally:
-            self.waiting.pop(pod.uid, None)
+            self._waiting_pods.pop(pod.uid, None)
 
     def waiting_pod(self, uid: str) -> PodWaitingOnPermit | None:
-        return self.waiting.get(uid)
+        return self._waiting_pods.get(uid)
 
     def reject_waiting_pod(self, uid: str) -> bool:
         """Reject a waiting pod; return False if it does not wait."""
-        waiting = self.waiting.get(uid)
-        if waiting is None:
+        waiting_pod = self._waiting_pods.get(uid)
+        if waiting_pod is None:
             return False
-        waiting.reject("", "removed")
+        waiting_pod.reject("", "removed")
         return True
 
     @observed("PreBindPreFlight")

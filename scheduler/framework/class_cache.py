@@ -1,4 +1,4 @@
-"""Class cache: results of filters and scores per class of pods, kept between scheduling cycles (DESIGN.md, decision 7).
+"""Class cache: results of filters and scores per class of pods, kept between scheduling cycles.
 
 Covers plugins that declare `row_local = True`: their result and raw score for a node depend only on the spec class of
 the pod and on that node's row, and equal raw scores are normalized to equal scores. For the next pod of a class they
