@@ -14,7 +14,7 @@ from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_subdomain
 from kubeloop.devcluster.apiextensions.schema_validation import check_schema
 from kubeloop.devcluster.apiextensions.structural_schema import Schema, walk
 from kubeloop.devcluster.languages import jsonpath
-from kubeloop.devcluster.languages.string_formats import is_known
+from kubeloop.devcluster.languages.string_formats import is_known_format
 from kubeloop.devcluster.registry.custom_resource_definitions import (
     APPROVAL_ANNOTATION,
     approval_condition,
@@ -399,7 +399,7 @@ def _doubts(obj: JSON) -> list[str]:
     for version in obj["spec"].get("versions") or ():
         for _, schema in walk((version.get("schema") or {}).get("openAPIV3Schema") or {}):
             format_ = schema.get("format")
-            if format_ and not is_known(schema.get("type") or "", format_):
+            if format_ and not is_known_format(schema.get("type") or "", format_):
                 told.append(f'unrecognized format "{format_}"')
     return list(dict.fromkeys(told))
 

@@ -23,7 +23,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     field_schema,
 )
 from kubeloop.devcluster.languages.regex.patterns import matches
-from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known
+from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known_format
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 
@@ -163,7 +163,7 @@ def _check(schema: Schema, value: Any, path: str, correlation: Correlation | Non
         _check_enum(result, schema, value, path)
         return result
     format_ = schema.get("format") or ""
-    if format_ and not is_known(types[0] if len(types) == 1 else "" if not types else "integer,string", format_):
+    if format_ and not is_known_format(types[0] if len(types) == 1 else "" if not types else "integer,string", format_):
         format_ = ""
     if types or format_:
         _check_type(result, types, format_, value, path)
@@ -173,7 +173,7 @@ def _check(schema: Schema, value: Any, path: str, correlation: Correlation | Non
     if isinstance(value, str):
         _check_text(result, schema, value, path)
         result.checks += 1
-        if format_ and is_known("string", format_):
+        if format_ and is_known_format("string", format_):
             if not has_format(format_, value):
                 _wrong_type(result, path, format_, value)
             result.checks += 1

@@ -174,7 +174,7 @@ class _Expressions:
         if self._environment is None:
             self._environment = self.without_variables
             if self._composed:
-                self._environment.own = {}
+                self._environment.variable_types = {}
         return self._environment
 
     @property
@@ -182,11 +182,11 @@ class _Expressions:
         """Environment without the policy's variables."""
         from kubeloop.devcluster.languages.policy_cel.environment import Environment
 
-        return Environment(has_params=self._has_params, own=None)
+        return Environment(has_params=self._has_params, variable_types=None)
 
 
 def _report_compile_errors(errors: ErrorList, path: str, expression: Expression, shown_text: str = "") -> None:
-    if expression.is_right:
+    if expression.is_valid_expression:
         errors.internal(path, expression.error)
     elif expression.error:
         errors.invalid(path, shown_text or expression.text, expression.error)
@@ -203,9 +203,11 @@ def _validate_match_conditions(
         if not text:
             errors.required(f"{where}.expression")
         else:
-            from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN
+            from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT
 
-            _report_compile_errors(errors, f"{where}.expression", expressions.without_variables.compile(text, BOOLEAN))
+            _report_compile_errors(
+                errors, f"{where}.expression", expressions.without_variables.compile(text, BOOL_RESULT)
+            )
         if not name:
             errors.required(f"{where}.name")
             continue
@@ -234,7 +236,7 @@ _NOT_SPECIFIED = "expression is not specified"
 
 
 def _validate_validation(errors: ErrorList, path: str, validation: JSON, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT
+    from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, STRING_RESULT
 
     text, message_expression, message = (
         validation.get(name, "") for name in ("expression", "messageExpression", "message")
@@ -242,11 +244,11 @@ def _validate_validation(errors: ErrorList, path: str, validation: JSON, express
     if not text.strip():
         errors.required(f"{path}.expression", _NOT_SPECIFIED)
     else:
-        _report_compile_errors(errors, f"{path}.expression", expressions.environment.compile(text, BOOLEAN))
+        _report_compile_errors(errors, f"{path}.expression", expressions.environment.compile(text, BOOL_RESULT))
     if message_expression and not message_expression.strip():
         errors.invalid(f"{path}.messageExpression", message_expression, "must be non-empty if specified")
     elif message_expression:
-        compiled = expressions.environment.compile(message_expression, TEXT, authorizer=False)
+        compiled = expressions.environment.compile(message_expression, STRING_RESULT, authorizer=False)
         _report_compile_errors(errors, f"{path}.messageExpression", compiled)
     if message and not message.strip():
         errors.invalid(f"{path}.message", message, "must be non-empty if specified")
@@ -259,7 +261,7 @@ def _validate_validation(errors: ErrorList, path: str, validation: JSON, express
 def _validate_audit_annotations(
     errors: ErrorList, path: str, annotations: Sequence[JSON], owner: str, expressions: _Expressions
 ) -> None:
-    from kubeloop.devcluster.languages.policy_cel.environment import TEXT_OR_NULL
+    from kubeloop.devcluster.languages.policy_cel.environment import STRING_OR_NULL_RESULT
 
     if len(annotations) > _MAX_ANNOTATIONS:
         detail = f"must not have more than {_MAX_ANNOTATIONS} auditAnnotations"
@@ -277,7 +279,7 @@ def _validate_audit_annotations(
         elif len(trimmed.encode()) > _MAX_VALUE_BYTES:
             errors.required(f"{where}.valueExpression", f"must not exceed {_MAX_VALUE_BYTES} bytes in length")
         else:
-            compiled = expressions.environment.compile(trimmed, TEXT_OR_NULL)
+            compiled = expressions.environment.compile(trimmed, STRING_OR_NULL_RESULT)
             _report_compile_errors(errors, f"{where}.valueExpression", compiled, text)
         if key in seen:
             errors.duplicate(f"{where}.key", key)
@@ -419,14 +421,20 @@ def _validate_mutation(errors: ErrorList, path: str, mutation: JSON, expressions
 
 
 def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:
-    from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
+    from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
+        APPLY_CONFIGURATION_RESULT,
+        JSON_PATCH_RESULT,
+        MUTATION_LIBRARY,
+    )
 
     if not text:
         errors.required(path)
         return
-    environment = replace(expressions.environment, library=MUTATION)
+    environment = replace(expressions.environment, library=MUTATION_LIBRARY)
     _report_compile_errors(
-        errors, path, environment.compile(text, OPERATIONS if patch_type == "JSONPatch" else APPLIED)
+        errors,
+        path,
+        environment.compile(text, JSON_PATCH_RESULT if patch_type == "JSONPatch" else APPLY_CONFIGURATION_RESULT),
     )
 
 

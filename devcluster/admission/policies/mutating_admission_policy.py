@@ -32,7 +32,11 @@ from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
 from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
-from kubeloop.devcluster.languages.policy_cel.mutation_objects import APPLIED, MUTATION, OPERATIONS
+from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
+    APPLY_CONFIGURATION_RESULT,
+    JSON_PATCH_RESULT,
+    MUTATION_LIBRARY,
+)
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.kube.json_object import JSON
@@ -48,12 +52,14 @@ class MutatingPolicy:
         self.is_reinvoked = spec.get("reinvocationPolicy") == "IfNeeded"
         environment = Environment(has_params=spec.get("paramKind") is not None)
         self._conditions = MatchConditions(spec, environment)
-        environment.library = MUTATION
+        environment.library = MUTATION_LIBRARY
         self._mutations: list[Expression] = []
         for mutation in spec.get("mutations") or ():
             is_patch = mutation.get("patchType") == "JSONPatch"
             text = (mutation.get("jsonPatch" if is_patch else "applyConfiguration") or {}).get("expression", "")
-            self._mutations.append(environment.compile(text, OPERATIONS if is_patch else APPLIED))
+            self._mutations.append(
+                environment.compile(text, JSON_PATCH_RESULT if is_patch else APPLY_CONFIGURATION_RESULT)
+            )
 
     def run(
         self,

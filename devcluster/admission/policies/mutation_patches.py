@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.languages.policy_cel.mutation_objects import Made, as_json
+from kubeloop.devcluster.languages.policy_cel.mutation_objects import CreatedObject, to_json
 from kubeloop.devcluster.managedfields.apply import atomic_paths, merge_configuration
 from kubeloop.devcluster.managedfields.typed_validation import type_error
 from kubeloop.devcluster.serializer import decoding, patches
@@ -21,11 +21,11 @@ class InvalidResult(Exception):
     """The patched object is not a valid object of its kind."""
 
 
-def apply_configuration(served: ServedResource, obj: JSON, configuration: Made) -> JSON:
+def apply_configuration(served: ServedResource, obj: JSON, configuration: CreatedObject) -> JSON:
     """Return the object with an Object{...} applied to it. Raises PatchFailed, also for atomic lists; InvalidResult."""
-    if detail := configuration.wrong_names():
+    if detail := configuration.type_name_errors():
         raise PatchFailed(f"type mismatch: {detail}")
-    config = {**as_json(configuration), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
+    config = {**to_json(configuration), "apiVersion": obj["apiVersion"], "kind": obj["kind"]}
     if detail := _type_error(served, config):
         raise PatchFailed(f"error applying patch: failed to convert patch object to typed object: {detail}")
     if atomic := atomic_paths(served, config):
@@ -43,7 +43,7 @@ def _type_error(served: ServedResource, config: JSON) -> str:
     return type_error(struct, config) if struct is not None else ""
 
 
-def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Made]) -> JSON:
+def apply_json_patch(served: ServedResource, obj: JSON, operations: list[CreatedObject]) -> JSON:
     """Return the object after JSONPatch{...} operations; a failed test leaves it unchanged.
 
     Raises PatchFailed, InvalidResult.
@@ -51,13 +51,13 @@ def apply_json_patch(served: ServedResource, obj: JSON, operations: list[Made]) 
     steps: list[JSON | None] = []
     for operation in operations:
         value = operation.fields.get("value")
-        if isinstance(value, Made) and (detail := value.wrong_names()):
+        if isinstance(value, CreatedObject) and (detail := value.type_name_errors()):
             raise PatchFailed(f"type mismatch: {detail}")
         step = {name: operation.fields.get(name, "") for name in ("op", "path")}
         if operation.fields.get("from"):
             step["from"] = operation.fields["from"]
         if "value" in operation.fields:
-            step["value"] = as_json(value)
+            step["value"] = to_json(value)
         steps.append(step)
     try:
         result = patches.json_patch(obj, steps)

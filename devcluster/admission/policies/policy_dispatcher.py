@@ -17,7 +17,7 @@ from kubeloop.devcluster.admission.policies.request_variables import namespace_v
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, Environment, Expression
+from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, Environment, Expression
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.json_object import JSON
 
@@ -39,7 +39,7 @@ class MatchConditions:
         }
         conditions = spec.get("matchConditions") or ()
         self._expressions: Sequence[Expression] = [
-            environment.compile(condition.get("expression", ""), BOOLEAN) for condition in conditions
+            environment.compile(condition.get("expression", ""), BOOL_RESULT) for condition in conditions
         ]
 
     def are_met(self, values: JSON, loop_budget: LoopBudget) -> bool:

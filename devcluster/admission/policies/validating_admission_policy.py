@@ -27,7 +27,12 @@ from kubeloop.devcluster.admission.policies.policy_dispatcher import (
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
-from kubeloop.devcluster.languages.policy_cel.environment import BOOLEAN, TEXT, TEXT_OR_NULL, Environment
+from kubeloop.devcluster.languages.policy_cel.environment import (
+    BOOL_RESULT,
+    STRING_OR_NULL_RESULT,
+    STRING_RESULT,
+    Environment,
+)
 from kubeloop.kube.json_object import JSON
 
 _MAX_MESSAGE_BYTES = 5 * 1024
@@ -61,17 +66,18 @@ class ValidatingPolicy:
         self._conditions = MatchConditions(spec, environment)
         self._validations: Sequence[JSON] = spec.get("validations") or ()
         self._rules = [
-            environment.compile(validation.get("expression", ""), BOOLEAN) for validation in self._validations
+            environment.compile(validation.get("expression", ""), BOOL_RESULT) for validation in self._validations
         ]
         self._messages = [
-            environment.compile(validation["messageExpression"], TEXT, authorizer=False)
+            environment.compile(validation["messageExpression"], STRING_RESULT, authorizer=False)
             if validation.get("messageExpression")
             else None
             for validation in self._validations
         ]
         annotations = spec.get("auditAnnotations") or ()
         self._annotations = [
-            environment.compile(annotation.get("valueExpression", ""), TEXT_OR_NULL) for annotation in annotations
+            environment.compile(annotation.get("valueExpression", ""), STRING_OR_NULL_RESULT)
+            for annotation in annotations
         ]
 
     def evaluate_request(self, values: JSON, loop_budget: LoopBudget) -> Verdict:

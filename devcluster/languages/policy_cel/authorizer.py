@@ -1,4 +1,4 @@
-"""The variable `authorizer`: may somebody do something? Here everybody may do everything, so every check is allowed.
+"""The variable `authorizer`: authorization checks in expressions. This server allows everything, so all are allowed.
 
 Source: k8s.io/apiserver pkg/cel/library/{authz,cost}.go.
 """
@@ -29,7 +29,7 @@ _CHECK_COST = 350_000
 
 
 class Authorizer(Container):
-    """Answers what a user may do; its one field is the check of the request's own resource."""
+    """Value of `authorizer`. Its only field is the check of the request's own resource."""
 
     __slots__ = ()
     is_map = True
@@ -39,46 +39,46 @@ class Authorizer(Container):
         return 1
 
     def find(self, key: Any) -> tuple[Any, bool]:
-        return (_Question("ResourceCheck"), True) if key == "requestResource" else (None, False)
+        return (_Check("ResourceCheck"), True) if key == "requestResource" else (None, False)
 
     def equals(self, other: Any) -> bool:
         return other is self
 
 
-class _Question(Opaque):
-    """What is asked about, as far as it has been said; `about` is the last word of its type's name."""
+class _Check(Opaque):
+    """A check that is being built, or its decision; `kind` is the last part of the type's name."""
 
-    __slots__ = ("about",)
+    __slots__ = ("kind",)
 
-    def __init__(self, about: str) -> None:
-        self.about = about
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
 
     @property
     def type_name(self) -> str:  # type: ignore[override] # depends on the value
-        return _NAME + self.about
+        return _NAME + self.kind
 
     def equals(self, other: Any) -> bool:
         return other is self
 
 
-def _text(value: Any) -> str:
+def _require_string(value: Any) -> str:
     if type(value) is not str:
         raise no_overload()
     return value
 
 
-def _asked(about: str, *, of: str, required: str = "") -> Callable[..., _Question]:
-    """A step from one question to the next."""
+def _builder(kind: str, *, of: str, required: str = "") -> Callable[..., _Check]:
+    """Return the function that extends a value of kind `of` to a check of kind `kind`."""
 
-    def step(_context: Any, question: Any, text: Any) -> _Question:
+    def step(_context: Any, receiver: Any, argument: Any) -> _Check:
         if of == "Authorizer":
-            if not isinstance(question, Authorizer):
+            if not isinstance(receiver, Authorizer):
                 raise no_overload()
-        elif not isinstance(question, _Question) or question.about != of:
+        elif not isinstance(receiver, _Check) or receiver.kind != of:
             raise no_overload()
-        if not _text(text).strip() and required:
+        if not _require_string(argument).strip() and required:
             raise CelError(f"{required} must not be empty")
-        return _Question(about)
+        return _Check(kind)
 
     return step
 
@@ -86,35 +86,35 @@ def _asked(about: str, *, of: str, required: str = "") -> Callable[..., _Questio
 def _service_account(_context: Any, authorizer: Any, namespace: Any, name: Any) -> Authorizer:
     if not isinstance(authorizer, Authorizer):
         raise no_overload()
-    if dns_subdomain(_text(name)):
+    if dns_subdomain(_require_string(name)):
         raise CelError("Invalid service account name")
-    if dns_label(_text(namespace)):
+    if dns_label(_require_string(namespace)):
         raise CelError("Invalid service account namespace")
     return authorizer
 
 
-def _check(_context: Any, question: Any, verb: Any) -> _Question:
-    if not isinstance(question, _Question) or question.about not in ("PathCheck", "ResourceCheck"):
+def _check(_context: Any, check: Any, verb: Any) -> _Check:
+    if not isinstance(check, _Check) or check.kind not in ("PathCheck", "ResourceCheck"):
         raise no_overload()
-    _text(verb)
-    return _Question("Decision")
+    _require_string(verb)
+    return _Check("Decision")
 
 
-def _decided(value: Any) -> Callable[..., Any]:
-    def tell(_context: Any, decision: Any) -> Any:
-        if not isinstance(decision, _Question) or decision.about != "Decision":
+def _decision_value(value: Any) -> Callable[..., Any]:
+    def get(_context: Any, decision: Any) -> Any:
+        if not isinstance(decision, _Check) or decision.kind != "Decision":
             raise no_overload()
         return value
 
-    return tell
+    return get
 
 
-def _method(identifier: str, result: Type, *arguments: Type) -> Overload:
+def _overload(identifier: str, result: Type, *arguments: Type) -> Overload:
     return Overload(identifier, arguments, result, True, frozenset())
 
 
 def _selector_cost(args: tuple[Any, ...], _result: Any) -> int:
-    """Of reading a selector, and of making requirements of it."""
+    """Return the cost of parsing a selector and creating its requirements."""
     size = size_of(args[1])
     return (
         LIST_CREATE_COST
@@ -123,40 +123,40 @@ def _selector_cost(args: tuple[Any, ...], _result: Any) -> int:
     )
 
 
-AUTHORIZATION = Library(
+AUTHORIZATION_LIBRARY = Library(
     {
-        "path": [_method("authorizer_path", _PATH, AUTHORIZER, STRING)],
-        "group": [_method("authorizer_group", _GROUP, AUTHORIZER, STRING)],
-        "serviceAccount": [_method("authorizer_serviceaccount", AUTHORIZER, AUTHORIZER, STRING, STRING)],
-        "resource": [_method("groupcheck_resource", _RESOURCE, _GROUP, STRING)],
-        "subresource": [_method("resourcecheck_subresource", _RESOURCE, _RESOURCE, STRING)],
-        "namespace": [_method("resourcecheck_namespace", _RESOURCE, _RESOURCE, STRING)],
-        "name": [_method("resourcecheck_name", _RESOURCE, _RESOURCE, STRING)],
-        "fieldSelector": [_method("authorizer_fieldselector", _RESOURCE, _RESOURCE, STRING)],
-        "labelSelector": [_method("authorizer_labelselector", _RESOURCE, _RESOURCE, STRING)],
+        "path": [_overload("authorizer_path", _PATH, AUTHORIZER, STRING)],
+        "group": [_overload("authorizer_group", _GROUP, AUTHORIZER, STRING)],
+        "serviceAccount": [_overload("authorizer_serviceaccount", AUTHORIZER, AUTHORIZER, STRING, STRING)],
+        "resource": [_overload("groupcheck_resource", _RESOURCE, _GROUP, STRING)],
+        "subresource": [_overload("resourcecheck_subresource", _RESOURCE, _RESOURCE, STRING)],
+        "namespace": [_overload("resourcecheck_namespace", _RESOURCE, _RESOURCE, STRING)],
+        "name": [_overload("resourcecheck_name", _RESOURCE, _RESOURCE, STRING)],
+        "fieldSelector": [_overload("authorizer_fieldselector", _RESOURCE, _RESOURCE, STRING)],
+        "labelSelector": [_overload("authorizer_labelselector", _RESOURCE, _RESOURCE, STRING)],
         "check": [
-            _method("pathcheck_check", _DECISION, _PATH, STRING),
-            _method("resourcecheck_check", _DECISION, _RESOURCE, STRING),
+            _overload("pathcheck_check", _DECISION, _PATH, STRING),
+            _overload("resourcecheck_check", _DECISION, _RESOURCE, STRING),
         ],
-        "errored": [_method("decision_errored", BOOL, _DECISION)],
-        "error": [_method("decision_error", STRING, _DECISION)],
-        "allowed": [_method("decision_allowed", BOOL, _DECISION)],
-        "reason": [_method("decision_reason", STRING, _DECISION)],
+        "errored": [_overload("decision_errored", BOOL, _DECISION)],
+        "error": [_overload("decision_error", STRING, _DECISION)],
+        "allowed": [_overload("decision_allowed", BOOL, _DECISION)],
+        "reason": [_overload("decision_reason", STRING, _DECISION)],
     },
     {
-        "path": _asked("PathCheck", of="Authorizer", required="path"),
-        "group": _asked("GroupCheck", of="Authorizer"),
+        "path": _builder("PathCheck", of="Authorizer", required="path"),
+        "group": _builder("GroupCheck", of="Authorizer"),
         "serviceAccount": _service_account,
-        "resource": _asked("ResourceCheck", of="GroupCheck", required="resource"),
+        "resource": _builder("ResourceCheck", of="GroupCheck", required="resource"),
         **{
-            name: _asked("ResourceCheck", of="ResourceCheck")
+            name: _builder("ResourceCheck", of="ResourceCheck")
             for name in ("subresource", "namespace", "name", "fieldSelector", "labelSelector")
         },
         "check": _check,
-        "errored": _decided(False),
-        "error": _decided(""),
-        "allowed": _decided(True),
-        "reason": _decided(""),
+        "errored": _decision_value(False),
+        "error": _decision_value(""),
+        "allowed": _decision_value(True),
+        "reason": _decision_value(""),
     },
     {
         "check": lambda _args, _result: _CHECK_COST,
@@ -164,4 +164,4 @@ AUTHORIZATION = Library(
         "labelSelector": _selector_cost,
     },
 )
-"""Known in every expression, also in those that have no variable `authorizer`."""
+"""Declared in every expression, also in those without the variable `authorizer`."""

@@ -1,6 +1,6 @@
-"""The variables of a policy's expressions, their types, and what comes of compiling one.
+"""CEL environment of a policy: the variables of its expressions, their types, and compilation.
 
-Objects and parameters have no types; the request, its namespace and the policy's own variables do. Source:
+Objects and parameters have no declared types; the request, its namespace and the policy's own variables do. Source:
 k8s.io/apiserver pkg/admission/plugin/cel/{compile,composition}.go.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kubeloop.devcluster.languages.cel.program import Library, Program
 from kubeloop.devcluster.languages.cel.syntax import ExpressionError, InstantiationError
 from kubeloop.devcluster.languages.cel.types import BOOL, DYN, INT, NULL, STRING, TIMESTAMP, Type, list_of, map_of
-from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION, AUTHORIZER
+from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION_LIBRARY, AUTHORIZER
 
 
 def struct(name: str, fields: Mapping[str, Type]) -> Type:
@@ -22,8 +22,8 @@ def struct(name: str, fields: Mapping[str, Type]) -> Type:
 def _request_type() -> Type:
     kind = struct("kubernetes.GroupVersionKind", dict.fromkeys(("group", "version", "kind"), STRING))
     resource = struct("kubernetes.GroupVersionResource", dict.fromkeys(("group", "version", "resource"), STRING))
-    texts = list_of(STRING)
-    user = {"username": STRING, "uid": STRING, "groups": texts, "extra": map_of(STRING, texts)}
+    strings = list_of(STRING)
+    user = {"username": STRING, "uid": STRING, "groups": strings, "extra": map_of(STRING, strings)}
     return struct(
         "kubernetes.AdmissionRequest",
         {
@@ -44,101 +44,101 @@ def _request_type() -> Type:
 
 
 def _namespace_type() -> Type:
-    texts, words = list_of(STRING), map_of(STRING, STRING)
+    strings, string_map = list_of(STRING), map_of(STRING, STRING)
     condition = {**dict.fromkeys(("status", "type", "message", "reason"), STRING), "lastTransitionTime": TIMESTAMP}
     conditions = list_of(struct("kubernetes.NamespaceCondition", condition))
     metadata = {
         **dict.fromkeys(("name", "generateName", "namespace", "UID", "resourceVersion"), STRING),
-        **dict.fromkeys(("labels", "annotations"), words),
+        **dict.fromkeys(("labels", "annotations"), string_map),
         **dict.fromkeys(("creationTimestamp", "deletionTimestamp"), TIMESTAMP),
         **dict.fromkeys(("deletionGracePeriodSeconds", "generation"), INT),
-        "finalizers": texts,
+        "finalizers": strings,
     }
     return struct(
         "kubernetes.Namespace",
         {
             "metadata": struct("kubernetes.NamespaceMetadata", metadata),
-            "spec": struct("kubernetes.NamespaceSpec", {"finalizers": texts}),
+            "spec": struct("kubernetes.NamespaceSpec", {"finalizers": strings}),
             "status": struct("kubernetes.NamespaceStatus", {"conditions": conditions, "phase": STRING}),
         },
     )
 
 
-_ALWAYS = {"object": DYN, "oldObject": DYN, "namespaceObject": _namespace_type(), "request": _request_type()}
+_COMMON_VARIABLES = {"object": DYN, "oldObject": DYN, "namespaceObject": _namespace_type(), "request": _request_type()}
 
 # --- compiling --------------------------------------------------------------------------------------------------------
 
 Results = tuple[Type, ...]
-BOOLEAN: Results = (BOOL,)
-TEXT: Results = (STRING,)
-TEXT_OR_NULL: Results = (STRING, NULL)
-ANYTHING: Results = ()
+BOOL_RESULT: Results = (BOOL,)
+STRING_RESULT: Results = (STRING,)
+STRING_OR_NULL_RESULT: Results = (STRING, NULL)
+ANY_RESULT: Results = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """One expression. error: why it could not be compiled, "" if it could; program: None if not.
+    """One expression. `error`: why it does not compile, or ""; `program`: None in case of an error.
 
-    is_right: is it an expression, though it cannot be made a program of?
+    is_valid_expression: it type-checks, although it could not be compiled to a program.
     """
 
     text: str
     program: Program | None
     error: str = ""
-    is_right: bool = False
+    is_valid_expression: bool = False
 
 
 @dataclass(slots=True)
 class Environment:
-    """What expressions of one policy know. own: the types of the policy's variables that have been compiled so far."""
+    """Variables of a policy's expressions. variable_types: types of the policy's variables compiled so far."""
 
     has_params: bool
-    own: dict[str, Type] | None = field(default_factory=dict)
-    library: Library = AUTHORIZATION
+    variable_types: dict[str, Type] | None = field(default_factory=dict)
+    library: Library = AUTHORIZATION_LIBRARY
 
     def compile(self, text: str, results: Results, *, authorizer: bool = True) -> Expression:
-        """results: the types that it may have, ANYTHING for all. authorizer: may it ask who may do what?"""
-        variables = dict(_ALWAYS)
+        """Compile an expression. results: allowed types, ANY_RESULT for all. authorizer: declare that variable."""
+        variables = dict(_COMMON_VARIABLES)
         if self.has_params:
             variables["params"] = DYN
         if authorizer:
             variables["authorizer"] = AUTHORIZER
-        if self.own is not None:
-            variables["variables"] = struct("kubernetes.variables", self.own)
+        if self.variable_types is not None:
+            variables["variables"] = struct("kubernetes.variables", self.variable_types)
         try:
             program = Program(text, variables, self.library)
         except ExpressionError as error:
             return Expression(text, None, f"compilation failed: {error}")
         except InstantiationError as error:
-            return Expression(text, None, f"program instantiation failed: {error}", is_right=True)
+            return Expression(text, None, f"program instantiation failed: {error}", is_valid_expression=True)
         if results and program.type not in results:
-            wanted = _name(results[0]) if len(results) == 1 else f"one of [{' '.join(map(_name, results))}]"
-            return Expression(text, None, f"must evaluate to {wanted} but got {_name(program.type)}")
+            expected = _name(results[0]) if len(results) == 1 else f"one of [{' '.join(map(_name, results))}]"
+            return Expression(text, None, f"must evaluate to {expected} but got {_name(program.type)}")
         return Expression(text, program)
 
     def declare(self, name: str, text: str) -> Expression:
-        """Compile a variable, which the expressions after it may use."""
-        assert self.own is not None
-        found = self.compile(text, ANYTHING)
-        self.own[name] = DYN if found.program is None else _remembered(found.program.type)
-        return found
+        """Compile a variable of the policy and declare it for later expressions."""
+        assert self.variable_types is not None
+        expression = self.compile(text, ANY_RESULT)
+        self.variable_types[name] = DYN if expression.program is None else _variable_type(expression.program.type)
+        return expression
 
 
 def _name(type_: Type) -> str:
-    """A type as its own text has it; messages of the checker shorten some."""
+    """Return a type's full name; messages of the type checker abbreviate some."""
     inner = f"({', '.join(map(_name, type_.parameters))})" if type_.parameters else ""
     return type_.name + inner
 
 
-_KEPT = frozenset({"any", "bool", "bytes", "double", "duration", "int", "null", "string", "timestamp", "uint"})
+_SCALAR_KINDS = frozenset({"any", "bool", "bytes", "double", "duration", "int", "null", "string", "timestamp", "uint"})
 
 
-def _remembered(type_: Type) -> Type:
-    """What is known of a variable's type: nothing of those that are no scalars, lists and maps."""
-    if type_.kind in _KEPT:
+def _variable_type(type_: Type) -> Type:
+    """Return the declared type of a variable: scalars, lists and maps keep their type, all others become dyn."""
+    if type_.kind in _SCALAR_KINDS:
         return type_
     if type_.kind == "list":
-        return list_of(_remembered(type_.parameters[0]))
+        return list_of(_variable_type(type_.parameters[0]))
     if type_.kind == "map":
-        return map_of(_remembered(type_.parameters[0]), _remembered(type_.parameters[1]))
+        return map_of(_variable_type(type_.parameters[0]), _variable_type(type_.parameters[1]))
     return DYN

@@ -1,7 +1,7 @@
-"""What expressions of mutations make: Object{...}, which is applied, and JSONPatch{...}, which is done.
+"""Values that mutation expressions create: Object{...} for apply configurations, and JSONPatch{...} operations.
 
-An object's fields have any type; that the names of nested ones are the paths to them is looked at when it is used.
-Source: k8s.io/apiserver pkg/cel/mutation, pkg/cel/library/jsonpatch.go.
+Fields of objects have any type. The type names of nested objects must be their paths, which is checked when the value
+is used. Source: k8s.io/apiserver pkg/cel/mutation, pkg/cel/library/jsonpatch.go.
 """
 
 from __future__ import annotations
@@ -15,46 +15,46 @@ from kubeloop.devcluster.languages.cel.program import Library
 from kubeloop.devcluster.languages.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.types import DYN, STRING, Type, list_of
 from kubeloop.devcluster.languages.cel.values import Container, equal, is_list, is_map, lookup, no_overload
-from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION
+from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION_LIBRARY
 from kubeloop.kube.json_object import JSON
 
 
 class _Fields(Mapping[str, Type]):
-    """Some fields, and all others with one type."""
+    """Types of declared fields, and one type for all others."""
 
-    def __init__(self, known: Mapping[str, Type], others: Type) -> None:
-        self._known, self._others = known, others
+    def __init__(self, declared: Mapping[str, Type], default: Type) -> None:
+        self._declared, self._default = declared, default
 
     def __getitem__(self, name: str) -> Type:
-        return self._known.get(name, self._others)
+        return self._declared.get(name, self._default)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._declared)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._declared)
 
     def __bool__(self) -> bool:
         return True
 
 
-_NO_TYPE = Type("none", "")  # nothing can be assigned to it, not even what is unknown
+_NO_TYPE = Type("none", "")  # not assignable from any type, not even dyn
 JSON_PATCH = Type(
     "struct", "JSONPatch", fields=_Fields({"op": STRING, "path": STRING, "from": STRING, "value": DYN}, _NO_TYPE)
 )
 OBJECT = Type("struct", "Object", fields=_Fields({}, DYN))
-APPLIED, OPERATIONS = (OBJECT,), (list_of(JSON_PATCH),)
+APPLY_CONFIGURATION_RESULT, JSON_PATCH_RESULT = (OBJECT,), (list_of(JSON_PATCH),)
 
 
-def _type_of(name: str) -> Type | None:
+def _struct_type(name: str) -> Type | None:
     if name == "JSONPatch":
         return JSON_PATCH
     is_object = name == "Object" or name.startswith("Object.")
     return Type("struct", name, fields=OBJECT.fields) if is_object else None
 
 
-class Made(Container):
-    """A struct that an expression has made."""
+class CreatedObject(Container):
+    """A struct created by an expression."""
 
     __slots__ = ("fields", "name")
     is_map = True
@@ -72,61 +72,61 @@ class Made(Container):
         return (self.fields[key], True) if key in self.fields else (None, False)
 
     def equals(self, other: Any) -> bool:
-        if not isinstance(other, Made) or self.name != other.name or self.fields.keys() != other.fields.keys():
+        if not isinstance(other, CreatedObject) or self.name != other.name or self.fields.keys() != other.fields.keys():
             return False
-        return all(equal(each, other.fields[name]) for name, each in self.fields.items())
+        return all(equal(value, other.fields[name]) for name, value in self.fields.items())
 
-    def wrong_names(self) -> str:
-        """Which objects in it have names that are not the paths to them, a line each; "" if none has."""
-        return "\n".join(_wrong_names(self, self.name))
+    def type_name_errors(self) -> str:
+        """Return one line per nested object whose type name is not its path; "" if there are none."""
+        return "\n".join(_type_name_errors(self, self.name))
 
 
-def _wrong_names(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, Made):
+def _type_name_errors(value: Any, path: str) -> Iterator[str]:
+    if isinstance(value, CreatedObject):
         if value.name != path:
-            told = "which matches field name path from root Object type"
-            yield f'unexpected type name "{value.name}", expected "{path}", {told}'
-        for name, each in value.fields.items():
-            yield from _wrong_names(each, f"{path}.{name}")
+            reason = "which matches field name path from root Object type"
+            yield f'unexpected type name "{value.name}", expected "{path}", {reason}'
+        for name, member in value.fields.items():
+            yield from _type_name_errors(member, f"{path}.{name}")
     elif type(value) is list:
-        for each in value:
-            yield from _wrong_names(each, path)
+        for item in value:
+            yield from _type_name_errors(item, path)
     elif type(value) is dict:
-        for each in value.values():
-            yield from _wrong_names(each, path)
+        for member in value.values():
+            yield from _type_name_errors(member, path)
 
 
-def as_json(value: Any) -> Any:
-    """A value as it stands in an object."""
-    if isinstance(value, Made):
-        return {name: as_json(each) for name, each in value.fields.items()}
+def to_json(value: Any) -> Any:
+    """Return a CEL value as JSON."""
+    if isinstance(value, CreatedObject):
+        return {name: to_json(member) for name, member in value.fields.items()}
     if is_list(value):
-        return [as_json(each) for each in value]
+        return [to_json(item) for item in value]
     if is_map(value):
-        return {str(key): as_json(lookup(value, key)[0]) for key in value}
+        return {str(key): to_json(lookup(value, key)[0]) for key in value}
     if value is None or type(value) in (bool, float, str):
         return value
     return int(value) if isinstance(value, int) else str(value)
 
 
-def _escaped(_context: Any, key: Any) -> str:
+def _escape_key(_context: Any, key: Any) -> str:
     if type(key) is not str:
         raise no_overload()
     return key.replace("~", "~0").replace("/", "~1")
 
 
-MUTATION = Library(
+MUTATION_LIBRARY = Library(
     {
-        **AUTHORIZATION.overloads,
+        **AUTHORIZATION_LIBRARY.overloads,
         "jsonpatch.escapeKey": [
             Overload("string_jsonpatch_escapeKey_string", (STRING,), STRING, False, frozenset()),
         ],
     },
-    {**AUTHORIZATION.functions, "jsonpatch.escapeKey": _escaped},
+    {**AUTHORIZATION_LIBRARY.functions, "jsonpatch.escapeKey": _escape_key},
     {
-        **AUTHORIZATION.costs,
+        **AUTHORIZATION_LIBRARY.costs,
         "jsonpatch.escapeKey": lambda args, _result: ceil(size_of(args[0]) * STRING_TRAVERSAL_FACTOR),
     },
-    _type_of,
-    Made,
+    _struct_type,
+    CreatedObject,
 )
