@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from rich.console import Console
 
 from kubeloop.cli import endpoint_client
 from kubeloop.cli.explain import format_quantity, group_rejections, help_lines, render_explanation
-from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.control_plane import Settings
-from kubeloop.process.endpoint.explain_pages import add_explain_pages
-from kubeloop.process.endpoint.server import Endpoint
 
 
 def obstacle(plugin: str, *texts: str) -> dict[str, Any]:
@@ -60,7 +54,7 @@ def text(explanation: dict[str, Any]) -> str:
         pytest.param("deployment.apps/web", ("deployment", "web"), id="with its group"),
     ],
 )
-def test_a_target_is_written_as_for_kubectl(written, understood):
+def test_parse_target_accepts_kubectl_notation(written, understood):
     assert (
         endpoint_client.parse_target(written, endpoint_client.PODS | endpoint_client.DEPLOYMENTS, verb="trace")
         == understood
@@ -68,13 +62,13 @@ def test_a_target_is_written_as_for_kubectl(written, understood):
 
 
 @pytest.mark.parametrize("written", ["web-1", "pod/", "node/a", "deploy/web"])
-def test_what_cannot_be_explained_is_refused_with_the_form_that_can(written):
+def test_parse_target_rejects_other_kinds_with_a_hint(written):
     with pytest.raises(UserError, match=f"cannot explain '{written}'") as refused:
         endpoint_client.parse_target(written, endpoint_client.PODS, verb="explain")
     assert refused.value.hint == "use pod/NAME"
 
 
-def test_equal_obstacles_are_told_once_with_their_nodes_the_most_frequent_first():
+def test_rejections_are_grouped_and_sorted_by_frequency():
     full = obstacle("NodeResourcesFit", "Insufficient cpu", "Insufficient memory")
     rows = group_rejections(
         [
@@ -94,7 +88,7 @@ def test_equal_obstacles_are_told_once_with_their_nodes_the_most_frequent_first(
     ]
 
 
-def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
+def test_explanation_of_a_pending_pod_has_all_parts():
     summary = "0/2 nodes are available: 2 Insufficient cpu."
     out = text(
         document(
@@ -122,20 +116,20 @@ def test_a_pending_pod_is_explained_from_the_queue_to_preemption():
     assert "Preemption: preempting pods of lower priority would help on 1 of 2 nodes.\n  on a" in out
 
 
-def test_an_error_of_the_last_attempt_is_shown_beside_what_holds_now():
+def test_explanation_includes_the_error_of_the_last_attempt():
     out = text(document(summary="the pod fits on 1 of 1 nodes now", lastAttempt="SchedulerError: no answer"))
     assert "Result of the last attempt: SchedulerError: no answer\n" in out
 
 
-def test_a_bound_pod_needs_one_line():
+def test_explanation_of_a_bound_pod_is_one_line():
     assert text(document(summary="the pod is bound to a")) == "pod default/p: the pod is bound to a\n"
 
 
-def test_it_is_said_when_the_process_does_not_schedule():
+def test_explanation_states_that_the_process_is_not_scheduling():
     assert "another replica is the leader" in text(document(summary="the pod waits", scheduling=False))
 
 
-def test_that_preemption_cannot_help_is_said_once():
+def test_help_lines_do_not_repeat_the_word_preemption():
     lines = help_lines(document(preemption="preemption cannot help: no node would fit"))
     assert lines == ["Preemption: cannot help: no node would fit."]
 
@@ -153,16 +147,5 @@ def test_that_preemption_cannot_help_is_said_once():
         ("example.com/gpu", 2048, "2048"),
     ],
 )
-def test_amounts_are_written_as_quantities(resource, amount, written):
+def test_format_quantity(resource, amount, written):
     assert format_quantity(resource, amount) == written
-
-
-@pytest.mark.parametrize(
-    ("controllers", "problem"),
-    [({"deployment"}, "this process runs no scheduler"), ({"scheduler"}, "the scheduler has not started yet")],
-)
-async def test_a_process_without_scheduler_says_so(controllers, problem):
-    endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
-    add_explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
-    with pytest.raises(KeyError, match=problem):
-        await endpoint._pages["/debug/explain"]({"pod": "p"})

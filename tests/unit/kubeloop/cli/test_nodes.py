@@ -42,12 +42,12 @@ def test_names_of_new_nodes(options, present, names):
     assert _new_names(new(**options), present) == names
 
 
-def test_a_name_in_use_is_refused():
+def test_new_names_rejects_an_existing_name():
     with pytest.raises(UserError, match="'b' already exists"):
         _new_names(new(names=("a", "b")), ["b"])
 
 
-def test_a_number_is_no_name_but_meant_as_a_count():
+def test_new_names_rejects_a_number_and_suggests_count():
     with pytest.raises(UserError, match="'2' looks like a number of nodes") as refused:
         _new_names(new(names=("2",)), [])
     assert refused.value.hint == "use kubeloop nodes add --count 2"
@@ -62,7 +62,7 @@ def test_a_number_is_no_name_but_meant_as_a_count():
         ("d", {("eu", "c"): 2}, ("local", "d")),
     ],
 )
-def test_the_zone_of_a_new_node_is_the_one_with_the_fewest(zone, zones, place):
+def test_choose_zone_prefers_the_one_with_the_fewest_nodes(zone, zones, place):
     assert _choose_zone(zone, zones) == place
 
 
@@ -74,17 +74,17 @@ def test_the_zone_of_a_new_node_is_the_one_with_the_fewest(zone, zones, place):
         ("k=:PreferNoSchedule", {"key": "k", "effect": "PreferNoSchedule"}),
     ],
 )
-def test_taints_are_written_as_for_kubectl(text, taint):
+def test_taint_accepts_kubectl_notation(text, taint):
     assert _taint(text) == taint
 
 
 @pytest.mark.parametrize("text", ["k", "k=v", "k=v:Never", ":NoSchedule", "=v:NoSchedule"])
-def test_what_is_no_taint_is_refused(text):
+def test_taint_rejects_invalid_text(text):
     with pytest.raises(UserError, match="a taint is"):
         _taint(text)
 
 
-def test_labels_and_capacity_are_checked():
+def test_template_validates_labels_and_capacity():
     template = _template(new(labels=("a=b,c=", "d=e=f"), cpu="500m"))
     labels = template["metadata"]["labels"]
     assert (labels["a"], labels["c"], labels["d"]) == ("b", "", "e=f")
@@ -94,7 +94,7 @@ def test_labels_and_capacity_are_checked():
             _template(new(**wrong))
 
 
-def test_the_users_own_kubeconfig_is_never_taken_by_default(tmp_path, monkeypatch):
+def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
     (tmp_path / ".kube").mkdir()
     (tmp_path / ".kube" / "config").write_text("a real cluster's")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -107,7 +107,7 @@ def test_the_users_own_kubeconfig_is_never_taken_by_default(tmp_path, monkeypatc
     assert _kubeconfig(tmp_path / "given") == str(tmp_path / "given")
 
 
-def test_a_real_cluster_is_left_alone(tmp_path):
+def test_nodes_command_rejects_a_real_cluster(tmp_path):
     asked = []
 
     class Real(BaseHTTPRequestHandler):

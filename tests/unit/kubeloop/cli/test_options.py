@@ -27,7 +27,7 @@ def parsed(*arguments: str):
     return seen
 
 
-def test_without_arguments_the_defaults_count():
+def test_options_have_defaults():
     assert parsed() == [DevClusterOptions(), UpOptions(), DisplayOptions(), ()]
 
 
@@ -43,11 +43,11 @@ def test_without_arguments_the_defaults_count():
         pytest.param(DevClusterOptions(node_cpu="-a", node_memory=""), id="what looks like an option"),
     ],
 )
-def test_the_command_line_that_options_make_gives_them_again(options):
+def test_arguments_of_round_trips_through_the_parser(options):
     assert parsed(*arguments_of(options))[0] == options
 
 
-def test_names_flags_and_repeated_options_are_understood():
+def test_options_support_names_flags_and_repetition():
     _, files, shown, rest = parsed("-f", "a", "x", "--filename=b", "--json", "--timeout", "3")
     assert files.files == (Path("a"), Path("b"))
     assert shown == DisplayOptions(once=False, timeout=3.0, as_json=True)
@@ -57,12 +57,12 @@ def test_names_flags_and_repeated_options_are_understood():
 @pytest.mark.parametrize(
     ("given", "seconds"), [("3", 3.0), ("2.5", 2.5), ("250ms", 0.25), ("1m30s", 90.0), ("1e2", 100.0), ("0.001", 0.001)]
 )
-def test_durations_are_seconds_or_as_kubernetes_flags_take_them(given, seconds):
+def test_duration_accepts_seconds_and_go_notation(given, seconds):
     assert parsed("--timeout", given)[2].timeout == seconds
 
 
 @pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1d", "", "soon"])
-def test_what_is_no_duration_is_told(given):
+def test_duration_rejects_invalid_text(given):
     with pytest.raises(click.BadParameter, match="is not a duration, such as 15, 15s or 1m30s"):
         parsed(f"--start-delay={given}")
 
@@ -75,7 +75,7 @@ def test_what_is_no_duration_is_told(given):
         (["--timeout=0"], "0 is not more than 0s"),
     ],
 )
-def test_durations_that_are_too_short_are_told(given, problem):
+def test_duration_rejects_values_below_the_minimum(given, problem):
     with pytest.raises(click.BadParameter, match=problem):
         parsed(*given)
 
@@ -89,25 +89,25 @@ def test_durations_that_are_too_short_are_told(given, problem):
         (["--leader-elect-resource-namespace="], "--leader-elect-resource-namespace is empty"),
     ],
 )
-def test_elections_that_cannot_work_are_refused(given, problem):
+def test_run_rejects_invalid_leader_election_options(given, problem):
     result = CliRunner().invoke(commands, ["run", "--leader-elect", *given])
     assert isinstance(result.exception, UserError)
     assert problem in str(result.exception)
 
 
 @pytest.mark.parametrize("token", ["ä", "a\nb", "\x00"])
-def test_a_token_that_no_header_can_carry_is_refused(token):
+def test_apiserver_rejects_a_token_unfit_for_a_header(token):
     result = CliRunner().invoke(commands, ["apiserver", f"--token={token}"])
     assert "a token must be one line of printable ASCII" in result.output
 
 
 @pytest.mark.parametrize("command", ["up", "run", "apiserver"])
-def test_no_option_is_declared_twice(command):
+def test_option_names_are_unique(command):
     names = [name for each in commands.commands[command].params for name in (*each.opts, *each.secondary_opts)]
     assert len(names) == len(set(names))
 
 
-def test_help_shows_options_in_the_order_of_their_declaration_with_their_defaults():
+def test_help_lists_options_in_declaration_order_with_defaults():
     text = CliRunner().invoke(commands, ["run", "--help"]).output.partition("Options:")[2]
     assert text.index("--kubeconfig") < text.index("--controllers") < text.index("--config") < text.index("--leader-el")
     assert ServerOptions().controllers in text

@@ -34,19 +34,19 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_without_options_it_is_kube_schedulers_default():
+def test_configuration_defaults_to_kube_schedulers():
     assert read_scheduler_configuration(None) == SchedulerConfiguration()
     assert read_scheduler_configuration(None, algorithm_provider="DefaultProvider") == SchedulerConfiguration()
 
 
-def test_the_cluster_autoscaler_provider_fills_nodes_up():
+def test_cluster_autoscaler_provider_prefers_most_allocated():
     config = read_scheduler_configuration(None, algorithm_provider="ClusterAutoscalerProvider", scheduler_name="mine")
     (profile,) = config.profiles
     assert profile.scheduler_name == "mine"
     assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
 
 
-def test_a_policy_is_taken_where_a_configuration_is(tmp_path):
+def test_config_accepts_a_policy(tmp_path):
     (profile,) = read_scheduler_configuration(written(tmp_path, POLICY)).profiles
     assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
     weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
@@ -78,21 +78,21 @@ def test_a_policy_is_taken_where_a_configuration_is(tmp_path):
     ],
 )
 @pytest.mark.parametrize("command", ["run", "up"])
-def test_what_is_wrong_is_named_with_the_next_thing_to_try(command, arguments, problem, hint, capsys):
+def test_invalid_configuration_options_have_error_and_hint(command, arguments, problem, hint, capsys):
     assert run([command, *arguments]) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert first == problem
     assert hint in second
 
 
-def test_a_key_that_stands_twice_is_told_with_its_line(tmp_path, capsys):
+def test_duplicate_key_error_has_its_line(tmp_path, capsys):
     path = written(tmp_path, "kind: a\nkind: b\n")
     assert run(["run", "--config", str(path)]) == 2
     told = 'the scheduler configuration: line 2: key "kind" already set in map'
     assert capsys.readouterr().err.splitlines()[0] == f"error: {path}: {told}"
 
 
-def test_what_is_no_yaml_is_told_in_one_line_with_its_place(tmp_path, capsys):
+def test_invalid_yaml_error_has_line_and_column(tmp_path, capsys):
     path = written(tmp_path, "a: [1")
     assert run(["run", "--config", str(path)]) == 2
     first, second = capsys.readouterr().err.splitlines()
@@ -100,7 +100,7 @@ def test_what_is_no_yaml_is_told_in_one_line_with_its_place(tmp_path, capsys):
     assert second == "  hint: check its indentation"
 
 
-def test_a_scheduler_has_a_name(capsys):
+def test_empty_scheduler_name_is_rejected(capsys):
     assert run(["run", "--scheduler-name", ""]) == 2
     assert capsys.readouterr().err.startswith("error: --scheduler-name is empty\n")
 
@@ -123,7 +123,7 @@ def test_a_scheduler_has_a_name(capsys):
         ),
     ],
 )
-def test_a_wrong_policy_is_named_with_its_file(policy, problem, tmp_path):
+def test_invalid_policy_error_names_its_file(policy, problem, tmp_path):
     path = written(tmp_path, policy)
     with pytest.raises(UserError) as refused:
         read_scheduler_configuration(path)
@@ -132,7 +132,7 @@ def test_a_wrong_policy_is_named_with_its_file(policy, problem, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["--algorithm-provider", "ClusterAutoscalerProvider"], ["--config", "POLICY"]])
-def test_the_translation_can_be_written_and_read_again(arguments, tmp_path):
+def test_written_configuration_can_be_read_again(arguments, tmp_path):
     path, result = written(tmp_path, POLICY), tmp_path / "result.yaml"
     given = [str(path) if word == "POLICY" else word for word in arguments]
     assert run(["run", *given, "--write-config-to", str(result)]) == 0
@@ -140,7 +140,7 @@ def test_the_translation_can_be_written_and_read_again(arguments, tmp_path):
     assert again.profiles[0].args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
 
 
-def test_a_file_says_how_to_connect_and_whether_to_elect(tmp_path):
+def test_file_sets_client_connection_and_leader_election(tmp_path):
     path = tmp_path / "config.yaml"
     path.write_text(
         "apiVersion: kubescheduler.config.k8s.io/v1\n"
@@ -162,7 +162,7 @@ def test_a_file_says_how_to_connect_and_whether_to_elect(tmp_path):
     assert options_from_configuration(None) == {}
 
 
-def test_an_option_outweighs_the_file(tmp_path, monkeypatch):
+def test_option_takes_precedence_over_the_file(tmp_path, monkeypatch):
     path = tmp_path / "config.yaml"
     path.write_text(
         "apiVersion: kubescheduler.config.k8s.io/v1\n"

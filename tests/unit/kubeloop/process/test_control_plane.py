@@ -54,7 +54,7 @@ EVERY_NAME_OF_KUBERNETES = (
         pytest.param("deployment,deployment-controller", {"deployment"}, id="one under both names"),
     ],
 )
-def test_controllers_are_chosen_by_name(text, controllers):
+def test_parse_controllers(text, controllers):
     assert parse_controllers(text) == controllers
 
 
@@ -68,7 +68,7 @@ def test_controllers_are_chosen_by_name(text, controllers):
         ("scheduler,-scheduler", "no controller is left"),
     ],
 )
-def test_controllers_that_cannot_be_chosen_are_told(text, problem):
+def test_parse_controllers_rejects_invalid_lists(text, problem):
     with pytest.raises(UserError) as wrong:
         parse_controllers(text)
     assert problem in str(wrong.value)
@@ -86,14 +86,14 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 
 
 @pytest.mark.parametrize("name", [name for name in CONTROLLERS if name != "garbagecollector"])
-async def test_informers_that_begin_before_a_part_is_imported_are_those_it_asks_for(api, name):
+async def test_watched_resources_match_those_of_the_component(api, name):
     plane = plane_over(api, Settings(controllers=frozenset({name})))
     plane._create_component(name)
     assert {each.resource for each in plane.informers.informers} == {PODS, *_WATCHED_RESOURCES[name]}
 
 
 @pytest.mark.parametrize("import_in_background", [False, True])
-async def test_pods_of_a_deployment_that_was_there_are_bound(api, import_in_background):
+async def test_pods_of_an_existing_deployment_are_bound(api, import_in_background):
     plane = plane_over(api, Settings())
     nodes = SimulatedNodes(api.store, NodeSettings(count=1), clock=SystemClock(), rng=random.Random(3))
     nodes.register()
@@ -130,13 +130,13 @@ CAN_WAIT = (
         pytest.param("kubeloop.cli.main", ("asyncio", "yaml", *CAN_WAIT), id="before any command begins"),
     ],
 )
-def test_a_start_imports_nothing_that_can_wait(modules, absent):
+def test_start_does_not_import_modules_that_can_wait(modules, absent):
     program = f"import sys, {modules}; print(*[name for name in {absent} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stdout.split() == []
 
 
-async def test_a_part_that_cannot_be_made_ends_the_run_with_its_error(api, monkeypatch):
+async def test_run_raises_the_error_of_a_component_that_cannot_start(api, monkeypatch):
     plane = plane_over(api, Settings())
 
     def refuse(name):

@@ -11,7 +11,7 @@ from kubeloop.process.kubeconfig_file import write_kubeconfig
 CLUSTER = {"server": "https://127.0.0.1:1", "token": "secret", "certificate_pem": b"PEM"}
 
 
-def test_the_file_is_for_its_owner_alone_and_complete(tmp_path):
+def test_kubeconfig_is_complete_and_private(tmp_path):
     path = tmp_path / "deeper" / "config"
     write_kubeconfig(path, **CLUSTER)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -30,7 +30,7 @@ def test_the_file_is_for_its_owner_alone_and_complete(tmp_path):
     assert [path.name for path in path.parent.iterdir()] == ["config"]
 
 
-def test_other_clusters_in_the_file_are_kept(tmp_path):
+def test_write_preserves_other_clusters(tmp_path):
     path = tmp_path / "config"
     other = {"name": "prod", "cluster": {"server": "https://prod"}}
     old = {"name": "kubeloop", "cluster": {"server": "https://old"}}
@@ -44,7 +44,7 @@ def test_other_clusters_in_the_file_are_kept(tmp_path):
     ]
 
 
-def test_text_of_others_that_looks_like_a_number_to_kubectl_stays_text(tmp_path):
+def test_write_preserves_strings_that_look_like_numbers(tmp_path):
     path = tmp_path / "config"
     path.write_text("kind: Config\nusers:\n- name: 'y'\n  user: {token: '1e3', username: '0o17'}\n")
     write_kubeconfig(path, **CLUSTER)
@@ -52,7 +52,7 @@ def test_text_of_others_that_looks_like_a_number_to_kubectl_stays_text(tmp_path)
     assert users[0] == {"name": "y", "user": {"token": "1e3", "username": "0o17"}}
 
 
-def test_a_file_that_is_linked_to_stays_where_it_is(tmp_path):
+def test_write_follows_a_symlink(tmp_path):
     (tmp_path / "dotfiles").mkdir()
     target, link = tmp_path / "dotfiles" / "kubeconfig", tmp_path / "config"
     link.symlink_to(target)
@@ -67,7 +67,7 @@ def test_a_file_that_is_linked_to_stays_where_it_is(tmp_path):
     "content",
     ["just text", "kind: Pod", "a: [", "\x00", "- 1", "{kind: Config, clusters: {a: b}}", "{kind: Config, users: [a]}"],
 )
-def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path, content):
+def test_write_rejects_a_file_that_is_not_a_kubeconfig(tmp_path, content):
     path = tmp_path / "notes.txt"
     path.write_text(content)
     with pytest.raises(UserError, match="is not a kubeconfig"):
@@ -75,7 +75,7 @@ def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path, content):
     assert path.read_text() == content
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+def test_write_reports_an_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot write the kubeconfig"):
         write_kubeconfig(tmp_path / "file" / "config", **CLUSTER)

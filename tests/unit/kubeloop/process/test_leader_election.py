@@ -96,7 +96,7 @@ async def world(clock: Clock) -> World:
     return World(clock)
 
 
-async def test_of_two_candidates_the_first_acts_and_renews_while_the_other_waits(world: World):
+async def test_first_candidate_leads_while_the_other_waits(world: World):
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(world.a.run())]
         await asyncio.sleep(1.0)
@@ -112,7 +112,7 @@ async def test_of_two_candidates_the_first_acts_and_renews_while_the_other_waits
             task.cancel()
 
 
-async def test_a_leader_that_ends_gives_the_lease_back_and_the_other_takes_over_at_its_next_look(world: World):
+async def test_leader_releases_the_lease_when_it_ends(world: World):
     async with asyncio.TaskGroup() as group:
         leader = group.create_task(world.a.run())
         await asyncio.sleep(1.0)
@@ -127,7 +127,7 @@ async def test_a_leader_that_ends_gives_the_lease_back_and_the_other_takes_over_
         other.cancel()
 
 
-async def test_a_leader_that_is_cut_off_stops_at_its_renew_deadline_and_before_another_starts(world: World):
+async def test_disconnected_leader_stops_at_its_renew_deadline(world: World):
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         losing = group.create_task(_outcome(world.a))
@@ -144,7 +144,7 @@ async def test_a_leader_that_is_cut_off_stops_at_its_renew_deadline_and_before_a
         other.cancel()
 
 
-async def test_a_leader_whose_lease_somebody_took_stops_at_its_next_renewal(world: World):
+async def test_leader_stops_when_another_holds_the_lease(world: World):
     async with asyncio.TaskGroup() as group:
         losing = group.create_task(_outcome(world.a))
         await asyncio.sleep(3.0)
@@ -156,7 +156,7 @@ async def test_a_leader_whose_lease_somebody_took_stops_at_its_next_renewal(worl
         assert (await world.lease()).spec.holder_identity == "thief"  # what is not ours is not given back
 
 
-async def test_somebody_elses_write_to_the_lease_is_a_conflict_and_costs_no_more_than_a_try(world: World):
+async def test_leader_retries_after_a_conflict(world: World):
     async with asyncio.TaskGroup() as group:
         leader = group.create_task(world.a.run())
         for number in range(40):
@@ -169,7 +169,7 @@ async def test_somebody_elses_write_to_the_lease_is_a_conflict_and_costs_no_more
     assert (await world.lease()).spec.holder_identity == ""
 
 
-async def test_candidates_that_start_at_once_never_act_together(world: World):
+async def test_concurrent_candidates_never_lead_together(world: World):
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(each.run()) for each in (world.a, world.b)]
         for _ in range(100):
@@ -179,7 +179,7 @@ async def test_candidates_that_start_at_once_never_act_together(world: World):
             task.cancel()
 
 
-async def test_an_acting_part_that_crashes_gives_the_lease_back(world: World):
+async def test_crash_of_the_leader_releases_the_lease(world: World):
     async def crash() -> None:
         await asyncio.sleep(5.0)
         raise ZeroDivisionError
@@ -190,7 +190,7 @@ async def test_an_acting_part_that_crashes_gives_the_lease_back(world: World):
     assert (await world.lease()).spec.holder_identity == ""
 
 
-async def test_only_the_leaders_control_plane_creates_and_binds_pods(world: World, clock: Clock):
+async def test_only_the_leader_creates_and_binds_pods(world: World, clock: Clock):
     nodes = SimulatedNodes(world.api.store, NodeSettings(count=2), clock=clock, rng=random.Random(2))
     nodes.register()
 

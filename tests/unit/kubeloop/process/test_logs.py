@@ -38,7 +38,7 @@ def traced():
     return Tracing(clock=SystemClock(), rng=random.Random(1), environ={}).reconciles.reconcile("deployment", "a/b")
 
 
-def test_text_says_what_a_record_is_about_and_whose_trace_it_belongs_to(logged):
+def test_text_format_has_fields_and_trace_ids(logged):
     log, written = logged("text")
     reconcile = traced()
     log.warning("binding failed", extra={"pod": "a/web-1", "node": "n1"})
@@ -52,7 +52,7 @@ def test_text_says_what_a_record_is_about_and_whose_trace_it_belongs_to(logged):
     assert second.endswith("INFO kubeloop.test: idle")
 
 
-def test_text_does_not_say_twice_what_the_message_says(logged):
+def test_text_format_omits_fields_that_the_message_has(logged):
     log, written = logged("text")
     log.warning("failed: %s: %s", "a/web", OSError("no disk"), extra={"key": "a/web", "error": "no disk", "times": 1})
     log.warning("%d things", 2, extra={"count": 2, "more": "2 things"})
@@ -63,7 +63,7 @@ def test_text_does_not_say_twice_what_the_message_says(logged):
     assert third.endswith("x [pod=x]")
 
 
-def test_json_is_one_object_a_line_with_the_ids_by_their_standard_names(logged):
+def test_json_format_has_one_object_per_line(logged):
     log, written = logged("json")
     reconcile = traced()
     log.warning("failed %d times", 3, extra={"pod": "a/web-1", "level": "mine", "error": ValueError("x")})
@@ -89,7 +89,7 @@ def test_json_is_one_object_a_line_with_the_ids_by_their_standard_names(logged):
     assert "OSError: no\ndisk" in second["error"]
 
 
-def test_other_libraries_records_carry_no_trace_and_make_none(logged):
+def test_records_of_other_libraries_have_no_trace(logged):
     _, written = logged("json")
     tracing = Tracing(clock=SystemClock(), rng=random.Random(1), environ={})
     reconcile = tracing.reconciles.reconcile("deployment", "a/b")

@@ -53,21 +53,21 @@ class Cluster:
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-async def test_an_application_goes_on_after_an_answer_that_was_lost(carried_out: bool) -> None:
+async def test_apply_continues_after_a_lost_response(carried_out: bool) -> None:
     cluster = Cluster(carried_out=carried_out)
     assert await apply(cluster.client, [config_map(name="app")]) == [("configmap/app", "created")]
     assert cluster.writes == 2
     assert await cluster.config_maps() == 1
 
 
-async def test_an_object_without_a_name_is_not_made_twice() -> None:
+async def test_apply_does_not_retry_generate_name() -> None:
     cluster = Cluster(carried_out=True)
     with pytest.raises(ServerUnreachable):
         await apply(cluster.client, [config_map(generateName="app-")])
     assert cluster.writes == 1
 
 
-async def test_the_trace_of_an_application_tells_that_an_answer_never_came() -> None:
+async def test_apply_trace_records_an_unknown_outcome() -> None:
     cluster = Cluster(carried_out=True)
     traces: list[Trace] = []
     trace = apply_trace(traces)
@@ -78,7 +78,7 @@ async def test_the_trace_of_an_application_tells_that_an_answer_never_came() -> 
     assert applied.spans[1].attributes["kubeloop.outcome"] == "unknown"
 
 
-async def test_what_is_there_is_configured_or_left_alone() -> None:
+async def test_apply_reports_configured_or_unchanged() -> None:
     cluster = Cluster(carried_out=True)
     await apply(cluster.client, [config_map(name="app")])
     assert await apply(cluster.client, [config_map(name="app")]) == [("configmap/app", "unchanged")]
@@ -112,7 +112,7 @@ def of_kind(kind: str) -> Manifest:
     return Manifest("app.yaml", {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "x"}})
 
 
-async def test_definitions_come_before_the_objects_of_their_kinds() -> None:
+async def test_apply_creates_definitions_before_their_objects() -> None:
     cluster = Cluster(carried_out=True)
     assert await apply(cluster.client, [of_kind("Gear"), config_map(name="app"), definition()]) == [
         ("customresourcedefinition.apiextensions.k8s.io/gears.example.com", "created"),
@@ -121,14 +121,14 @@ async def test_definitions_come_before_the_objects_of_their_kinds() -> None:
     ]
 
 
-async def test_a_kind_that_no_definition_has_is_told_of_before_anything_is_sent() -> None:
+async def test_apply_rejects_unknown_kinds_before_any_request() -> None:
     cluster = Cluster(carried_out=True)
     with pytest.raises(UserError, match="Wheel"):
         await apply(cluster.client, [definition(), of_kind("Gear"), of_kind("Wheel")])
     assert cluster.writes == 0
 
 
-def test_a_refusal_is_told_by_the_root_although_its_object_has_no_span_any_more() -> None:
+def test_root_span_has_the_rejection_beyond_the_span_limit() -> None:
     traces: list[Trace] = []
     trace = apply_trace(traces)
     for number in range(MAX_OBJECTS + 1):

@@ -24,13 +24,13 @@ def process(pid=None, started_ns=1, kubeconfig=""):
     return ProcessRecord(pid or os.getpid(), "http://127.0.0.1:1", "https://127.0.0.1:2", kubeconfig, started_ns)
 
 
-def test_a_process_is_found_while_it_announces_itself():
+def test_process_is_listed_while_its_file_exists():
     with process_file(process()):
         assert list_processes() == [process()]
     assert list_processes() == []
 
 
-def test_a_process_that_is_gone_counts_for_nothing_and_its_file_is_removed():
+def test_file_of_an_ended_process_is_removed():
     child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     gone = process(pid=int(child.stdout))
     with process_file(gone):
@@ -38,7 +38,7 @@ def test_a_process_that_is_gone_counts_for_nothing_and_its_file_is_removed():
         assert list(runtime_directory().iterdir()) == []
 
 
-def test_the_process_that_serves_the_kubeconfig_in_use_is_asked_first(monkeypatch):
+def test_default_process_serves_the_current_kubeconfig(monkeypatch):
     mine, newer = process(started_ns=1, kubeconfig="/mine"), process(pid=os.getppid(), started_ns=2)
     with process_file(mine), process_file(newer):
         assert default_process() == newer
@@ -46,32 +46,32 @@ def test_the_process_that_serves_the_kubeconfig_in_use_is_asked_first(monkeypatc
         assert default_process() == mine
 
 
-def test_with_no_process_the_user_learns_how_to_start_one():
+def test_default_process_error_suggests_commands():
     with pytest.raises(UserError, match="no kubeloop process runs") as raised:
         default_process()
     assert "kubeloop up" in raised.value.hint
 
 
-def test_a_runtime_directory_that_others_can_read_is_refused(tmp_path):
+def test_runtime_directory_must_be_private(tmp_path):
     (tmp_path / f"kubeloop-{os.getuid()}").mkdir(mode=0o755)
     with pytest.raises(UserError, match="not private"):
         runtime_directory()
 
 
-def test_a_runtime_directory_that_cannot_be_made_is_told(monkeypatch):
+def test_runtime_directory_error_suggests_xdg_runtime_dir(monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
     with pytest.raises(UserError, match="cannot use the folder") as told:
         runtime_directory()
     assert "XDG_RUNTIME_DIR" in told.value.hint
 
 
-def test_a_process_that_cannot_be_found_works_all_the_same(monkeypatch, caplog):
+def test_failure_to_write_the_process_file_is_logged(monkeypatch, caplog):
     monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
     with process_file(process()):
         assert "use their option --endpoint" in caplog.text
 
 
-def test_a_kubeconfig_that_a_killed_cluster_left_is_removed():
+def test_kubeconfig_of_a_killed_cluster_is_removed():
     child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     left = runtime_directory() / f"kubeconfig-{int(child.stdout)}.yaml"
     own = runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"

@@ -18,7 +18,7 @@ def nothing_set_aside() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("takes_seconds", "set_aside"), [(0.02, True), (0.005, False)], ids=["long", "short"])
-def test_what_survives_a_long_full_collection_is_set_aside(takes_seconds: float, set_aside: bool) -> None:
+def test_objects_are_frozen_after_a_long_full_collection(takes_seconds: float, set_aside: bool) -> None:
     now = 0.0
 
     def clock() -> float:

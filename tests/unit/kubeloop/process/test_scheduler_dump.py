@@ -56,12 +56,12 @@ def plane_over(*answers: list[str] | None) -> Any:
     return SimpleNamespace(client=Server(*answers), scheduler=scheduler, dump_requested=asyncio.Event())
 
 
-async def test_a_difference_that_is_gone_a_second_later_does_not_count():
+async def test_transient_difference_is_ignored():
     plane = plane_over(["a"], ["a", "b"])
     assert not await compare_with_api_server(plane.client, plane.scheduler)
 
 
-async def test_a_difference_that_stays_counts():
+async def test_persistent_difference_is_reported():
     plane = plane_over(["a", "c"], ["a", "c", "d"])
     differences = await compare_with_api_server(plane.client, plane.scheduler)
     assert (differences.missed_nodes, differences.redundant_nodes) == (("c",), ("b",))
@@ -77,7 +77,7 @@ async def test_a_difference_that_stays_counts():
         pytest.param([None], "cannot compare the scheduler's cache with the API server", id="no response"),
     ],
 )
-async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):
+async def test_requested_dump_is_logged(answers, verdict, caplog):
     caplog.set_level(logging.INFO, "kubeloop.process.scheduler_dump")
     plane = plane_over(*answers)
     async with asyncio.TaskGroup() as group:
@@ -90,7 +90,7 @@ async def test_what_was_asked_for_is_in_the_log(answers, verdict, caplog):
     assert comparison == verdict
 
 
-async def test_without_a_scheduler_there_is_nothing_to_dump(caplog):
+async def test_dump_without_a_scheduler_is_empty(caplog):
     caplog.set_level(logging.INFO, "kubeloop.process.scheduler_dump")
     plane = plane_over([])
     plane.scheduler = None

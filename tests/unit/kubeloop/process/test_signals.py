@@ -24,7 +24,7 @@ async def failing(error: Exception) -> int:
     return 0
 
 
-def test_what_a_person_can_mend_comes_out_of_the_groups_of_tasks():
+def test_user_errors_are_raised_without_their_group():
     with pytest.raises(UserError, match="mend me"):
         run_until_interrupted(failing(UserError("mend me", hint="so")), interrupted=0)
     with pytest.raises(BrokenPipeError) as broken:
@@ -34,7 +34,7 @@ def test_what_a_person_can_mend_comes_out_of_the_groups_of_tasks():
         run_until_interrupted(failing(ValueError("a crash")), interrupted=0)
 
 
-def test_an_output_that_nobody_reads_ends_the_command_in_silence():
+def test_closed_output_pipe_ends_the_command_quietly():
     command = [sys.executable, "-m", "kubeloop", "run", "--help"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

@@ -42,16 +42,16 @@ def pod(name="a", node="", phase="Pending", ready=False, conditions=(), deleting
         pytest.param({"availableReplicas": 2}, False, id="not all available"),
     ],
 )
-def test_a_deployment_is_complete_by_the_rules_of_rollout_status(status, complete):
+def test_deployment_progress_follows_rollout_status(status, complete):
     assert deployment_progress(deployment(**status)).complete is complete
 
 
-def test_a_deployment_scaled_to_nothing_is_complete():
+def test_deployment_with_zero_replicas_is_complete():
     empty = deployment(0, **dict.fromkeys(COMPLETE, 0) | {"observedGeneration": 2})
     assert deployment_progress(empty).complete
 
 
-def test_a_replication_controller_is_complete_when_all_its_pods_are_available():
+def test_controller_is_complete_when_all_pods_are_available():
     controller = convert(
         ReplicationController,
         {
@@ -64,13 +64,13 @@ def test_a_replication_controller_is_complete_when_all_its_pods_are_available():
     assert controller_progress(controller).title == "replicationcontroller/rc"
 
 
-def test_the_line_counts_pods_by_phase():
+def test_progress_line_counts_pods_by_phase():
     pods = [pod("a"), pod("b", node="n1", phase="Running", ready=True), pod("c", node="n1", deleting=True)]
     progress = measure([deployment()], [], pods)
     assert progress.line() == ("1/1 workloads complete; 3 pods: 2 bound, 1 ready (Pending 1, Running 1, Terminating 1)")
 
 
-def test_a_pod_that_somebody_made_by_hand_counts_for_everything_but_not_for_the_workloads():
+def test_standalone_pod_counts_for_everything_available_only():
     waiting, done = pod("waiting"), pod("job", phase="Succeeded")
     owned = convert(
         Pod, {"metadata": {"name": "owned", "namespace": "default", "ownerReferences": [{"controller": True}]}}
@@ -81,7 +81,7 @@ def test_a_pod_that_somebody_made_by_hand_counts_for_everything_but_not_for_the_
     assert not progress.everything_available
 
 
-def test_reasons_name_the_workload_and_what_its_pods_say():
+def test_unfinished_reasons_have_workloads_and_pod_messages():
     message = "0/5 nodes are available: 5 Insufficient cpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}

@@ -11,7 +11,7 @@ from kubeloop.testing.virtual_time import DeadlockError, VirtualClock, VirtualTi
 
 
 @pytest.mark.virtual_time
-async def test_a_marked_test_runs_on_the_virtual_loop_and_a_day_passes_at_once(clock):
+async def test_marked_test_runs_in_virtual_time(clock):
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     began = clock.now()
@@ -20,11 +20,11 @@ async def test_a_marked_test_runs_on_the_virtual_loop_and_a_day_passes_at_once(c
     assert (clock.now() - began).total_seconds() == pytest.approx(86_400)
 
 
-async def test_an_unmarked_test_runs_in_real_time():
+async def test_unmarked_test_runs_in_real_time():
     assert not isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
 
 
-def test_timers_fire_in_the_order_of_their_time():
+def test_timers_fire_in_order_of_their_time():
     seen = []
 
     async def wait(seconds):
@@ -38,7 +38,7 @@ def test_timers_fire_in_the_order_of_their_time():
     assert seen == [(10, 10), (20, 20), (30, 30)]
 
 
-def test_nothing_jumps_while_a_task_is_ready():
+def test_time_does_not_jump_while_a_task_is_ready():
     async def main():
         loop = asyncio.get_running_loop()
         loop.call_later(1, lambda: None)
@@ -49,7 +49,7 @@ def test_nothing_jumps_while_a_task_is_ready():
     assert run(main()) == 0
 
 
-def test_small_delays_late_in_time_still_end():
+def test_small_delays_late_in_time_end():
     async def main():
         loop = asyncio.get_running_loop()
         await asyncio.sleep(3e9)
@@ -60,7 +60,7 @@ def test_small_delays_late_in_time_still_end():
     assert run(main()) >= 3e9
 
 
-def test_a_deadlock_raises_and_names_the_task_that_waits():
+def test_deadlock_error_names_the_waiting_task():
     async def main():
         asyncio.current_task().set_name("the stuck one")
         await asyncio.Event().wait()
@@ -69,7 +69,7 @@ def test_a_deadlock_raises_and_names_the_task_that_waits():
         run(main())
 
 
-def test_a_timeout_ends_a_wait_for_something_that_never_comes():
+def test_timeout_ends_an_endless_wait():
     async def main():
         async with asyncio.timeout(5):
             await asyncio.Event().wait()
@@ -78,14 +78,14 @@ def test_a_timeout_ends_a_wait_for_something_that_never_comes():
         run(main())
 
 
-def test_work_for_a_thread_is_done_at_once():
+def test_executor_work_runs_immediately():
     async def main():
         return await asyncio.to_thread(lambda: 42)
 
     assert run(main()) == 42
 
 
-def test_an_error_in_work_for_a_thread_arrives_at_its_caller():
+def test_executor_error_is_raised_at_the_caller():
     async def main():
         await asyncio.to_thread(lambda: 1 // 0)
 
@@ -93,7 +93,7 @@ def test_an_error_in_work_for_a_thread_arrives_at_its_caller():
         run(main())
 
 
-def test_the_clock_starts_where_it_is_told_and_has_nanoseconds():
+def test_clock_starts_at_the_given_time_in_nanoseconds():
     async def main():
         clock = VirtualClock(start=datetime(2026, 3, 1, tzinfo=UTC))
         await asyncio.sleep(1.5)
@@ -104,7 +104,7 @@ def test_the_clock_starts_where_it_is_told_and_has_nanoseconds():
     assert time_ns == int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9 + 1_500_000_000
 
 
-def test_advance_lets_time_pass_without_waiting():
+def test_advance_moves_the_time_without_waiting():
     async def main():
         loop = asyncio.get_running_loop()
         fired = []

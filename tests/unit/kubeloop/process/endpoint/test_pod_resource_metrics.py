@@ -14,7 +14,7 @@ def pod(name: str, phase: str = "", **spec: Any) -> Pod:
     return convert(Pod, {"metadata": {"name": name, "namespace": "ns"}, "spec": body, "status": {"phase": phase}})
 
 
-async def test_each_pod_tells_its_requests_and_limits_with_their_units():
+async def test_pod_resources_have_requests_and_limits_with_units():
     page = (await pod_resources([pod("p", nodeName="n", priority=7)])).body.decode().splitlines()
     of_pod = 'namespace="ns",pod="p",node="n",scheduler="default-scheduler",priority="7"'
     assert [line for line in page if not line.startswith("#")] == [
@@ -26,7 +26,7 @@ async def test_each_pod_tells_its_requests_and_limits_with_their_units():
     assert "# TYPE kube_pod_resource_request gauge" in page
 
 
-async def test_pods_that_have_ended_hold_nothing():
+async def test_pod_resources_exclude_terminated_pods():
     page = (await pod_resources([pod("p", "Succeeded", nodeName="n"), pod("q", "Failed", nodeName="n")])).body
     assert not [line for line in page.decode().splitlines() if not line.startswith("#")]
     assert b'pod="waiting"' in (await pod_resources([pod("waiting", "Pending")])).body

@@ -34,7 +34,7 @@ async def told(session: aiohttp.ClientSession, path: str, **wishes) -> tuple[int
         return answer.status, answer.headers["Content-Type"], await answer.read()
 
 
-async def test_health_is_that_of_the_checks():
+async def test_health_pages_report_the_checks():
     endpoint = new_endpoint()
     problem = None
     endpoint.add_liveness_check("loop", lambda: None)
@@ -49,7 +49,7 @@ async def test_health_is_that_of_the_checks():
         assert await told(session, "/livez") == (200, text, b"ok")
 
 
-async def test_pages_answer_json_text_files_and_lines():
+async def test_pages_return_json_text_files_and_lines():
     endpoint = new_endpoint()
     gone = []
 
@@ -76,7 +76,7 @@ async def test_pages_answer_json_text_files_and_lines():
         assert gone == [True]
 
 
-async def test_a_reader_who_leaves_ends_the_lines():
+async def test_closed_connection_ends_the_line_generator():
     endpoint = new_endpoint()
     gone = asyncio.Event()
 
@@ -94,7 +94,7 @@ async def test_a_reader_who_leaves_ends_the_lines():
         await asyncio.wait_for(gone.wait(), 10)
 
 
-async def test_what_is_not_answered_says_why(caplog):
+async def test_error_responses_contain_the_reason(caplog):
     endpoint = new_endpoint()
 
     def missing(query):
@@ -115,7 +115,7 @@ async def test_what_is_not_answered_says_why(caplog):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example"])
-async def test_on_loopback_pages_are_for_those_who_name_this_machine(host):
+async def test_loopback_pages_reject_foreign_host_headers(host):
     endpoint = new_endpoint()
     endpoint.add_page("/json", lambda query: {})
     async with asked(endpoint) as session:
@@ -124,7 +124,7 @@ async def test_on_loopback_pages_are_for_those_who_name_this_machine(host):
         assert (await told(session, "/healthz", headers={"Host": host}))[0] == 200  # probes say what they like
 
 
-async def test_an_ipv6_address_is_written_as_urls_have_it():
+async def test_ipv6_url_has_brackets():
     if not socket.has_ipv6:
         pytest.skip("this Python has no IPv6")
     try:
@@ -134,7 +134,7 @@ async def test_an_ipv6_address_is_written_as_urls_have_it():
         pytest.skip(f"this machine has no IPv6 loopback: {error}")
 
 
-async def test_a_port_that_is_taken_is_a_mistake_of_the_user():
+async def test_port_in_use_raises_user_error():
     async with new_endpoint().serving("127.0.0.1", 0) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(UserError, match=rf"cannot listen on 127\.0\.0\.1 port {port}"):

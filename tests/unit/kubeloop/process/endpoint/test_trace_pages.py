@@ -13,7 +13,7 @@ from support.cli_processes import ROOT
 from support.traced_pods import TracedPods
 
 
-async def test_only_this_machine_is_answered_on_loopback():
+async def test_trace_pages_reject_foreign_host_headers():
     pods = TracedPods()
     pods.pending("web-5f-1")
 
@@ -41,7 +41,7 @@ async def test_only_this_machine_is_answered_on_loopback():
         ("namespace=other", "no trace of a pod in namespace other", "kubectl"),
     ],
 )
-async def test_what_is_not_there_is_told_with_what_to_try(query, problem, hint):
+async def test_missing_traces_have_error_and_hint(query, problem, hint):
     pods = TracedPods()
     pods.pending("web-5f-1")
     pods.pending("web-5f-2")
@@ -53,7 +53,7 @@ async def test_what_is_not_there_is_told_with_what_to_try(query, problem, hint):
     assert hint in told["hint"]
 
 
-async def test_a_pod_that_was_not_sampled_is_told_apart():
+async def test_error_of_an_unsampled_pod_states_that():
     pods = TracedPods()
     pods.traceparents["web-5f-1"] = f"00-{'1' * 32}-{'2' * 16}-00"
     pods.untraced("web-5f-1")
@@ -61,7 +61,7 @@ async def test_a_pod_that_was_not_sampled_is_told_apart():
         assert "it was not sampled" in (await answer.json())["error"]
 
 
-async def test_a_stream_has_every_trace_once_and_what_caused_them():
+async def test_stream_has_each_trace_once_with_its_causes():
     pods = TracedPods()
     cause = pods.tracing.reconciles.reconcile("deployment", "shop/web", "added")
     cause.finish(True)
@@ -83,7 +83,7 @@ async def test_a_stream_has_every_trace_once_and_what_caused_them():
             assert answer.status == 404
 
 
-async def test_lines_are_bounded_whatever_is_asked_for():
+async def test_lines_response_is_bounded():
     pods = TracedPods()
     for number in range(700):
         pods.pending(f"web-5f-{number}")
@@ -95,7 +95,7 @@ async def test_lines_are_bounded_whatever_is_asked_for():
             assert told["more"]
 
 
-def test_the_scripts_know_the_phases_and_every_file_is_served():
+def test_scripts_list_all_phases_and_files_are_served():
     assets = ROOT / "tracing" / "views" / "assets"
     text = (assets / "format.js").read_text()
     phases = text[text.index("PHASES = [") : text.index("];", text.index("PHASES = ["))]

@@ -44,7 +44,7 @@ def observed(library, registry, observations):
 
 
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=20))
-def test_a_page_of_our_series_is_that_of_prometheus_client(observations):
+def test_exposition_equals_that_of_prometheus_client(observations):
     theirs = observed(prometheus_client, CollectorRegistry(), observations)
     ours = observed(metric_series, metric_series.Registry(), observations)
     assert generate_latest(ours) == generate_latest(theirs)
@@ -52,13 +52,13 @@ def test_a_page_of_our_series_is_that_of_prometheus_client(observations):
     assert generate_latest(observed(metric_series, CollectorRegistry(), observations)) == generate_latest(theirs)
 
 
-def test_a_wrong_number_of_labels_is_refused():
+def test_wrong_number_of_labels_is_rejected():
     counter = metric_series.Counter("c_total", "A counter.", ["one"], registry=metric_series.Registry())
     with pytest.raises(ValueError, match="c_total has the labels"):
         counter.labels("a", "b")
 
 
-def test_metrics_do_not_import_prometheus_client_until_somebody_scrapes():
+def test_prometheus_client_is_imported_at_the_first_scrape():
     program = (
         "import sys; from kubeloop.process.metrics.process_metrics import *;"
         "from kubeloop.process.metrics.scheduler_metrics import *; "

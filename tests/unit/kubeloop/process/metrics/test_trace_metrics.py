@@ -32,7 +32,7 @@ def samples(families):
     return {(s.name, *sorted(s.labels.items())): s for family in families for s in family.samples}
 
 
-def test_phases_are_histograms_whose_buckets_name_a_trace():
+def test_phase_histograms_have_exemplars():
     found = samples(parse_openmetrics(openmetrics(filled()).decode()))
 
     def bucket(bound):
@@ -50,7 +50,7 @@ def test_phases_are_histograms_whose_buckets_name_a_trace():
     assert found["kubeloop_traces_lost_total", ("reason", "too_many_open")].value == 1
 
 
-async def test_metrics_are_openmetrics_for_those_who_ask_and_text_for_the_others():
+async def test_metrics_format_follows_the_accept_header():
     async with (
         Endpoint(filled(), clock=SystemClock()).serving("127.0.0.1", 0) as url,
         aiohttp.ClientSession() as session,

@@ -13,7 +13,7 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_documents_files_folders_and_lists_are_read_in_order(tmp_path):
+def test_read_manifests_keeps_the_order(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     write(folder / "2.yml", POD.replace("a}", "d}"))
@@ -29,7 +29,7 @@ def test_documents_files_folders_and_lists_are_read_in_order(tmp_path):
     assert manifests[1].source == f"{two}, document 2"
 
 
-def test_json_may_say_a_character_in_two_halves(tmp_path):
+def test_json_surrogate_pairs_are_read(tmp_path):
     path = write(
         tmp_path / "a.json",
         r'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "annotations": {"a": "\ud83d\ude00"}}}',
@@ -38,7 +38,7 @@ def test_json_may_say_a_character_in_two_halves(tmp_path):
     assert manifest.body["metadata"]["annotations"] == {"a": "\U0001f600"}
 
 
-def test_scalars_are_read_as_kubectl_reads_them(tmp_path):
+def test_yaml_scalars_are_read_as_by_kubectl(tmp_path):
     path = write(tmp_path / "a.yaml", POD + "spec: {since: 2026-01-01, at: 12:30, mode: 0o17, many: 1e3, flag: y}\n")
     (manifest,) = read_manifests([path])
     assert manifest.body["spec"] == {"since": "2026-01-01", "at": "12:30", "mode": 15, "many": 1000, "flag": True}
@@ -59,7 +59,7 @@ def test_scalars_are_read_as_kubectl_reads_them(tmp_path):
         pytest.param("{{ .Values.name }}: x", "a key must be a string", id="a template"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, text, problem):
+def test_invalid_manifest_error_has_its_place(tmp_path, text, problem):
     path = write(tmp_path / "bad.yaml", text)
     with pytest.raises(UserError) as raised:
         read_manifests([path])
@@ -68,19 +68,19 @@ def test_what_is_wrong_with_a_file_is_said_with_its_place(tmp_path, text, proble
     assert raised.value.hint
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_missing_file_error_has_its_path(tmp_path):
     with pytest.raises(UserError, match=r"cannot read .*missing\.yaml: No such file"):
         read_manifests([tmp_path / "missing.yaml"])
 
 
-def test_a_binary_file_is_refused(tmp_path):
+def test_binary_file_is_rejected(tmp_path):
     path = tmp_path / "image.yaml"
     path.write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(UserError, match="is not text"):
         read_manifests([path])
 
 
-def test_the_annotation_of_the_last_applied_configuration_is_kubectls_to_the_letter():
+def test_last_applied_annotation_equals_kubectls():
     body = {
         "kind": "ConfigMap",
         "apiVersion": "v1",

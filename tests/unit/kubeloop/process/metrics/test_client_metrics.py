@@ -1,0 +1,70 @@
+"""Metrics of requests to the API server."""
+
+import itertools
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.process.metrics.client_metrics import MeasuredTransport
+
+
+class AnsweringTransport:
+    """Answers 404 to GET, loses any other request."""
+
+    server = "https://10.0.0.1:6443"
+
+    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+        if method != "GET":
+            raise TransportError("lost", request_sent=True)
+        return Response(404, b"{}")
+
+    @asynccontextmanager
+    async def stream(self, method, target, *, headers, body=b""):
+        async def chunks():
+            yield b"{}"
+
+        yield StreamedResponse(200, {}, chunks())
+
+    async def close(self): ...
+
+
+def text(registry):
+    return generate_latest(registry).decode()
+
+
+async def test_request_metrics_have_client_go_names():
+    registry = CollectorRegistry()
+    seconds = itertools.count(0, 250_000_000)
+    transport = MeasuredTransport(AnsweringTransport(), registry, lambda: next(seconds))
+    assert transport.server == "https://10.0.0.1:6443"
+    assert (await transport.request("GET", "/api", headers={})).status == 404
+    with pytest.raises(TransportError):
+        await transport.request("POST", "/api", headers={})
+    async with transport.stream("GET", "/api?watch=1", headers={}) as answer:
+        assert [chunk async for chunk in answer.chunks] == [b"{}"]
+    page = text(registry)
+    for line in (
+        'rest_client_requests_total{code="404",host="10.0.0.1:6443",method="GET"} 1.0',
+        'rest_client_requests_total{code="<error>",host="10.0.0.1:6443",method="POST"} 1.0',
+        'rest_client_requests_total{code="200",host="10.0.0.1:6443",method="GET"} 1.0',
+        'rest_client_request_duration_seconds_sum{host="10.0.0.1:6443",verb="GET"} 0.5',
+        'rest_client_request_duration_seconds_count{host="10.0.0.1:6443",verb="POST"} 1.0',
+    ):
+        assert line in page
+
+
+async def test_watch_error_is_counted_and_raised():
+    class Breaking(AnsweringTransport):
+        @asynccontextmanager
+        async def stream(self, method, target, *, headers, body=b""):
+            raise TransportError("no connection", request_sent=False)
+            yield
+
+    registry = CollectorRegistry()
+    transport = MeasuredTransport(Breaking(), registry, lambda: 0)
+    with pytest.raises(TransportError):
+        async with transport.stream("GET", "/api?watch=1", headers={}):
+            pass
+    assert 'rest_client_requests_total{code="<error>",host="10.0.0.1:6443",method="GET"} 1.0' in text(registry)

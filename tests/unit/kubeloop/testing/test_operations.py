@@ -1,0 +1,85 @@
+"""Failed waits, and KWOK stages, on a cluster in virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.testing import memory_cluster, virtual_time
+from kubeloop.testing.operations import WaitTimeout
+from kubeloop.testing.virtual_time import VirtualClock
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "one", "generation": 2},
+    "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+    "status": {
+        "phase": "Running",
+        "observedGeneration": 2,
+        "conditions": [
+            {"type": "Ready", "status": "True", "observedGeneration": 2},
+            {"type": "Old", "status": "True", "observedGeneration": 1},
+            {"type": "PodScheduled", "status": "False"},
+        ],
+    },
+}
+
+
+def test_stages_simulate_the_pods_of_a_cluster(tmp_path: Path):
+    stages = tmp_path / "stages.yaml"
+    stages.write_text("""
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-succeeds}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions: [{key: .status.phase, operator: NotIn, values: [Succeeded]}]
+  next:
+    statusTemplate: |
+      phase: Succeeded
+""")
+
+    async def story() -> None:
+        async with memory_cluster(clock=VirtualClock(), nodes=1, stages=stages) as cluster:
+            await cluster.apply(
+                {key: POD[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "one"}}
+            )
+            await cluster.wait_for("pod/one", "{.status.phase}=Succeeded")
+
+    virtual_time.run(story())
+
+
+def test_wait_timeout_has_state_and_reasons():
+    async def story() -> str:
+        async with memory_cluster(clock=VirtualClock(), nodes=2) as cluster:
+            spec = POD["spec"] | {"nodeSelector": {"disk": "ssd"}}
+            await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
+            with pytest.raises(WaitTimeout) as raised:
+                await cluster.wait_for("po/one", "Ready", timeout=5)
+            with pytest.raises(WaitTimeout, match="there is no pod two"):
+                await cluster.wait_for("pods/two", "Ready", timeout=1)
+            with pytest.raises(UserError, match="no resource 'widget'"):
+                await cluster.wait_for("widget/one", "Ready")
+            return str(raised.value)
+
+    told = virtual_time.run(story())
+    assert told.startswith("pod/one in default: not Ready after 5 s")
+    assert "phase Pending" in told
+    assert "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector" in told
+    assert "event Warning FailedScheduling pod/one" in told
+
+
+def test_wait_timeout_without_a_scheduler_states_that():
+    async def story() -> str:
+        async with memory_cluster(clock=VirtualClock(), nodes=1, controllers="*,-scheduler") as cluster:
+            await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": POD["spec"]})
+            with pytest.raises(WaitTimeout) as raised:
+                await cluster.wait_for("pod/one", "Ready", timeout=5)
+            return str(raised.value)
+
+    assert "there is no scheduler" in virtual_time.run(story())

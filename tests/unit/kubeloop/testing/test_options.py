@@ -1,0 +1,34 @@
+"""Options of test clusters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import UserError
+from kubeloop.testing.options import ClusterOptions, Options, cluster_options
+
+
+def test_options_and_cluster_options_have_the_same_fields():
+    assert set(Options.__annotations__) == set(ClusterOptions.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        pytest.param({"node": 3}, "a cluster has no option 'node'", id="unknown"),
+        pytest.param({"nodes": "3"}, "nodes", id="not a number"),
+        pytest.param({"nodes": -1}, "at least 0", id="too few"),
+        pytest.param({"scheduler_config": "nowhere.yaml"}, "cannot read nowhere.yaml", id="no such file"),
+    ],
+)
+def test_invalid_options_are_rejected(wishes: Any, said: str):
+    with pytest.raises(UserError, match=said):
+        cluster_options(wishes)
+
+
+def test_options_take_precedence_over_defaults():
+    defaults = cluster_options({"nodes": 5, "node_cpu": "2"})
+    changed = cluster_options({"nodes": 1, "faults": {"error": 0.5, "seed": 3}}, defaults=defaults)
+    assert (changed.nodes, changed.node_cpu, changed.faults) == (1, "2", "error=0.5,seed=3")
