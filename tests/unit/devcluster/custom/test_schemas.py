@@ -7,7 +7,6 @@ import pytest
 from kubeloop.devcluster.apiextensions.served_version import version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
-from kubeloop.devcluster.languages.string_formats import has_format
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 
 JSON = dict[str, Any]
@@ -72,32 +71,6 @@ def test_what_was_wrong_before_may_stay_where_it_is_and_nothing_new_may_come():
     assert len(told({"type": "array", "items": items}, [{"k": "a", "n": 9}, {"k": "c"}], old=old)) == 1  # atomic
     many = [{"k": str(number), "n": 9} for number in range(30_000)]  # each with each would take minutes
     assert told(keyed, many, old=many[::-1]) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
-        ("date-time", "2026-01-31T10:00:00.5Z", "2026-02-31T10:00:00Z"),
-        ("date", "2026-01-31", "2026-1-31"),
-        ("duration", "1h30m", "soon"),
-        ("ipv4", "10.0.0.1", "10.0.0"),
-        ("ipv6", "::1", "10.0.0.1"),
-        ("cidr", "10.0.0.0/8", "10.0.0.0"),
-        ("email", "a@b.c", "a"),
-        ("hostname", "a.example", "-a"),
-        ("uri", "https://a/b", "a b"),
-        ("mac", "01:23:45:67:89:ab", "01:23"),
-        ("byte", "aGk=", "?"),
-        ("hexcolor", "#ffffff", "#fffff"),
-        ("creditcard", "4111111111111111", "4111111111111112"),
-        ("isbn", "978-0321751041", "978-0321751042"),
-        ("k8s-short-name", "a-b", "a.b"),
-        ("k8s-long-name", "a.b", "A.b"),
-    ],
-)
-def test_formats(name: str, good: str, bad: str):
-    assert has_format(name, good)
-    assert not has_format(name, bad)
 
 
 def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
