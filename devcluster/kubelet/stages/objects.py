@@ -152,7 +152,7 @@ class ObjectStages:
         self._events.record(obj, type_, reason, message, field_path="", component="stages", host="")
 
     def _steps(self, pending: PendingStage[ResourcePath]) -> JSON | None:
-        """Apply all steps; return the object after the last patch, None if there was none. Raises StageFailed, Refused."""
+        """Apply all steps; return the object after the last patch, None without one. Raises StageFailed, Refused."""
         after: JSON | None = None
         deleted = False
         metadata = pending.obj["metadata"]

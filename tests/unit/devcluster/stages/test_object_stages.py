@@ -1,4 +1,4 @@
-"""Stages of any kind but pods and nodes: objects are chosen by jq and CEL, patched, deleted, and others are applied."""
+"""Stages of any kind but pods and nodes: objects are select_stage by jq and CEL, patched, deleted, and others are applied."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
-from kubeloop.devcluster.kubelet.stages.lifecycle import chosen, delay_seconds
+from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 from support.api_requests import InProcessApi
@@ -219,8 +219,8 @@ def test_weights_and_delays_are_expressions_with_time_and_quantities(read):
     one, other = read(text + more, stage("other", "  - delete: true", when="self.SinceSecond() > 5.0"))
     rng = random.Random(1)
     obj = {"metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:50Z"}, "data": {"seconds": "2s"}}
-    assert chosen([one, other], obj, NOW, rng) is one  # the other's weight is 0
+    assert select_stage([one, other], obj, NOW, rng) is one  # the other's weight is 0
     assert 2 <= delay_seconds(one, obj, NOW, rng) <= 7
     young = {**obj, "metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:58Z"}, "data": {}}
-    assert chosen([one, other], young, NOW, rng) is one
+    assert select_stage([one, other], young, NOW, rng) is one
     assert delay_seconds(one, young, NOW, rng) == 0  # the object says nothing of it

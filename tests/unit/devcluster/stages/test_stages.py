@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
-from kubeloop.devcluster.kubelet.stages.lifecycle import chosen, delay_seconds, matches
+from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, matches, select_stage
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
@@ -198,7 +198,7 @@ def test_of_several_stages_one_is_taken_by_weight(stages):
         stage_text("never", spec=ANY + DELETE + "  weight: 0\n"),
     )
     rng = random.Random(1)
-    drawn = Counter(stage.name for _ in range(1000) if (stage := chosen(three, POD, NOW, rng)))
+    drawn = Counter(stage.name for _ in range(1000) if (stage := select_stage(three, POD, NOW, rng)))
     assert set(drawn) == {"light", "heavy"}
     assert 650 < drawn["heavy"] < 850
 
@@ -206,7 +206,7 @@ def test_of_several_stages_one_is_taken_by_weight(stages):
 def test_stages_without_weights_are_taken_alike(stages):
     two = stages(stage_text("a", spec=ANY + DELETE), stage_text("b", spec=ANY + DELETE))
     rng = random.Random(1)
-    drawn = Counter(stage.name for _ in range(1000) if (stage := chosen(two, POD, NOW, rng)))
+    drawn = Counter(stage.name for _ in range(1000) if (stage := select_stage(two, POD, NOW, rng)))
     assert 400 < drawn["a"] < 600
 
 

@@ -89,9 +89,9 @@ async def test_objects_that_went_while_nobody_watched_are_forgotten(player: Play
     now = asyncio.get_running_loop().time()
     for uid in ("a", "b"):
         player.see(config_map(uid, 1))
-    player.turns.keep("maps", {"b"})
+    player.turns.retain("maps", {"b"})
     player.pass_time(now + 1)
     assert player.played == ["b"]
     await asyncio.sleep(2)
-    player.turns.keep("maps", set())
+    player.turns.retain("maps", set())
     assert player.turns._last == {}  # what was played long ago tells nothing
