@@ -1,7 +1,7 @@
-"""A scheduler without its loop: decides about recorded pods on a recorded cluster, by the default profile.
+"""The default profile on recorded clusters: decisions about recorded pods, without the scheduling loop.
 
-Decisions are checked three ways: plugin by plugin, in both forms (per node and over rows), which must agree; and by
-the framework and algorithm as the scheduler runs them, twice, so that the second answer comes from the class cache.
+Decisions are checked plugin by plugin, in the per-node and the array form, which must agree; then twice by framework
+and algorithm as the scheduler runs them, the second time with results of the class cache.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ class FixedClock:
         return int(NOW.timestamp() * 1e9)
 
 
-class Cluster:
-    """One recorded cluster with the default profile over it; also the handle its plugins get."""
+class RecordedCluster:
+    """A recorded cluster with the default profile; also the handle of its plugins."""
 
     def __init__(self, cluster: dict[str, Any]) -> None:
         self.listers = Listers()
         for key, (attribute, type_) in _STORES.items():
             store: Store[Any] = Store()
-            for each in cluster.get(key, ()):
-                value = convert(type_, each)
+            for item in cluster.get(key, ()):
+                value = convert(type_, item)
                 store.put(value.key, value)
             setattr(self.listers, attribute, store)
         pods: Store[Pod] = Store()
@@ -81,14 +81,14 @@ class Cluster:
         self.snapshot = Snapshot()
         for node in cluster.get("nodes", ()):
             self.cache.add_node(convert(Node, node))
-        for each in cluster.get("pods", ()):
-            pod = convert(Pod, each)
+        for item in cluster.get("pods", ()):
+            pod = convert(Pod, item)
             pods.put(pod.key, pod)
             self.cache.add_pod(pod)
         self.cache.update_snapshot(self.snapshot)
         self.nominator = Nominator(pods.get)
-        for each in cluster.get("nominatedPods", ()):
-            pod = convert(Pod, each)
+        for item in cluster.get("nominatedPods", ()):
+            pod = convert(Pod, item)
             pods.put(pod.key, pod)
             self.nominator.add(PodInfo(pod), None)
         self.clock = FixedClock()
@@ -134,7 +134,7 @@ class Cluster:
         return None
 
     def filter_rows(self, plugin: Any, state: CycleState, pod: PodInfo, rows: Rows) -> RowFilterResult | None:
-        """One plugin over rows, compared with its per-node form on every row."""
+        """Return the result of one plugin for `rows`, compared with its per-node form on every row."""
         if plugin.name in state.skip_filter:
             return None
         infos = self.snapshot.node_infos
@@ -147,14 +147,14 @@ class Cluster:
             with pytest.raises(Exception, match=r".+"):
                 plugin.filter_rows(state, pod, self.snapshot, rows)
             return RowFilterResult(np.array([status is None for status in per_node]), lambda index: per_node[index])
-        verdicts: RowFilterResult = plugin.filter_rows(state, pod, self.snapshot, rows)
+        statuses_by_plugin: RowFilterResult = plugin.filter_rows(state, pod, self.snapshot, rows)
         for index, (row, status) in enumerate(zip(rows.tolist(), per_node, strict=True)):
-            explained = None if verdicts.passed[index] else verdicts.explain(index)
+            explained = None if statuses_by_plugin.passed[index] else statuses_by_plugin.explain(index)
             assert explained == status, (plugin.name, pod.key, infos[row].name)
-        return verdicts
+        return statuses_by_plugin
 
     def score_rows(self, plugin: Any, state: CycleState, pod: PodInfo, rows: Rows) -> Any:
-        """Normalised scores of one plugin, raw ones compared between both forms."""
+        """Return the normalized scores of one plugin; the raw scores of both forms are compared."""
         infos = self.snapshot.node_infos
         per_node = [plugin.score(state, pod, infos[row]) for row in rows.tolist()]
         scores = np.array(per_node, np.int64)
@@ -175,26 +175,30 @@ def default_profile() -> Profile:
     return read_configuration(document).profiles[0]
 
 
-def as_recorded(status: Status) -> dict[str, Any]:
-    return {"plugin": status.plugin, "code": status.code.api_name, "reasons": sorted(map(unprefixed, status.reasons))}
+def status_document(status: Status) -> dict[str, Any]:
+    return {
+        "plugin": status.plugin,
+        "code": status.code.api_name,
+        "reasons": sorted(map(without_framework_prefix, status.reasons)),
+    }
 
 
-def recorded(status: dict[str, Any]) -> dict[str, Any]:
-    reasons = sorted(map(unprefixed, status.get("reasons", [])))
+def recorded_status(status: dict[str, Any]) -> dict[str, Any]:
+    reasons = sorted(map(without_framework_prefix, status.get("reasons", [])))
     return {"plugin": status.get("plugin", ""), "code": status["code"], "reasons": reasons}
 
 
-def unprefixed(reason: str) -> str:
-    """Without what the framework puts before the text of an error."""
+def without_framework_prefix(reason: str) -> str:
+    """Return the reason without the prefix that the framework adds to errors."""
     return re.sub(r'^running "\w+" filter plugin: ', "", reason)
 
 
-class Case:
-    """One recorded case: a cluster, and decisions about incoming pods."""
+class RecordedCase:
+    """A recorded case: a cluster, and decisions about incoming pods."""
 
     def __init__(self, case: dict[str, Any]) -> None:
         self.name: str = case["name"]
-        self.cluster = Cluster(case["cluster"])
+        self.cluster = RecordedCluster(case["cluster"])
         self.node_order: list[str] = case["snapshotNodeOrder"]
         self.decisions: list[dict[str, Any]] = case["decisions"]
 
@@ -202,63 +206,65 @@ class Case:
         assert [info.name for info in self.cluster.snapshot.node_infos] == self.node_order
         for decision in self.decisions:
             pod = PodInfo(convert(Pod, decision["pod"]))
-            about = f"{self.name} {pod.key}"
-            gated = self.cluster.pre_enqueue(pod)
+            where = f"{self.name} {pod.key}"
+            rejection = self.cluster.pre_enqueue(pod)
             expected = decision.get("preEnqueueRejected")
-            assert (gated and as_recorded(gated)) == (expected and recorded(expected)), about
-            if gated is None:
-                self.check_plugins(pod, decision, about)
-                await self.check_attempt(pod, decision, about)
-                await self.check_attempt(pod, decision, about)
+            assert (rejection and status_document(rejection)) == (expected and recorded_status(expected)), where
+            if rejection is None:
+                self.check_plugins(pod, decision, where)
+                await self.check_attempt(pod, decision, where)
+                await self.check_attempt(pod, decision, where)
 
     # --- plugin by plugin ------------------------------------------------------------------------------------------
 
-    def check_plugins(self, pod: PodInfo, decision: dict[str, Any], about: str) -> None:
+    def check_plugins(self, pod: PodInfo, decision: dict[str, Any], where: str) -> None:
         cluster, framework, snapshot = self.cluster, self.cluster.framework, self.cluster.snapshot
         state = CycleState()
-        names, rejection, naming = framework.run_pre_filter(state, pod, snapshot)
+        names, rejection, prefilter_plugins = framework.run_pre_filter(state, pod, snapshot)
         pre_filter = decision.get("preFilter") or {}
         if pre_filter.get("rejected"):
-            assert rejection is not None, about
-            assert as_recorded(rejection) == recorded(pre_filter["rejected"]), about
+            assert rejection is not None, where
+            assert status_document(rejection) == recorded_status(pre_filter["rejected"]), where
             return
-        assert rejection is None, about
-        assert state.skip_filter == set(pre_filter.get("skippedFilterPlugins", ())), about
-        assert names == (frozenset(pre_filter["nodeNames"]) if "nodeNames" in pre_filter else None), about
-        assert sorted(naming) == sorted(pre_filter.get("nodeNamesPlugins", ())), about
+        assert rejection is None, where
+        assert state.skip_filter == set(pre_filter.get("skippedFilterPlugins", ())), where
+        assert names == (frozenset(pre_filter["nodeNames"]) if "nodeNames" in pre_filter else None), where
+        assert sorted(prefilter_plugins) == sorted(pre_filter.get("nodeNamesPlugins", ())), where
         infeasible = decision.get("infeasibleNodes") or {}
         if not cluster.nominator.nodes():
-            self.check_filters(state, pod, infeasible, about)
+            self.check_filters(state, pod, infeasible, where)
         if decision.get("score"):
-            self.check_scores(state, pod, decision, about)
+            self.check_scores(state, pod, decision, where)
         if decision.get("postFilter"):
-            self.check_preemption(state, pod, names, decision["postFilter"], about)
+            self.check_preemption(state, pod, names, decision["postFilter"], where)
 
-    def check_filters(self, state: CycleState, pod: PodInfo, infeasible: dict[str, Any], about: str) -> None:
-        """What each plugin says of each node when run on its own."""
+    def check_filters(self, state: CycleState, pod: PodInfo, infeasible: dict[str, Any], where: str) -> None:
+        """Compare the rejections by each plugin, run separately on all nodes."""
         cluster, infos = self.cluster, self.cluster.snapshot.node_infos
-        left_out = {name for name, each in infeasible.items() if each.get("excludedByPreFilterNodeNames")}
-        rows = cluster.rows(info.name for info in infos if info.name not in left_out)
+        excluded = {name for name, entry in infeasible.items() if entry.get("excludedByPreFilterNodeNames")}
+        rows = cluster.rows(info.name for info in infos if info.name not in excluded)
         rows = cluster.snapshot.all_rows if len(rows) == len(infos) else rows
-        verdicts = {plugin.name: cluster.filter_rows(plugin, state, pod, rows) for plugin in cluster.framework.filter}
+        statuses_by_plugin = {
+            plugin.name: cluster.filter_rows(plugin, state, pod, rows) for plugin in cluster.framework.filter
+        }
         for index, row in enumerate(rows.tolist()):
             failing = {
-                name: as_recorded(verdict.explain(index))
-                for name, verdict in verdicts.items()
-                if verdict is not None and not verdict.passed[index]
+                name: status_document(result.explain(index))
+                for name, result in statuses_by_plugin.items()
+                if result is not None and not result.passed[index]
             }
             first = infeasible.get(infos[row].name)
             others = (first or {}).get("alsoFailing") or {}
-            wanted = {name: recorded(status) for name, status in others.items()}
+            expected_by_plugin = {name: recorded_status(status) for name, status in others.items()}
             if first is not None:
-                wanted[first["plugin"]] = recorded(first)
-            assert failing == wanted, (about, infos[row].name)
+                expected_by_plugin[first["plugin"]] = recorded_status(first)
+            assert failing == expected_by_plugin, (where, infos[row].name)
 
-    def check_scores(self, state: CycleState, pod: PodInfo, decision: dict[str, Any], about: str) -> None:
+    def check_scores(self, state: CycleState, pod: PodInfo, decision: dict[str, Any], where: str) -> None:
         cluster, score = self.cluster, decision["score"]
         rows = cluster.rows(decision["feasibleNodes"])
         cluster.framework.run_pre_score(state, pod, cluster.snapshot, rows)
-        assert state.skip_score == set(score.get("skippedPlugins", ())), about
+        assert state.skip_score == set(score.get("skippedPlugins", ())), where
         totals = np.zeros(len(rows), np.int64)
         for plugin in cluster.framework.score:
             if plugin.name in state.skip_score:
@@ -266,47 +272,50 @@ class Case:
             expected = score["plugins"][plugin.name]
             assert cluster.framework.weights[plugin.name] == expected["weight"]
             weighted = cluster.score_rows(plugin, state, pod, rows) * expected["weight"]
-            assert weighted.tolist() == expected["scores"], (about, plugin.name)
+            assert weighted.tolist() == expected["scores"], (where, plugin.name)
             totals += weighted
-        assert totals.tolist() == score["totals"], about
+        assert totals.tolist() == score["totals"], where
 
     def check_preemption(
-        self, state: CycleState, pod: PodInfo, names: frozenset[str] | None, expected: dict[str, Any], about: str
+        self, state: CycleState, pod: PodInfo, names: frozenset[str] | None, expected: dict[str, Any], where: str
     ) -> None:
         cluster, snapshot = self.cluster, self.cluster.snapshot
         plugin: DefaultPreemption = cluster.plugins["DefaultPreemption"]
-        verdicts = NodeToStatus(snapshot)
+        statuses_by_plugin = NodeToStatus(snapshot)
         for info in snapshot.node_infos:
             if names is None or info.name in names:
                 status = cluster.run_filters_with_nominated_pods(state, pod, info)
-                assert status is not None, about
-                verdicts.set(info.name, status)
-        reason = plugin.ineligible_reason(pod, snapshot, verdicts)
-        assert reason == expected.get("ineligibleReason", ""), about
+                assert status is not None, where
+                statuses_by_plugin.set(info.name, status)
+        reason = plugin.ineligible_reason(pod, snapshot, statuses_by_plugin)
+        assert reason == expected.get("ineligibleReason", ""), where
         if reason:
             return
-        potential = list(verdicts.nodes_with_code(Code.UNSCHEDULABLE))
-        assert sorted(potential) == sorted(expected.get("potentialNodes", ())), about
+        potential = list(statuses_by_plugin.nodes_with_code(Code.UNSCHEDULABLE))
+        assert sorted(potential) == sorted(expected.get("potentialNodes", ())), where
         dry_run = plugin.dry_run(state, pod, snapshot, potential)
         candidates = {
-            each.node: {"victims": [victim.key for victim in each.victims], "numPDBViolations": each.pdb_violations}
-            for each in dry_run.candidates
+            candidate.node: {
+                "victims": [victim.key for victim in candidate.victims],
+                "numPDBViolations": candidate.pdb_violations,
+            }
+            for candidate in dry_run.candidates
         }
-        wanted = {
-            name: {"victims": each["victims"], "numPDBViolations": each.get("numPDBViolations", 0)}
-            for name, each in (expected.get("candidates") or {}).items()
+        expected_by_plugin = {
+            name: {"victims": entry["victims"], "numPDBViolations": entry.get("numPDBViolations", 0)}
+            for name, entry in (expected.get("candidates") or {}).items()
         }
-        assert candidates == wanted, about
-        rejections = {name: as_recorded(status) for name, status in dry_run.rejections.items()}
-        not_candidates = {name: recorded(each) for name, each in (expected.get("notCandidates") or {}).items()}
-        assert rejections == not_candidates, about
+        assert candidates == expected_by_plugin, where
+        rejections = {name: status_document(status) for name, status in dry_run.rejections.items()}
+        not_candidates = {name: recorded_status(entry) for name, entry in (expected.get("notCandidates") or {}).items()}
+        assert rejections == not_candidates, where
         if candidates:
             best = best_candidates(dry_run.candidates, plugin._handle.clock.now())
-            assert sorted(each.node for each in best) == sorted(expected["nominatedNodeOptions"]), about
+            assert sorted(candidate.node for candidate in best) == sorted(expected["nominatedNodeOptions"]), where
 
     # --- as the scheduler runs it ----------------------------------------------------------------------------------
 
-    async def check_attempt(self, pod: PodInfo, decision: dict[str, Any], about: str) -> None:
+    async def check_attempt(self, pod: PodInfo, decision: dict[str, Any], where: str) -> None:
         cluster, state = self.cluster, CycleState()
         algorithm = Algorithm(
             cluster.snapshot,
@@ -320,46 +329,46 @@ class Case:
         if decision.get("schedulerError"):
             with pytest.raises(SchedulingError) as failed:
                 await algorithm.schedule(cluster.framework, state, pod, facts)
-            # If several nodes end in an error, which of them is told is chance.
-            nodes = [each for each in (decision.get("infeasibleNodes") or {}).values() if each["code"] == "Error"]
-            told = {decision["schedulerError"], *(", ".join(each["reasons"]) for each in nodes)}
-            assert str(failed.value) in told, about
+            # If several nodes have errors, kube-scheduler reports any of them.
+            nodes = [entry for entry in (decision.get("infeasibleNodes") or {}).values() if entry["code"] == "Error"]
+            possible_messages = {decision["schedulerError"], *(", ".join(entry["reasons"]) for entry in nodes)}
+            assert str(failed.value) in possible_messages, where
         elif decision.get("fitError"):
             with pytest.raises(FitError) as raised:
                 await algorithm.schedule(cluster.framework, state, pod, facts)
-            await self.check_fit_error(raised.value, state, pod, decision, about)
+            await self.check_fit_error(raised.value, state, pod, decision, where)
         else:
             placement = await algorithm.schedule(cluster.framework, state, pod, facts)
-            assert placement.node in decision["possibleHosts"], about
-            if not pod.pod.status.nominated_node_name:  # else that node is tried first, alone
-                assert placement.feasible == len(decision["feasibleNodes"]), about
+            assert placement.node in decision["possibleHosts"], where
+            if not pod.pod.status.nominated_node_name:  # otherwise that node is tried first, alone
+                assert placement.feasible == len(decision["feasibleNodes"]), where
 
     async def check_fit_error(
-        self, error: FitError, state: CycleState, pod: PodInfo, decision: dict[str, Any], about: str
+        self, error: FitError, state: CycleState, pod: PodInfo, decision: dict[str, Any], where: str
     ) -> None:
         cluster, expected = self.cluster, decision["postFilter"]
-        assert str(error) == decision["fitError"], about
+        assert str(error) == decision["fitError"], where
         plugins = error.diagnosis.unschedulable_plugins | error.diagnosis.pending_plugins
-        assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), about
-        verdicts = error.diagnosis.node_to_status
-        result, status = await cluster.framework.run_post_filter(state, pod, cluster.snapshot, verdicts)
-        assert status.code.api_name == expected["code"], about
-        assert status.message == expected.get("message", ""), about
-        assert (result is not None) == expected["resultPresent"], about
+        assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), where
+        statuses_by_plugin = error.diagnosis.node_to_status
+        result, status = await cluster.framework.run_post_filter(state, pod, cluster.snapshot, statuses_by_plugin)
+        assert status.code.api_name == expected["code"], where
+        assert status.message == expected.get("message", ""), where
+        assert (result is not None) == expected["resultPresent"], where
         if status.code is Code.SUCCESS:
             assert result is not None
-            assert result.nominated_node_name in expected["nominatedNodeOptions"], about
+            assert result.nominated_node_name in expected["nominatedNodeOptions"], where
             cluster.plugins["DefaultPreemption"].forget(pod.uid)
         error.diagnosis.post_filter_message = status.message
-        assert str(error) == decision["failedSchedulingMessage"], about
+        assert str(error) == decision["failedSchedulingMessage"], where
 
 
 @pytest.fixture
-def make_cluster() -> Callable[[dict[str, Any]], Cluster]:
-    """make_cluster(case["cluster"]): the plugins of the default profile over a recorded cluster."""
-    return Cluster
+def make_cluster() -> Callable[[dict[str, Any]], RecordedCluster]:
+    """Return the constructor: make_cluster(case["cluster"])."""
+    return RecordedCluster
 
 
 @pytest.fixture
-def make_case() -> Callable[[dict[str, Any]], Case]:
-    return Case
+def make_case() -> Callable[[dict[str, Any]], RecordedCase]:
+    return RecordedCase

@@ -1,4 +1,4 @@
-"""Whole scheduling attempts, as the scheduler runs them, against kube-scheduler's: node, reasons, words, nominees."""
+"""Scheduling attempts compared with kube-scheduler: node, rejections, messages and nominated nodes."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class Informer:
         return Synced()
 
 
-class Informers:
+class ClusterInformers:
     def __init__(self) -> None:
-        self.made: dict[str, Informer] = {}
+        self.informers: dict[str, Informer] = {}
 
     def informer(self, resource: Resource[Any], **_: Any) -> Any:
-        return self.made.setdefault(resource.plural, Informer())
+        return self.informers.setdefault(resource.plural, Informer())
 
     def event(self, *_: Any) -> None: ...
 
 
 def scheduler_of(cluster: dict[str, Any], clock: Any, class_cache: bool) -> Scheduler:
-    informers = Informers()
+    informers = ClusterInformers()
     scheduler = Scheduler(
         informers,  # type: ignore[arg-type]
         informers,  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def scheduler_of(cluster: dict[str, Any], clock: Any, class_cache: bool) -> Sche
     return scheduler
 
 
-def shown(status: Status) -> dict[str, Any]:
+def status_document(status: Status) -> dict[str, Any]:
     return {"plugin": status.plugin, "code": status.code.api_name, "reasons": sorted(status.reasons)}
 
 
@@ -106,38 +106,40 @@ def expected_infeasible(decision: dict[str, Any]) -> dict[str, Any]:
 
 
 def possible_errors(decision: dict[str, Any]) -> set[str]:
-    """If several nodes end in an error, which of them is told is chance."""
-    on_nodes = (each for each in (decision.get("infeasibleNodes") or {}).values() if each["code"] == "Error")
-    return {decision["schedulerError"], *(", ".join(each["reasons"]) for each in on_nodes)}
+    """Return the possible messages; if several nodes have errors, kube-scheduler reports any of them."""
+    on_nodes = (status for status in (decision.get("infeasibleNodes") or {}).values() if status["code"] == "Error")
+    return {decision["schedulerError"], *(", ".join(status["reasons"]) for status in on_nodes)}
 
 
-async def check(scheduler: Scheduler, decision: dict[str, Any], where: str) -> str:
-    """Returns what the attempt came to."""
+async def check_decision(scheduler: Scheduler, decision: dict[str, Any], context: str) -> str:
+    """Compare one attempt with the recorded decision. Returns its outcome, for counting."""
     framework = scheduler.frameworks["default-scheduler"]
     pod = PodInfo(convert(Pod, decision["pod"]))
     if "preEnqueueRejected" in decision:
-        refusals = [plugin.pre_enqueue(pod.pod) for plugin in framework.pre_enqueue]
-        assert [each.plugin for each in refusals if each is not None] == [decision["preEnqueueRejected"]["plugin"]]
+        rejections = [plugin.pre_enqueue(pod.pod) for plugin in framework.pre_enqueue]
+        assert [status.plugin for status in rejections if status is not None] == [
+            decision["preEnqueueRejected"]["plugin"]
+        ]
         return "gated"
     scheduler.cache.update_snapshot(scheduler.snapshot)
     state, facts = CycleState(), AttemptFacts(result="error")
-    outcome = await attempt(scheduler, state, pod, facts)
+    outcome = await run_attempt(scheduler, state, pod, facts)
     if isinstance(outcome, SchedulingError):
-        assert str(outcome) in possible_errors(decision), where
+        assert str(outcome) in possible_errors(decision), context
         return "error"
     if isinstance(outcome, FitError):
-        await check_failure(scheduler, state, pod, outcome, decision, where)
-        return "does not fit"
-    assert outcome.node in decision["possibleHosts"], where
+        await check_fit_error(scheduler, state, pod, outcome, decision, context)
+        return "unschedulable"
+    assert outcome.node in decision["possibleHosts"], context
     if pod.pod.status.nominated_node_name in decision["feasibleNodes"]:
-        return "fits where it is nominated"
-    assert outcome.feasible == len(decision["feasibleNodes"]), where
+        return "fits on the nominated node"
+    assert outcome.feasible == len(decision["feasibleNodes"]), context
     if outcome.feasible > 1:
-        assert facts.scores[0] == (outcome.node, max(decision["score"]["totals"])), where
+        assert facts.scores[0] == (outcome.node, max(decision["score"]["totals"])), context
     return "fits"
 
 
-async def attempt(
+async def run_attempt(
     scheduler: Scheduler, state: CycleState, pod: PodInfo, facts: AttemptFacts
 ) -> Placement | FitError | SchedulingError:
     framework = scheduler.frameworks["default-scheduler"]
@@ -147,45 +149,45 @@ async def attempt(
         return error
 
 
-async def check_failure(
-    scheduler: Scheduler, state: CycleState, pod: PodInfo, error: FitError, decision: dict[str, Any], where: str
+async def check_fit_error(
+    scheduler: Scheduler, state: CycleState, pod: PodInfo, error: FitError, decision: dict[str, Any], context: str
 ) -> None:
     diagnosis = error.diagnosis
-    assert str(error) == decision["fitError"], where
+    assert str(error) == decision["fitError"], context
     if not (decision.get("preFilter") or {}).get("rejected"):
-        verdicts = {name: shown(status) for name, status in diagnosis.node_to_status.items()}
-        assert verdicts == expected_infeasible(decision), where
-    assert sorted(diagnosis.unschedulable_plugins) == decision["unschedulablePlugins"], where
+        rejections = {name: status_document(status) for name, status in diagnosis.node_to_status.items()}
+        assert rejections == expected_infeasible(decision), context
+    assert sorted(diagnosis.unschedulable_plugins) == decision["unschedulablePlugins"], context
     framework = scheduler.frameworks["default-scheduler"]
     result, status = await framework.run_post_filter(state, pod, scheduler.snapshot, diagnosis.node_to_status)
     diagnosis.post_filter_message = status.message
-    assert str(error) == decision["failedSchedulingMessage"], where
+    assert str(error) == decision["failedSchedulingMessage"], context
     expected = decision["postFilter"]
-    assert (result is not None) == expected["resultPresent"], where
+    assert (result is not None) == expected["resultPresent"], context
     nominated = result.nominated_node_name if result is not None else ""
-    assert nominated in (expected.get("nominatedNodeOptions") or [""]), where
+    assert nominated in (expected.get("nominatedNodeOptions") or [""]), context
 
 
-@pytest.mark.parametrize("class_cache", [True, False], ids=["class cache", "afresh"])
+@pytest.mark.parametrize("class_cache", [True, False], ids=["class cache", "no class cache"])
 @pytest.mark.parametrize("name", ["default_profile", "volumes", "preemption"])
-async def test_attempts_end_as_in_kube_scheduler(records, clock, name, class_cache, caplog):
+async def test_attempts_match_kube_scheduler(records, clock, name, class_cache, caplog):
     caplog.set_level("CRITICAL")
     outcomes: dict[str, int] = {}
     for record in records(f"scheduler/{name}.jsonl.gz"):
         scheduler = scheduler_of(record["cluster"], clock, class_cache)
         for number, decision in enumerate(record["decisions"]):
-            outcome = await check(scheduler, decision, f"{record['name']} decision {number}")
+            outcome = await check_decision(scheduler, decision, f"{record['name']} decision {number}")
             outcomes[outcome] = outcomes.get(outcome, 0) + 1
     assert outcomes
 
 
-async def test_the_default_profile_is_kube_schedulers(oracle_dir, clock):
+async def test_default_profile_matches_kube_scheduler(oracle_dir, clock):
     profile = oracle_dir / "scheduler" / "profile.json"
     if not profile.is_file():
         pytest.skip(f"no {profile}")
     recorded = json.loads(profile.read_text())
     framework = scheduler_of({}, clock, class_cache=True).frameworks["default-scheduler"]
-    # Of preScore the plugins need not be the same: some here have nothing to prepare.
+    # preScore is not compared: some plugins here need no preparation.
     for point, plugins in (
         ("preEnqueue", framework.pre_enqueue),
         ("preFilter", framework.pre_filter),

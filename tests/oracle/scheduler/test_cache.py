@@ -1,4 +1,4 @@
-"""The cache and its snapshot against kube-scheduler's, operation by operation (README of the records: cache)."""
+"""Cache and snapshot compared with kube-scheduler after every operation (README of the records: cache)."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def keys(pods: Any) -> list[str]:
     return sorted(pod.key for pod in pods)
 
 
-def resources(amounts: dict[str, int]) -> dict[str, Any]:
-    return {name: amounts.get(key, 0) for key, name in RESOURCES.items()}
+def resources(quantities: dict[str, int]) -> dict[str, Any]:
+    return {name: quantities.get(key, 0) for key, name in RESOURCES.items()}
 
 
-def scalars(amounts: dict[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in amounts.items() if name not in RESOURCES and name != "pods"}
+def scalars(quantities: dict[str, int]) -> dict[str, int]:
+    return {name: amount for name, amount in quantities.items() if name not in RESOURCES and name != "pods"}
 
 
-def allocatable(amounts: dict[str, int]) -> dict[str, Any]:
-    shown = resources(amounts) | {"allowedPodNumber": amounts.get("pods", 0)}
-    return shown | {"scalarResources": scalars(amounts)} if scalars(amounts) else shown
+def allocatable(quantities: dict[str, int]) -> dict[str, Any]:
+    document = resources(quantities) | {"allowedPodNumber": quantities.get("pods", 0)}
+    return document | {"scalarResources": scalars(quantities)} if scalars(quantities) else document
 
 
 def images(states: Any) -> dict[str, Any]:
     return {name: {"size": state.size, "numNodes": state.num_nodes} for name, state in states.items()}
 
 
-def content(info: NodeInfo) -> dict[str, Any]:
-    shown = {
+def node_document(info: NodeInfo) -> dict[str, Any]:
+    document = {
         "exists": info.node is not None,
         "requested": resources(info.requested),
         "nonZeroRequested": {"milliCPU": info.non_zero_milli_cpu, "memory": info.non_zero_memory},
@@ -44,13 +44,13 @@ def content(info: NodeInfo) -> dict[str, Any]:
         "usedPorts": sorted(f"{ip} {protocol} {port}" for ip, protocol, port in info.used_ports),
     }
     if info.node is not None:
-        shown["allocatable"] = allocatable(info.allocatable)
-        shown["imageStates"] = images(info.image_states)
-    return shown
+        document["allocatable"] = allocatable(info.allocatable)
+        document["imageStates"] = images(info.image_states)
+    return document
 
 
-def run(cache: Cache, snapshot: Snapshot, operation: dict[str, Any]) -> list[str] | None:
-    """Returns the refreshed nodes for updateSnapshot."""
+def apply(cache: Cache, snapshot: Snapshot, operation: dict[str, Any]) -> list[str] | None:
+    """Apply one operation. Returns the refreshed nodes for updateSnapshot."""
 
     def pod(field: str) -> Pod:
         return convert(Pod, operation[field])
@@ -77,8 +77,8 @@ def run(cache: Cache, snapshot: Snapshot, operation: dict[str, Any]) -> list[str
             cache.remove_pod(pod("pod"))
         case "updateSnapshot":
             return cache.update_snapshot(snapshot)
-        case unknown:
-            raise AssertionError(unknown)
+        case operation_name:
+            raise AssertionError(operation_name)
     return None
 
 
@@ -86,71 +86,71 @@ def used_claims(snapshot: Snapshot) -> list[str]:
     return sorted({claim for info in snapshot.node_infos for claim in info.pvc_ref_counts})
 
 
-def test_the_cache_does_what_kube_schedulers_does(records):
+def test_cache_matches_kube_scheduler(records):
     operations = 0
     for record in records("scheduler/cache.jsonl.gz"):
         cache, snapshot = Cache(lambda: 0.0), Snapshot()
-        # The recorder kept the maps themselves (claims, scalar resources) of each node entry, and wrote them out in the
-        # end: all records of an entry show what it held last. So the entry's own maps are compared in the end, too.
-        live: list[tuple[str, NodeInfo, dict[str, Any]]] = []
+        # The recorder kept references to each node entry's maps (claims, scalar resources) and wrote them at the end,
+        # so that all records of an entry show its last state. Therefore these maps are compared at the end, too.
+        entries: list[tuple[str, NodeInfo, dict[str, Any]]] = []
         for number, operation in enumerate(record["operations"]):
-            where = f"{record['name']} operation {number} {operation['op']}"
-            refreshed, failed = None, False
+            context = f"{record['name']} operation {number} {operation['op']}"
+            refreshed, raised = None, False
             try:
-                refreshed = run(cache, snapshot, operation)
+                refreshed = apply(cache, snapshot, operation)
             except CacheError:
-                failed = True
+                raised = True
             operations += 1
             cache.check()
-            assert failed == ("error" in operation), where
-            assert keys(cache.assumed_pods()) == operation["assumedPods"], where
+            assert raised == ("error" in operation), context
+            assert keys(cache.assumed_pods()) == operation["assumedPods"], context
             order = [info.name + ("" if info.node else " (gone)") for info in cache.nodes()]
-            assert order == operation["nodesMostRecentlyChangedFirst"], where
+            assert order == operation["nodesMostRecentlyChangedFirst"], context
             if "isAssumedPod" in operation:
                 pod = convert(Pod, operation.get("pod") or operation.get("newPod"))
                 cached = cache.get_pod(pod.metadata.uid)
-                assert cache.is_assumed(pod) == operation["isAssumedPod"], where
-                assert (cached.spec.node_name if cached else None) == operation.get("cachedPodNode"), where
+                assert cache.is_assumed(pod) == operation["isAssumedPod"], context
+                assert (cached.spec.node_name if cached else None) == operation.get("cachedPodNode"), context
                 version = cached.metadata.resource_version if cached else None
-                assert version == operation.get("cachedPodResourceVersion"), where
+                assert version == operation.get("cachedPodResourceVersion"), context
             for name, expected in (operation.get("changedNodes") or {}).items():
                 info = cache.get_node(name)
                 if expected is None:
-                    assert info is None, where
+                    assert info is None, context
                     continue
-                assert info is not None, where
-                wanted = {key: value for key, value in expected.items() if key != "pvcRefCounts"}
-                wanted["requested"] = {
-                    key: value for key, value in wanted["requested"].items() if key != "scalarResources"
+                assert info is not None, context
+                expected_now = {key: value for key, value in expected.items() if key != "pvcRefCounts"}
+                expected_now["requested"] = {
+                    key: value for key, value in expected_now["requested"].items() if key != "scalarResources"
                 }
-                assert content(info) == wanted, f"{where} {name}"
-                live.append((f"{where} {name}", info, expected))
+                assert node_document(info) == expected_now, f"{context} {name}"
+                entries.append((f"{context} {name}", info, expected))
                 if "scalarResources" not in expected["requested"]:  # the map did not exist yet
-                    assert not scalars(info.requested), where
+                    assert not scalars(info.requested), context
             if "snapshot" in operation:
                 expected = operation["snapshot"]
                 infos = snapshot.node_infos
-                assert [info.name for info in infos] == expected["nodeList"], where
-                assert [i.name for i in infos if i.pods_with_affinity] == expected["havePodsWithAffinityList"], where
+                assert [info.name for info in infos] == expected["nodeList"], context
+                assert [i.name for i in infos if i.pods_with_affinity] == expected["havePodsWithAffinityList"], context
                 assert [info.name for info in snapshot.nodes_with_affinity_pods] == expected["havePodsWithAffinityList"]
-                having = [info.name for info in infos if info.pods_with_required_anti_affinity]
-                assert having == expected["havePodsWithRequiredAntiAffinityList"], where
-                assert used_claims(snapshot) == expected["usedPVCs"], where
-                assert sorted(refreshed or []) == sorted(expected["refreshedNodes"]), where
-                shown = {info.name: images(info.image_states) for info in infos if info.image_states}
-                assert shown == expected["imageStates"], where
-                differing = [i.name for i in infos if not same_but_for_images(i, cache.get_node(i.name))]
-                assert differing == expected["nodesDifferingFromCache"], where
-        for where, info, expected in live:
-            assert info.pvc_ref_counts == expected["pvcRefCounts"], where
+                with_anti_affinity = [info.name for info in infos if info.pods_with_required_anti_affinity]
+                assert with_anti_affinity == expected["havePodsWithRequiredAntiAffinityList"], context
+                assert used_claims(snapshot) == expected["usedPVCs"], context
+                assert sorted(refreshed or []) == sorted(expected["refreshedNodes"]), context
+                document = {info.name: images(info.image_states) for info in infos if info.image_states}
+                assert document == expected["imageStates"], context
+                differing = [i.name for i in infos if not equal_except_images(i, cache.get_node(i.name))]
+                assert differing == expected["nodesDifferingFromCache"], context
+        for context, info, expected in entries:
+            assert info.pvc_ref_counts == expected["pvcRefCounts"], context
             if "scalarResources" in expected["requested"]:
-                assert scalars(info.requested) == expected["requested"]["scalarResources"], where
+                assert scalars(info.requested) == expected["requested"]["scalarResources"], context
     assert operations > 0
 
 
-def same_but_for_images(copy: NodeInfo, live: NodeInfo | None) -> bool:
-    if live is None:
+def equal_except_images(copy: NodeInfo, entries: NodeInfo | None) -> bool:
+    if entries is None:
         return False
-    ours, theirs = content(copy), content(live)
+    ours, theirs = node_document(copy), node_document(entries)
     ours["imageStates"] = theirs["imageStates"] = {}
     return ours == theirs

@@ -1,4 +1,4 @@
-"""What one informer event does to the cache and the queue, call by call, against kube-scheduler's handlers."""
+"""Calls to cache and queue for an informer event, compared with kube-scheduler's event handlers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CACHE_CALLS = {
 }
 
 
-class Calls:
-    """What was called, in the words of the records. Objects are named by identity."""
+class RecordedCalls:
+    """Recorded calls in the format of the records; objects are named by identity."""
 
     def __init__(self) -> None:
-        self.made: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Any]] = []
         self.names: dict[int, str] = {}
 
     def name(self, obj: Any) -> str | None:
@@ -32,18 +32,18 @@ class Calls:
 
 
 class RecordingCache(Cache):
-    """A cache that notes which of its methods are called."""
+    """A cache that records the calls of its methods."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: RecordedCalls) -> None:
         super().__init__(lambda: 0.0)
         for method, call in CACHE_CALLS.items():
             setattr(self, method, self._recording(getattr(self, method), call, calls))
 
     @staticmethod
-    def _recording(method: Any, call: str, calls: Calls) -> Any:
+    def _recording(method: Any, call: str, calls: RecordedCalls) -> Any:
         def recorded(*objects: Any) -> None:
             entry = {"call": call}
-            calls.made.append(entry)
+            calls.entries.append(entry)
             try:
                 method(*objects)
             except CacheError as error:
@@ -54,52 +54,52 @@ class RecordingCache(Cache):
 
 
 class RecordingQueue:
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: RecordedCalls) -> None:
         self.calls = calls
 
     def add(self, pod: Pod) -> None:
-        self.calls.made.append({"call": "queue.Add", "pod": self.calls.name(pod)})
+        self.calls.entries.append({"call": "queue.Add", "pod": self.calls.name(pod)})
 
     def delete(self, pod: Pod) -> None:
-        self.calls.made.append({"call": "queue.Delete", "pod": self.calls.name(pod)})
+        self.calls.entries.append({"call": "queue.Delete", "pod": self.calls.name(pod)})
 
     def update(self, old: Pod, new: Pod) -> None:
-        derived = [described(event) for event in events.pod_update_events(old, new)]
+        pod_events = [event_document(event) for event in events.pod_update_events(old, new)]
         call = {"call": "queue.Update", "oldObj": self.calls.name(old), "newObj": self.calls.name(new)}
-        self.calls.made.append(call | {"podEvents": derived})
+        self.calls.entries.append(call | {"podEvents": pod_events})
 
     def move_all_to_active_or_backoff(self, event: Any, old: Any, new: Any, only: Any = None) -> None:
         call = {
             "call": "queue.MoveAll",
-            "event": described(event),
+            "event": event_document(event),
             "oldObj": self.calls.name(old),
             "newObj": self.calls.name(new),
         }
         if only is not None:
-            passing = [p for p in PRIORITIES if only(convert(Pod, {"spec": {"priority": p}}))]
-            call["onlyPodsUpToPriority"] = max(passing)
-        self.calls.made.append(call)
+            allowed = [p for p in PRIORITIES if only(convert(Pod, {"spec": {"priority": p}}))]
+            call["onlyPodsUpToPriority"] = max(allowed)
+        self.calls.entries.append(call)
 
 
 PRIORITIES: set[int] = set()
 
 
-def described(event: Any) -> dict[str, str]:
+def event_document(event: Any) -> dict[str, str]:
     return {"resource": event.resource, "actionType": events.action_name(event.action), "label": event.label}
 
 
 def normalized(call: dict[str, Any]) -> dict[str, Any]:
-    """Cache calls compare by name and by whether they fail."""
+    """Return the call in comparable form: cache calls are compared by name and by whether they fail."""
     if call["call"].startswith("cache."):
         return {"call": call["call"], "failed": "error" in call}
     return call
 
 
-def test_events_reach_cache_and_queue_as_in_kube_scheduler(records):
+def test_event_handlers_match_kube_scheduler(records):
     compared = 0
     for number, record in enumerate(records("scheduler/cluster_events.jsonl.gz")):
         kind = Node if record["object"] == "Node" else Pod
-        calls = Calls()
+        calls = RecordedCalls()
         cache, queue = RecordingCache(calls), RecordingQueue(calls)
         for setup in record.get("setup", []):
             if setup["call"] == "cache.AddNode":
@@ -108,7 +108,7 @@ def test_events_reach_cache_and_queue_as_in_kube_scheduler(records):
                 cache.add_pod(convert(Pod, setup["pod"]))
             else:
                 cache.assume_pod(convert(Pod, setup["pod"]))
-        calls.made.clear()
+        calls.entries.clear()
         old = convert(kind, record["oldObj"]) if record.get("oldObj") else None
         new = convert(kind, record["newObj"]) if record.get("newObj") else None
         calls.names = {id(old): "old", id(new): "new"}
@@ -128,7 +128,7 @@ def test_events_reach_cache_and_queue_as_in_kube_scheduler(records):
             handler.on_update(old, new)
         else:
             handler.on_delete(old, bool(record.get("finalStateUnknown")))
-        made = [normalized(call) for call in calls.made]
-        assert made == [normalized(call) for call in record["calls"]], f"record {number}"
+        entries = [normalized(call) for call in calls.entries]
+        assert entries == [normalized(call) for call in record["calls"]], f"record {number}"
         compared += 1
     assert compared > 0

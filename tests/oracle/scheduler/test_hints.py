@@ -1,4 +1,4 @@
-"""Which events plugins want to hear of, and whether they think that an event helps a pending pod."""
+"""Event registrations and queueing hints of the default plugins, compared with kube-scheduler."""
 
 from __future__ import annotations
 
@@ -35,74 +35,76 @@ def actions() -> dict[str, ActionType]:
     }
 
 
-def read(resource: str, value: Any) -> Any:
+def convert_object(resource: str, value: Any) -> Any:
     if value is None:
         return None
     return convert(KINDS[resource], value) if resource in KINDS else api_types.without_nulls(value)
 
 
-def answer(plugin: Any, event: ClusterEvent, pod: Pod, old: Any, new: Any) -> str | None:
-    """As the scheduling queue asks: Queue as soon as one registration says so."""
-    answers = []
-    registered = list(plugin.events_to_register())
-    for registration in registered:
+def hint_result(plugin: Any, event: ClusterEvent, pod: Pod, old: Any, new: Any) -> str | None:
+    """Return the result as the scheduling queue combines it: Queue if one registration returns it."""
+    results = []
+    registrations = list(plugin.events_to_register())
+    for registration in registrations:
         if not events.matches(registration.event, event):
             continue
         if registration.hint is None:
-            answers.append("Queue")
+            results.append("Queue")
             continue
         try:
-            answers.append("Queue" if registration.hint(pod, old, new) is Hint.QUEUE else "QueueSkip")
+            results.append("Queue" if registration.hint(pod, old, new) is Hint.QUEUE else "QueueSkip")
         except Exception:
-            answers.append("error")
-    if not answers and event.resource == "Node" and event.action == ActionType.UPDATE_NODE_TAINT:
-        wanted = [each.event for each in registered if each.event.resource == "Node"]
-        if any(each.action & ActionType.ADD for each in wanted):
-            return "Queue"  # a node's taints may have kept this plugin from seeing it
-    for each in ("error", "Queue", "QueueSkip"):
-        if each in answers:
-            return each
+            results.append("error")
+    if not results and event.resource == "Node" and event.action == ActionType.UPDATE_NODE_TAINT:
+        node_events = [registration.event for registration in registrations if registration.event.resource == "Node"]
+        if any(node_event.action & ActionType.ADD for node_event in node_events):
+            return "Queue"  # the node's taints may have rejected the pod before this plugin ran
+    for result in ("error", "Queue", "QueueSkip"):
+        if result in results:
+            return result
     return None
 
 
-def test_registrations_are_the_recorded_ones(records: Records, make_cluster: Any) -> None:
+def test_registrations_match_kube_scheduler(records: Records, make_cluster: Any) -> None:
     plugins = make_cluster({}).plugins
-    known = actions()
+    actions_by_name = actions()
     for record in records("scheduler/hints.jsonl.gz"):
         if record["type"] == "actionTypes":
-            assert {name: int(known[name]) for name in record["bits"]} == record["bits"]
+            assert {name: int(actions_by_name[name]) for name in record["bits"]} == record["bits"]
         if record["type"] != "registration":
             continue
         expected = {
-            (each["resource"], int(reduce(lambda a, b: a | b, (known[name] for name in each["actionTypes"])))): each[
-                "hasHintFunction"
-            ]
-            for each in record["events"]
+            (
+                event["resource"],
+                int(reduce(lambda a, b: a | b, (actions_by_name[name] for name in event["actionTypes"]))),
+            ): event["hasHintFunction"]
+            for event in record["events"]
         }
-        registered = {
-            (each.event.resource, int(each.event.action)): each.hint is not None
-            for each in plugins[record["plugin"]].events_to_register()
+        registrations = {
+            (registration.event.resource, int(registration.event.action)): registration.hint is not None
+            for registration in plugins[record["plugin"]].events_to_register()
         }
-        assert registered == expected, record["plugin"]
+        assert registrations == expected, record["plugin"]
 
 
-def test_hints_are_the_recorded_ones(records: Records, make_cluster: Any) -> None:
+def test_hints_match_kube_scheduler(records: Records, make_cluster: Any) -> None:
     plugins = make_cluster({}).plugins
-    known = actions()
-    seen = 0
+    actions_by_name = actions()
+    count = 0
     for record in records("scheduler/hints.jsonl.gz"):
         if record["type"] != "hint":
             continue
-        seen += 1
+        count += 1
         resource = record["event"]["resource"]
-        event = ClusterEvent(resource, known[record["event"]["actionType"]], record["event"]["label"])
+        event = ClusterEvent(resource, actions_by_name[record["event"]["actionType"]], record["event"]["label"])
         pod = convert(Pod, record["pod"])
-        old, new = read(resource, record["oldObj"]), read(resource, record["newObj"])
-        answers = {
-            name: given
+        old, new = convert_object(resource, record["oldObj"]), convert_object(resource, record["newObj"])
+        results = {
+            name: result
             for name, plugin in plugins.items()
-            if hasattr(plugin, "events_to_register") and (given := answer(plugin, event, pod, old, new)) is not None
+            if hasattr(plugin, "events_to_register")
+            and (result := hint_result(plugin, event, pod, old, new)) is not None
         }
-        expected = {name: "error" if given.startswith("error") else given for name, given in record["hints"].items()}
-        assert answers == expected, (seen, record["event"], pod.key)
-    assert seen
+        expected = {name: "error" if result.startswith("error") else result for name, result in record["hints"].items()}
+        assert results == expected, (count, record["event"], pod.key)
+    assert count

@@ -1,4 +1,4 @@
-"""The order of the node list against kube-scheduler's, while nodes come, change zone and go."""
+"""Order of the node list compared with kube-scheduler while nodes are added, change zones and are removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def names(snapshot: Snapshot) -> list[str]:
     return [info.name for info in snapshot.node_infos]
 
 
-def test_the_node_list_has_kube_schedulers_order(records):
+def test_node_order_matches_kube_scheduler(records):
     compared = 0
     for record in records("scheduler/node_order.jsonl.gz"):
         cache, snapshot, nodes = Cache(lambda: 0.0), Snapshot(), {}

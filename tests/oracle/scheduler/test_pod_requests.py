@@ -1,4 +1,4 @@
-"""Every podRequests record: sums from spec and status, and what a bound pod adds to its node."""
+"""Pod requests from spec and status, and the accounting of a bound pod on its node."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Records = Callable[[str], Iterator[dict[str, Any]]]
 
 
 def as_resource(requests: dict[str, int]) -> dict[str, Any]:
-    """As the records write a framework.Resource: zeros left out, resources nobody schedules by left out."""
-    named = {"milliCPU": "cpu", "memory": "memory", "ephemeralStorage": "ephemeral-storage"}
-    resource: dict[str, Any] = {ours: requests[name] for ours, name in named.items() if requests.get(name)}
+    """Return the requests as a recorded framework.Resource, without zeros and non-schedulable resources."""
+    resource_names = {"milliCPU": "cpu", "memory": "memory", "ephemeralStorage": "ephemeral-storage"}
+    resource: dict[str, Any] = {ours: requests[name] for ours, name in resource_names.items() if requests.get(name)}
     scalars = {name: amount for name, amount in requests.items() if is_scalar_resource(name)}
     return resource | ({"scalarResources": scalars} if scalars else {})
 
@@ -28,12 +28,12 @@ def without_zeros(resource: dict[str, Any]) -> dict[str, Any]:
     return {name: amount for name, amount in resource.items() if amount}
 
 
-def test_pod_requests_are_those_of_every_record(records: Records) -> None:
-    seen = 0
+def test_pod_requests_match_kube_scheduler(records: Records) -> None:
+    count = 0
     for record in records("scheduler/resources.jsonl.gz"):
         if record["type"] != "podRequests":
             continue
-        seen += 1
+        count += 1
         pod = convert(Pod, record["pod"])
         name = pod.metadata.name
         assert pod_requests(pod) == resource_list(record.get("requests") or {}), name
@@ -53,4 +53,4 @@ def test_pod_requests_are_those_of_every_record(records: Records) -> None:
         accounted = as_resource(node.requested)
         accounted |= {"nonZeroMilliCPU": node.non_zero_milli_cpu, "nonZeroMemory": node.non_zero_memory}
         assert without_zeros(accounted) == without_zeros(record["nodeAccounting"]), name
-    assert seen
+    assert count

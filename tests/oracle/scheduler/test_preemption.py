@@ -1,4 +1,4 @@
-"""Decisions on full clusters: who is evicted for whom, within which budgets, and where."""
+"""Decisions on full clusters: preemption victims, PodDisruptionBudgets and nominated nodes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from typing import Any
 Records = Callable[[str], Iterator[dict[str, Any]]]
 
 
-async def test_every_decision_is_the_recorded_one(records: Records, make_case: Any) -> None:
+async def test_decisions_match_kube_scheduler(records: Records, make_case: Any) -> None:
     for case in records("scheduler/preemption.jsonl.gz"):
         await make_case(case).check()

@@ -1,19 +1,19 @@
-"""Quantities against Kubernetes' own: parsing, printing, rounding and arithmetic."""
+"""Quantities compared with Kubernetes: parsing, printing, rounding and arithmetic."""
 
 from __future__ import annotations
 
 from kubeloop.kube.quantities import QuantityError, parse_quantity
 
 
-def test_quantities_parse_print_and_round_as_in_kubernetes(records):
-    checked, wrong = 0, []
+def test_quantities_match_kubernetes(records):
+    count, mismatches = 0, []
     for record in records("scheduler/resources.jsonl.gz"):
         if record["type"] != "quantity":
             continue
-        checked += 1
+        count += 1
         try:
             parsed = parse_quantity(record["input"])
-            got = {
+            actual = {
                 "canonical": str(parsed),
                 "canonicalRecomputed": parsed.canonical(),
                 "format": parsed.format.value,
@@ -22,22 +22,22 @@ def test_quantities_parse_print_and_round_as_in_kubernetes(records):
                 "value": parsed.value(),
             }
         except QuantityError as error:
-            got = {"error": str(error)}
-        got |= {"input": record["input"], "type": "quantity"}
-        if got != record:
-            wrong.append((record, got))
-    assert checked
-    assert wrong == []
+            actual = {"error": str(error)}
+        actual |= {"input": record["input"], "type": "quantity"}
+        if actual != record:
+            mismatches.append((record, actual))
+    assert count
+    assert mismatches == []
 
 
-def test_sums_differences_and_comparisons_are_those_of_kubernetes(records):
-    checked, wrong = 0, []
+def test_quantity_arithmetic_matches_kubernetes(records):
+    count, mismatches = 0, []
     for record in records("scheduler/resources.jsonl.gz"):
         if record["type"] != "quantityArithmetic":
             continue
-        checked += 1
+        count += 1
         a, b = parse_quantity(record["a"]), parse_quantity(record["b"])
-        got = {
+        actual = {
             "a": record["a"],
             "b": record["b"],
             "compare": a.compare(b),
@@ -45,7 +45,7 @@ def test_sums_differences_and_comparisons_are_those_of_kubernetes(records):
             "sum": (a + b).canonical(),
             "type": "quantityArithmetic",
         }
-        if got != record:
-            wrong.append((record, got))
-    assert checked
-    assert wrong == []
+        if actual != record:
+            mismatches.append((record, actual))
+    assert count
+    assert mismatches == []

@@ -1,4 +1,4 @@
-"""The scheduling queue against kube-scheduler's, operation by operation (README of the records: queue)."""
+"""Scheduling queue compared with kube-scheduler after every operation (README of the records: queue)."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def action_of(names: list[str]) -> ActionType:
 
 
 class RecordedHints:
-    """Answers hints from the record. The queue may ask for one plugin and pod about several events in turn."""
+    """Hint functions that return recorded results; one plugin and pod may have results for several events."""
 
     def __init__(self) -> None:
-        self.answers: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Any]] = []
 
     def of(self, plugin: str) -> Callable[[Pod, Any, Any], Hint]:
         def hint(pod: Pod, old: Any, new: Any) -> Hint:
-            for entry in self.answers:
-                known = entry["objects"] is None or entry["objects"] == (id(old), id(new))
-                if entry["pod"] == pod.key and plugin in entry["answers"] and known:
-                    answer = entry["answers"][plugin]
-                    if answer.startswith("error"):
-                        raise ValueError(answer)
-                    return Hint.QUEUE if answer == "Queue" else Hint.SKIP
-            raise AssertionError(f"no recorded hint of {plugin} for {pod.key}: {self.answers}")
+            for entry in self.entries:
+                matches_objects = entry["objects"] is None or entry["objects"] == (id(old), id(new))
+                if entry["pod"] == pod.key and plugin in entry["answers"] and matches_objects:
+                    result = entry["answers"][plugin]
+                    if result.startswith("error"):
+                        raise ValueError(result)
+                    return Hint.QUEUE if result == "Queue" else Hint.SKIP
+            raise AssertionError(f"no recorded hint of {plugin} for {pod.key}: {self.entries}")
 
         return hint
 
@@ -52,17 +52,17 @@ class SchedulingGates:
         return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("gated",)) if pod.spec.scheduling_gates else None
 
 
-class Recorded:
-    """One sequence of the records, running."""
+class RecordedSequence:
+    """A recorded sequence of operations and the queue that it is applied to."""
 
-    def __init__(self, record: dict[str, Any], registered: list[Registration], hints: RecordedHints) -> None:
+    def __init__(self, record: dict[str, Any], registrations_: list[Registration], hints: RecordedHints) -> None:
         self.now_ns = 0
         self.lister: dict[str, Pod] = {}
         self.popped: dict[str, QueuedPodInfo] = {}
         self.hints = hints
         self.queue = SchedulingQueue(
             sort_key=lambda queued: (-(queued.pod.spec.priority or 0), queued.timestamp_ns),
-            hint_maps={"default-scheduler": QueueingHintMap(registered)},
+            hint_maps={"default-scheduler": QueueingHintMap(registrations_)},
             pre_enqueue={"default-scheduler": [SchedulingGates()]},
             lookup=self.lister.get,
             now_ns=lambda: self.now_ns,
@@ -74,7 +74,7 @@ class Recorded:
     def run(self, operation: dict[str, Any]) -> None:
         queue = self.queue
         self.now_ns = operation["atMs"] * MS
-        self.hints.answers = [entry | {"objects": None} for entry in operation.get("hints", [])]
+        self.hints.entries = [entry | {"objects": None} for entry in operation.get("hints", [])]
         match operation["op"]:
             case "add":
                 pod = convert(Pod, operation["pod"])
@@ -100,14 +100,14 @@ class Recorded:
                 assert queued.pod.metadata.resource_version == operation["podResourceVersion"]
                 queued.unschedulable_plugins = set(operation["unschedulablePlugins"])
                 queued.pending_plugins = set(operation["pendingPlugins"])
-                self.match_hints_to_missed_events(queued)
+                self.assign_objects_to_hints(queued)
                 queue.add_unschedulable_if_not_present(queued)
             case "done":
                 queued = self.popped.pop(operation["pod"])
                 assert queued.uid == operation["uid"]
                 if operation["reason"] == "scheduled":
                     pod = self.lister[queued.key]
-                    self.lister[queued.key] = convert(Pod, with_node(pod))
+                    self.lister[queued.key] = convert(Pod, bound_pod(pod))
                 queue.done(queued.uid)
             case "moveAllToActiveOrBackoffQueue":
                 event = operation["event"]
@@ -131,15 +131,17 @@ class Recorded:
                 raise AssertionError(unknown)
         queue.check()
 
-    def match_hints_to_missed_events(self, queued: QueuedPodInfo) -> None:
-        """Recorded in the order of the events; an event without any registered rejector has no entry."""
-        entries = iter(self.hints.answers)
+    def assign_objects_to_hints(self, queued: QueuedPodInfo) -> None:
+        """Assign events to hint entries, which are in event order; events without a registered rejector have none."""
+        entries = iter(self.hints.entries)
         hint_map = self.queue._hint_maps["default-scheduler"]
-        for missed in self.queue._in_flight.events_since(queued.uid):
-            if any(each.plugin in queued.rejectors for each in hint_map.matching(missed.event)):
+        for in_flight_event in self.queue._in_flight.events_since(queued.uid):
+            if any(
+                registration.plugin in queued.rejectors for registration in hint_map.matching(in_flight_event.event)
+            ):
                 entry = next(entries)
-                assert entry["event"] == missed.event.label
-                entry["objects"] = (id(missed.old), id(missed.new))
+                assert entry["event"] == in_flight_event.event.label
+                entry["objects"] = (id(in_flight_event.old), id(in_flight_event.new))
 
     def state(self) -> dict[str, Any]:
         queue = self.queue
@@ -157,16 +159,16 @@ class Recorded:
         }
 
     def pod_state(self, name: str) -> dict[str, Any]:
-        found = self.queue.get(name)
-        where, queued = found if found is not None else ("inFlight", self.popped[name])
-        if where == "gated":
-            where = "unschedulable"
+        entry = self.queue.get(name)
+        queue_name, queued = entry if entry is not None else ("inFlight", self.popped[name])
+        if queue_name == "gated":
+            queue_name = "unschedulable"
         if queued in self.queue.error_backoff_pods():
-            where = "errorBackoff"
-        shown = {
+            queue_name = "errorBackoff"
+        document = {
             "pod": queued.key,
             "uid": queued.uid,
-            "queue": where,
+            "queue": queue_name,
             "attempts": queued.attempts,
             "timestampMs": queued.timestamp_ns // MS,
             "unschedulableCount": queued.unschedulable_count,
@@ -178,19 +180,19 @@ class Recorded:
             "podResourceVersion": queued.pod.metadata.resource_version,
         }
         if queued.initial_attempt_ns:
-            shown["initialAttemptMs"] = queued.initial_attempt_ns // MS
-        if where.endswith("ackoff"):
-            shown["backoffExpirationMs"] = queued.backoff_expiration_ns // MS
-        return shown
+            document["initialAttemptMs"] = queued.initial_attempt_ns // MS
+        if queue_name.endswith("ackoff"):
+            document["backoffExpirationMs"] = queued.backoff_expiration_ns // MS
+        return document
 
 
-def with_node(pod: Pod) -> dict[str, Any]:
+def bound_pod(pod: Pod) -> dict[str, Any]:
     metadata = {"name": pod.metadata.name, "namespace": pod.metadata.namespace, "uid": pod.metadata.uid}
     return {"metadata": metadata, "spec": {"nodeName": "somewhere"}}
 
 
 def recorded_registrations(records: Any, hints: RecordedHints) -> list[Registration]:
-    """What the default plugins register, with hints that answer from the records."""
+    """Return the registrations of the default plugins with recorded hints."""
     result = []
     for record in records("scheduler/hints.jsonl.gz"):
         if record["type"] != "registration":
@@ -203,35 +205,35 @@ def recorded_registrations(records: Any, hints: RecordedHints) -> list[Registrat
         ]
         for event in record["effectiveEvents"]:
             action = action_of(event["actionTypes"])
-            registered = ClusterEvent(event["resource"], action)
-            asked = hints.of(plugin) if (event["resource"], action) in with_hint else None
-            result.append(Registration(plugin, registered, asked))
+            registrations_ = ClusterEvent(event["resource"], action)
+            hint = hints.of(plugin) if (event["resource"], action) in with_hint else None
+            result.append(Registration(plugin, registrations_, hint))
     return result
 
 
-def test_the_queue_does_what_kube_schedulers_does(records):
+def test_queue_matches_kube_scheduler(records):
     hints = RecordedHints()
-    registered = recorded_registrations(records, hints)
+    registrations_ = recorded_registrations(records, hints)
     operations = 0
     for record in records("scheduler/queue.jsonl.gz"):
-        running = Recorded(record, registered, hints)
+        sequence = RecordedSequence(record, registrations_, hints)
         for number, operation in enumerate(record["operations"]):
-            where = f"{record['name']} operation {number} {operation['op']}"
-            running.run(operation)
-            assert running.state() == operation["state"], where
+            queue_name = f"{record['name']} operation {number} {operation['op']}"
+            sequence.run(operation)
+            assert sequence.state() == operation["state"], queue_name
             for expected in operation.get("changedPods", []):
-                assert running.pod_state(expected["pod"]) == expected, where
+                assert sequence.pod_state(expected["pod"]) == expected, queue_name
             operations += 1
     assert operations > 0
 
 
-def test_what_plugins_register_is_completed_as_kube_scheduler_does(records):
+def test_effective_registrations_match_kube_scheduler(records):
     compared = 0
     for record in records("scheduler/hints.jsonl.gz"):
         if record["type"] != "registration":
             continue
 
-        class Registering:
+        class RegisteringPlugin:
             name = record["plugin"]
 
             def events_to_register(self, events_of: list[dict[str, Any]] = record["events"]) -> list[Any]:
@@ -242,7 +244,10 @@ def test_what_plugins_register_is_completed_as_kube_scheduler_does(records):
                     for event in events_of
                 ]
 
-        effective = {(each.event.resource, int(each.event.action)) for each in registrations([Registering()])}
+        effective = {
+            (registration.event.resource, int(registration.event.action))
+            for registration in registrations([RegisteringPlugin()])
+        }
         expected = {(event["resource"], int(action_of(event["actionTypes"]))) for event in record["effectiveEvents"]}
         assert effective == expected, record["plugin"]
         compared += 1

@@ -1,4 +1,4 @@
-"""How many nodes are looked for, and the words about a pod that fits nowhere, against kube-scheduler's."""
+"""Number of feasible nodes to find, FitError messages and event notes, compared with kube-scheduler."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from kubeloop.scheduler.framework.fit_error import (
 
 
 def fit_error(record: dict[str, Any]) -> FitError:
-    verdicts = NodeToStatus(Snapshot())
+    node_to_status = NodeToStatus(Snapshot())
     number = 0
     for entry in record.get("nodeReasons") or []:
         for _ in range(entry["nodes"]):
-            verdicts.set(f"node-{number}", Status(Code.UNSCHEDULABLE, tuple(entry["reasons"])))
+            node_to_status.set(f"node-{number}", Status(Code.UNSCHEDULABLE, tuple(entry["reasons"])))
             number += 1
     other = record.get("otherNodesReason")
-    verdicts.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (other,) if other else ())
+    node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (other,) if other else ())
     diagnosis = Diagnosis(
-        verdicts,
+        node_to_status,
         pre_filter_message=record.get("preFilterMessage", ""),
         post_filter_message=record.get("postFilterMessage", ""),
     )
     return FitError(record["numAllNodes"], diagnosis)
 
 
-def test_numbers_and_words_are_kube_schedulers(records):
-    compared: Counter[str] = Counter()
+def test_messages_and_numbers_match_kube_scheduler(records):
+    counts: Counter[str] = Counter()
     for record in records("scheduler/selecthost.jsonl.gz"):
         if record["type"] == "numFeasibleNodesToFind":
             percentage = record.get("profilePercentageOfNodesToScore", record["percentageOfNodesToScore"])
@@ -46,5 +46,5 @@ def test_numbers_and_words_are_kube_schedulers(records):
         else:
             note = event_note(record["message"])
             assert (note.hex(), len(note)) == (record["noteHex"], record["noteBytes"])
-        compared[record["type"]] += 1
-    assert compared
+        counts[record["type"]] += 1
+    assert counts
