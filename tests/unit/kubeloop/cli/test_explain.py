@@ -1,4 +1,4 @@
-"""`kubeloop explain`: what is asked, how the answer is told, and what is said when there is none."""
+"""`kubeloop explain`: parsing of the target, and rendering of the explanation."""
 
 from __future__ import annotations
 

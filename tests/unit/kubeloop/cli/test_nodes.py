@@ -1,4 +1,4 @@
-"""`kubeloop nodes`: which cluster it speaks to, which names and zones new nodes get, and what it refuses to touch."""
+"""`kubeloop nodes`: selection of the cluster, names and zones of new nodes, and rejected input."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def new(**options) -> NewNodes:
     [
         pytest.param({"count": 2}, ["node-0", "node-7", "other-9"], ["node-8", "node-9"], id="after the highest"),
         pytest.param({}, [], ["node-0"], id="the first"),
-        pytest.param(
-            {"prefix": "gpu.", "count": 2}, ["gpuX5", "gpu.a"], ["gpu.0", "gpu.1"], id="a prefix as it stands"
-        ),
+        pytest.param({"prefix": "gpu.", "count": 2}, ["gpuX5", "gpu.a"], ["gpu.0", "gpu.1"], id="prefix with a dot"),
         pytest.param({"names": ("a", "b", "a")}, ["c"], ["a", "b"], id="by name, once each"),
     ],
 )
@@ -96,7 +94,7 @@ def test_template_validates_labels_and_capacity():
 
 def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
     (tmp_path / ".kube").mkdir()
-    (tmp_path / ".kube" / "config").write_text("a real cluster's")
+    (tmp_path / ".kube" / "config").write_text("of a real cluster")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -108,13 +106,13 @@ def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
 
 
 def test_nodes_command_rejects_a_real_cluster(tmp_path):
-    asked = []
+    requests = []
 
-    class Real(BaseHTTPRequestHandler):
+    class RealApiServer(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            asked.append(("GET", self.path))
+            requests.append(("GET", self.path))
             body = json.dumps({"major": "1", "minor": "36", "gitVersion": "v1.36.0"}).encode()
             self.send_response(200)
             self.send_header("Content-Type", "application/json")
@@ -122,12 +120,12 @@ def test_nodes_command_rejects_a_real_cluster(tmp_path):
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names http.server asks for
+        do_POST = do_PATCH = do_DELETE = do_GET  # noqa: N815 - names that http.server calls
 
         def log_message(self, *_arguments: object) -> None:
             pass
 
-    server = HTTPServer(("127.0.0.1", 0), Real)
+    server = HTTPServer(("127.0.0.1", 0), RealApiServer)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -143,4 +141,4 @@ def test_nodes_command_rejects_a_real_cluster(tmp_path):
         server.shutdown()
         thread.join()
         server.server_close()
-    assert asked == [("GET", "/version")]
+    assert requests == [("GET", "/version")]

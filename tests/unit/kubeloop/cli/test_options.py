@@ -1,4 +1,4 @@
-"""Options as fields: what the parser makes of a command line, and the command line that options make."""
+"""Options declared as fields: parsing of a command line, and conversion back to one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kubeloop.kube.errors import UserError
 
 
 def parsed(*arguments: str):
-    """What a command with options of three kinds is called with."""
-    seen = []
+    """Return the arguments that a command with three classes of options receives."""
+    arguments_seen = []
 
     @click.command()
     @click.argument("rest", nargs=-1)
     @with_options(DevClusterOptions, UpOptions, DisplayOptions)
     def command(*options, rest):
-        seen.extend([*options, rest])
+        arguments_seen.extend([*options, rest])
 
     command.main([*arguments], standalone_mode=False)
-    return seen
+    return arguments_seen
 
 
 def test_options_have_defaults():
@@ -38,9 +38,9 @@ def test_options_have_defaults():
         pytest.param(
             DevClusterOptions(nodes=0, start_delay=0.125, probe_delays=True, zones=30), id="numbers and a flag"
         ),
-        pytest.param(DevClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="several of one"),
+        pytest.param(DevClusterOptions(stages=(Path("a.yaml"), Path("/b c.yaml"))), id="repeated option"),
         pytest.param(DevClusterOptions(kubeconfig=Path("-k"), data_dir=Path("some/where")), id="paths"),
-        pytest.param(DevClusterOptions(node_cpu="-a", node_memory=""), id="what looks like an option"),
+        pytest.param(DevClusterOptions(node_cpu="-a", node_memory=""), id="value that looks like an option"),
     ],
 )
 def test_arguments_of_round_trips_through_the_parser(options):
@@ -55,33 +55,33 @@ def test_options_support_names_flags_and_repetition():
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"), [("3", 3.0), ("2.5", 2.5), ("250ms", 0.25), ("1m30s", 90.0), ("1e2", 100.0), ("0.001", 0.001)]
+    ("text", "seconds"), [("3", 3.0), ("2.5", 2.5), ("250ms", 0.25), ("1m30s", 90.0), ("1e2", 100.0), ("0.001", 0.001)]
 )
-def test_duration_accepts_seconds_and_go_notation(given, seconds):
-    assert parsed("--timeout", given)[2].timeout == seconds
+def test_duration_accepts_seconds_and_go_notation(text, seconds):
+    assert parsed("--timeout", text)[2].timeout == seconds
 
 
-@pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1d", "", "soon"])
-def test_duration_rejects_invalid_text(given):
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1d", "", "soon"])
+def test_duration_rejects_invalid_text(text):
     with pytest.raises(click.BadParameter, match="is not a duration, such as 15, 15s or 1m30s"):
-        parsed(f"--start-delay={given}")
+        parsed(f"--start-delay={text}")
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("arguments", "problem"),
     [
         (["--start-delay=-1s"], "-1s is not at least 0s"),
         (["--node-monitor-grace-period=0.4"], "0.4 is not at least 500ms"),
         (["--timeout=0"], "0 is not more than 0s"),
     ],
 )
-def test_duration_rejects_values_below_the_minimum(given, problem):
+def test_duration_rejects_values_below_the_minimum(arguments, problem):
     with pytest.raises(click.BadParameter, match=problem):
-        parsed(*given)
+        parsed(*arguments)
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("arguments", "problem"),
     [
         (["--leader-elect-lease-duration=10s"], "the lease duration must be longer than the renew deadline"),
         (["--leader-elect-retry-period=9s"], "the renew deadline must be longer than 1.2 times the retry period"),
@@ -89,8 +89,8 @@ def test_duration_rejects_values_below_the_minimum(given, problem):
         (["--leader-elect-resource-namespace="], "--leader-elect-resource-namespace is empty"),
     ],
 )
-def test_run_rejects_invalid_leader_election_options(given, problem):
-    result = CliRunner().invoke(commands, ["run", "--leader-elect", *given])
+def test_run_rejects_invalid_leader_election_options(arguments, problem):
+    result = CliRunner().invoke(commands, ["run", "--leader-elect", *arguments])
     assert isinstance(result.exception, UserError)
     assert problem in str(result.exception)
 
@@ -103,7 +103,7 @@ def test_apiserver_rejects_a_token_unfit_for_a_header(token):
 
 @pytest.mark.parametrize("command", ["up", "run", "apiserver"])
 def test_option_names_are_unique(command):
-    names = [name for each in commands.commands[command].params for name in (*each.opts, *each.secondary_opts)]
+    names = [name for option in commands.commands[command].params for name in (*option.opts, *option.secondary_opts)]
     assert len(names) == len(set(names))
 
 

@@ -1,4 +1,4 @@
-"""--config, --algorithm-provider and --scheduler-name: which configuration they make, and what is refused."""
+"""--config, --algorithm-provider and --scheduler-name: resulting configuration, and rejected input."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_invalid_configuration_options_have_error_and_hint(command, arguments, p
 def test_duplicate_key_error_has_its_line(tmp_path, capsys):
     path = written(tmp_path, "kind: a\nkind: b\n")
     assert run(["run", "--config", str(path)]) == 2
-    told = 'the scheduler configuration: line 2: key "kind" already set in map'
-    assert capsys.readouterr().err.splitlines()[0] == f"error: {path}: {told}"
+    raised = 'the scheduler configuration: line 2: key "kind" already set in map'
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {path}: {raised}"
 
 
 def test_invalid_yaml_error_has_line_and_column(tmp_path, capsys):
@@ -134,8 +134,8 @@ def test_invalid_policy_error_names_its_file(policy, problem, tmp_path):
 @pytest.mark.parametrize("arguments", [["--algorithm-provider", "ClusterAutoscalerProvider"], ["--config", "POLICY"]])
 def test_written_configuration_can_be_read_again(arguments, tmp_path):
     path, result = written(tmp_path, POLICY), tmp_path / "result.yaml"
-    given = [str(path) if word == "POLICY" else word for word in arguments]
-    assert run(["run", *given, "--write-config-to", str(result)]) == 0
+    words = [str(path) if word == "POLICY" else word for word in arguments]
+    assert run(["run", *words, "--write-config-to", str(result)]) == 0
     again = load_configuration(result.read_text())
     assert again.profiles[0].args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
 

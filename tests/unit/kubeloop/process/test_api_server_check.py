@@ -1,4 +1,4 @@
-"""What is said about an API server that does not do as it should."""
+"""Errors of an API server that is unreachable, denies access or is another server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from kubeloop.process.api_server_check import check_api_server
 URL = "https://10.0.0.1:6443"
 
 
-class AnsweringTransport:
-    """Answers every request in the same way."""
+class StubTransport:
+    """Returns or raises the same for every request."""
 
     server = URL
 
-    def __init__(self, answer):
-        self._answer = answer
+    def __init__(self, response):
+        self._response = response
 
     async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
+        if isinstance(self._response, Exception):
+            raise self._response
+        return self._response
 
 
 def lost(problem):
@@ -38,13 +38,13 @@ def status(code, message):
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem", "hint"),
+    ("response", "problem", "hint"),
     [
         pytest.param(
             lost("[Errno 111] Connection refused"),
             f"the API server {URL} does not respond: Connection refused",
             "check that it is running",
-            id="nobody listens",
+            id="connection refused",
         ),
         pytest.param(
             lost("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"),
@@ -75,14 +75,14 @@ def status(code, message):
         ),
     ],
 )
-async def test_failed_check_raises_one_line_error_with_hint(answer, problem, hint):
-    client = Client(AnsweringTransport(answer), clock=SystemClock(), rng=random.Random(1))
-    with pytest.raises(UserError) as told:
+async def test_failed_check_raises_one_line_error_with_hint(response, problem, hint):
+    client = Client(StubTransport(response), clock=SystemClock(), rng=random.Random(1))
+    with pytest.raises(UserError) as raised:
         await check_api_server(client, URL)
-    assert str(told.value) == problem
-    assert hint in told.value.hint
+    assert str(raised.value) == problem
+    assert hint in raised.value.hint
 
 
 async def test_check_passes_for_a_reachable_server():
-    client = Client(AnsweringTransport(Response(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
+    client = Client(StubTransport(Response(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
     await check_api_server(client, URL)

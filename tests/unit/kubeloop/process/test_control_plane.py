@@ -1,4 +1,4 @@
-"""The composition of one process: what starts when."""
+"""The control plane: selection of controllers, order of the start, and imports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DEPLOYMENT = {
 }
 
 
-EVERY_NAME_OF_KUBERNETES = (
+ALL_KUBERNETES_NAMES = (
     "deployment-controller,replicaset-controller,replicationcontroller-controller,garbage-collector-controller,"
     "namespace-controller,resourcequota-controller"
 )
@@ -47,11 +47,11 @@ EVERY_NAME_OF_KUBERNETES = (
         pytest.param("deployment, scheduler", {"deployment", "scheduler"}, id="names"),
         pytest.param("*", set(CONTROLLERS), id="all"),
         pytest.param("*,-scheduler", set(CONTROLLERS) - {"scheduler"}, id="all but one"),
-        pytest.param(f"{EVERY_NAME_OF_KUBERNETES},scheduler", set(CONTROLLERS), id="Kubernetes' names"),
+        pytest.param(f"{ALL_KUBERNETES_NAMES},scheduler", set(CONTROLLERS), id="Kubernetes' names"),
         pytest.param(
             "*,-garbage-collector-controller", set(CONTROLLERS) - {"garbagecollector"}, id="all but Kubernetes'"
         ),
-        pytest.param("deployment,deployment-controller", {"deployment"}, id="one under both names"),
+        pytest.param("deployment,deployment-controller", {"deployment"}, id="one controller under both names"),
     ],
 )
 def test_parse_controllers(text, controllers):
@@ -89,7 +89,7 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 async def test_watched_resources_match_those_of_the_component(api, name):
     plane = plane_over(api, Settings(controllers=frozenset({name})))
     plane._create_component(name)
-    assert {each.resource for each in plane.informers.informers} == {PODS, *_WATCHED_RESOURCES[name]}
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *_WATCHED_RESOURCES[name]}
 
 
 @pytest.mark.parametrize("import_in_background", [False, True])
@@ -101,13 +101,13 @@ async def test_pods_of_an_existing_deployment_are_bound(api, import_in_backgroun
     async with asyncio.TaskGroup() as group, asyncio.timeout(60):
         serving = group.create_task(api.run())
         kubelets = group.create_task(nodes.run())
-        running = group.create_task(plane.run(import_in_background=import_in_background))
+        control_plane_task = group.create_task(plane.run(import_in_background=import_in_background))
         await plane.synced.wait()
         assert plane.components_created.is_set()
         assert plane.scheduler is not None
         while sum(bool(pod.spec.node_name) for pod in plane.informers.informer(PODS).store.list()) < 2:
             await asyncio.sleep(0.01)
-        running.cancel()
+        control_plane_task.cancel()
         kubelets.cancel()
         serving.cancel()
 
@@ -126,8 +126,8 @@ CAN_WAIT = (
 @pytest.mark.parametrize(
     ("modules", "absent"),
     [
-        pytest.param("kubeloop.cli.main, kubeloop.cli.run", CAN_WAIT, id="before kubeloop run asks the API server"),
-        pytest.param("kubeloop.cli.main", ("asyncio", "yaml", *CAN_WAIT), id="before any command begins"),
+        pytest.param("kubeloop.cli.main, kubeloop.cli.run", CAN_WAIT, id="before kubeloop run sends a request"),
+        pytest.param("kubeloop.cli.main", ("asyncio", "yaml", *CAN_WAIT), id="before any command runs"),
     ],
 )
 def test_start_does_not_import_modules_that_can_wait(modules, absent):

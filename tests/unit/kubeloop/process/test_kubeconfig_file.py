@@ -38,7 +38,7 @@ def test_write_preserves_other_clusters(tmp_path):
     path.write_text(yaml.safe_dump(config))
     write_kubeconfig(path, **CLUSTER)
     clusters = yaml.safe_load(path.read_text())["clusters"]
-    assert [(each["name"], each["cluster"]["server"]) for each in clusters] == [
+    assert [(cluster["name"], cluster["cluster"]["server"]) for cluster in clusters] == [
         ("prod", "https://prod"),
         ("kubeloop", "https://127.0.0.1:1"),
     ]
@@ -56,7 +56,7 @@ def test_write_follows_a_symlink(tmp_path):
     (tmp_path / "dotfiles").mkdir()
     target, link = tmp_path / "dotfiles" / "kubeconfig", tmp_path / "config"
     link.symlink_to(target)
-    for token in ("one", "two"):  # it is not there at first
+    for token in ("one", "two"):  # the first write creates it
         write_kubeconfig(link, **CLUSTER | {"token": token})
         assert link.is_symlink()
         assert yaml.safe_load(target.read_text())["users"] == [{"name": "kubeloop", "user": {"token": token}}]

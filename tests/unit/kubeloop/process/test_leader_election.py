@@ -1,4 +1,4 @@
-"""Leader election among candidates of one API server, in memory and virtual time."""
+"""Leader election of candidates of one API server, in memory and virtual time."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.virtual_time
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
 
 
-class Line(MemoryTransport):
-    """The way of one candidate to the server; it can be cut: requests then wait for an answer that never comes."""
+class CuttableTransport(MemoryTransport):
+    """The connection of a candidate to the server; after a cut, requests wait for a response forever."""
 
     cut = False
 
@@ -50,7 +50,7 @@ class Candidate:
         self.name = name
         self.acts = False
         self.acted_until = 0.0
-        self.line = Line(api.handle)
+        self.line = CuttableTransport(api.handle)
         self.client = Client(self.line, clock=clock, rng=random.Random(name))
         settings = ElectionSettings(
             identity=name,
@@ -153,7 +153,7 @@ async def test_leader_stops_when_another_holds_the_lease(world: World):
         await asyncio.sleep(RETRY_SECONDS + 0.1)
         assert not world.a.acts
         assert str(losing.result()) == "the lease is now held by thief"
-        assert (await world.lease()).spec.holder_identity == "thief"  # what is not ours is not given back
+        assert (await world.lease()).spec.holder_identity == "thief"  # the lease of another holder is not released
 
 
 async def test_leader_retries_after_a_conflict(world: World):
@@ -171,7 +171,7 @@ async def test_leader_retries_after_a_conflict(world: World):
 
 async def test_concurrent_candidates_never_lead_together(world: World):
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(each.run()) for each in (world.a, world.b)]
+        tasks = [group.create_task(candidate.run()) for candidate in (world.a, world.b)]
         for _ in range(100):
             await asyncio.sleep(0.5)
             assert world.a.acts + world.b.acts == 1

@@ -1,4 +1,4 @@
-"""Log records carry the trace they belong to, as text and as JSON."""
+"""Log records with fields and trace ids, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubeloop.tracing.provider import Tracing
 
 @pytest.fixture
 def logged(monkeypatch):
-    """Configure logging with a format; gives the logger and what it wrote."""
+    """Configure logging with a format; yield the logger and a function that returns its output."""
     root = logging.getLogger()
     before, levels = root.handlers[:], (root.level, logging.getLogger("kubeloop").level)
     written = io.StringIO()

@@ -30,7 +30,7 @@ def apply_trace(finished: list[Trace]) -> ApplyRecorder:
 
 
 class Cluster:
-    """A development API server; the first write's answer is lost, after it was carried out or instead of it."""
+    """A development API server that loses the response of the first write, which is executed or not."""
 
     def __init__(self, *, carried_out: bool) -> None:
         clock, rng = SystemClock(), random.Random(1)
@@ -85,8 +85,8 @@ async def test_apply_reports_configured_or_unchanged() -> None:
     other = config_map(name="app")
     other.body["data"] = {"c": "d"}
     assert await apply(cluster.client, [other]) == [("configmap/app", "configured")]
-    found = await cluster.client.get(CONFIG_MAPS, "app", "default")
-    assert found["data"] == {"c": "d"}  # and what the manifest no longer has is gone
+    stored = await cluster.client.get(CONFIG_MAPS, "app", "default")
+    assert stored["data"] == {"c": "d"}  # fields removed from the manifest are removed
 
 
 def definition() -> Manifest:

@@ -31,8 +31,8 @@ def test_process_is_listed_while_its_file_exists():
 
 
 def test_file_of_an_ended_process_is_removed():
-    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    gone = process(pid=int(child.stdout))
+    process_ = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    gone = process(pid=int(process_.stdout))
     with process_file(gone):
         assert list_processes() == []
         assert list(runtime_directory().iterdir()) == []
@@ -60,9 +60,9 @@ def test_runtime_directory_must_be_private(tmp_path):
 
 def test_runtime_directory_error_suggests_xdg_runtime_dir(monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", os.devnull)
-    with pytest.raises(UserError, match="cannot use the folder") as told:
+    with pytest.raises(UserError, match="cannot use the folder") as raised:
         runtime_directory()
-    assert "XDG_RUNTIME_DIR" in told.value.hint
+    assert "XDG_RUNTIME_DIR" in raised.value.hint
 
 
 def test_failure_to_write_the_process_file_is_logged(monkeypatch, caplog):
@@ -72,10 +72,10 @@ def test_failure_to_write_the_process_file_is_logged(monkeypatch, caplog):
 
 
 def test_kubeconfig_of_a_killed_cluster_is_removed():
-    child = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    left = runtime_directory() / f"kubeconfig-{int(child.stdout)}.yaml"
+    process_ = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    stale = runtime_directory() / f"kubeconfig-{int(process_.stdout)}.yaml"
     own = runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
-    for path in (left, own):
+    for path in (stale, own):
         path.write_text("")
     assert list_processes() == []
-    assert (left.exists(), own.exists()) == (False, True)
+    assert (stale.exists(), own.exists()) == (False, True)

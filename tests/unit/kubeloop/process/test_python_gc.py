@@ -1,4 +1,4 @@
-"""A full garbage collection that took long is the last one that looks at what it found alive."""
+"""Objects that survive a long full garbage collection are excluded from later ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_objects_are_frozen_after_a_long_full_collection(takes_seconds: float, s
         gc.collect()
         assert (gc.get_freeze_count() > 0) == set_aside
         gc.unfreeze()
-        gc.collect(1)  # a young one never does
+        gc.collect(1)  # a collection of a young generation never freezes
         assert gc.get_freeze_count() == 0
     gc.collect()
-    assert gc.get_freeze_count() == 0, "nobody looks any more"
+    assert gc.get_freeze_count() == 0, "the callback is removed"

@@ -1,4 +1,4 @@
-"""The comparison of the scheduler's cache with the API server, and the dump in the log."""
+"""Comparison of the scheduler's cache with the API server, and the dump in the log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class EmptyQueue:
 
 
 class Server:
-    """list_all() as a client's: one list of node names after the other, the last one for good; None: no answer."""
+    """list_all() of a client: returns the lists of node names in turn, the last one repeatedly; None: unreachable."""
 
     def __init__(self, *answers: list[str] | None) -> None:
         self._answers = list(answers)
@@ -48,7 +48,7 @@ def node(name: str) -> Node:
 
 
 def plane_over(*answers: list[str] | None) -> Any:
-    """A process whose scheduler knows the nodes a and b."""
+    """A control plane whose scheduler cache has the nodes a and b."""
     cache = Cache(lambda: 0.0)
     cache.add_node(node("a"))
     cache.add_node(node("b"))
@@ -68,18 +68,16 @@ async def test_persistent_difference_is_reported():
 
 
 @pytest.mark.parametrize(
-    ("answers", "verdict"),
+    ("node_lists", "message"),
     [
         pytest.param([["a", "b"]], "The cache agrees with the API server", id="same"),
-        pytest.param(
-            [["a"]], "The cache does not agree with the API server\n  redundantNodes: b", id="a node too many"
-        ),
+        pytest.param([["a"]], "The cache does not agree with the API server\n  redundantNodes: b", id="redundant node"),
         pytest.param([None], "cannot compare the scheduler's cache with the API server", id="no response"),
     ],
 )
-async def test_requested_dump_is_logged(answers, verdict, caplog):
+async def test_requested_dump_is_logged(node_lists, message, caplog):
     caplog.set_level(logging.INFO, "kubeloop.process.scheduler_dump")
-    plane = plane_over(*answers)
+    plane = plane_over(*node_lists)
     async with asyncio.TaskGroup() as group:
         dumping = group.create_task(dump_on_request(plane.client, plane.dump_requested, lambda: plane.scheduler))
         plane.dump_requested.set()
@@ -87,7 +85,7 @@ async def test_requested_dump_is_logged(answers, verdict, caplog):
         dumping.cancel()
     dump, comparison = [record.getMessage() for record in caplog.records]
     assert "Node name: b, requested {}" in dump
-    assert comparison == verdict
+    assert comparison == message
 
 
 async def test_dump_without_a_scheduler_is_empty(caplog):

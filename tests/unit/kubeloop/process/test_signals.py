@@ -1,4 +1,4 @@
-"""The main program: what becomes of its errors, and of an output that nobody reads."""
+"""The main program: errors in groups, and a closed output pipe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_user_errors_are_raised_without_their_group():
         run_until_interrupted(failing(UserError("mend me", hint="so")), interrupted=0)
     with pytest.raises(BrokenPipeError) as broken:
         run_until_interrupted(failing(BrokenPipeError(errno.EPIPE, "Broken pipe")), interrupted=0)
-    assert broken.value.errno == errno.EPIPE  # by which click knows it
+    assert broken.value.errno == errno.EPIPE  # click checks it
     with pytest.raises(ExceptionGroup):
         run_until_interrupted(failing(ValueError("a crash")), interrupted=0)
 
@@ -39,5 +39,5 @@ def test_closed_output_pipe_ends_the_command_quietly():
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
-    _, said = process.communicate()
-    assert (process.returncode, said) == (1, b"")
+    _, output = process.communicate()
+    assert (process.returncode, output) == (1, b"")

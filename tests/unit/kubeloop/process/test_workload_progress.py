@@ -6,12 +6,12 @@ from kubeloop.process.workload_progress import controller_progress, deployment_p
 COMPLETE = {"observedGeneration": 2, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
 
 
-def deployment(wanted=3, **status):
+def deployment(desired=3, **status):
     return convert(
         Deployment,
         {
             "metadata": {"name": "web", "namespace": "default", "generation": 2},
-            "spec": {"replicas": wanted},
+            "spec": {"replicas": desired},
             "status": COMPLETE | status,
         },
     )
@@ -36,9 +36,9 @@ def pod(name="a", node="", phase="Pending", ready=False, conditions=(), deleting
     ("status", "complete"),
     [
         pytest.param({}, True, id="all updated and available"),
-        pytest.param({"observedGeneration": 1}, False, id="the controller has not seen the last change"),
+        pytest.param({"observedGeneration": 1}, False, id="generation not observed"),
         pytest.param({"updatedReplicas": 2}, False, id="not all updated"),
-        pytest.param({"replicas": 4}, False, id="old pods are still there"),
+        pytest.param({"replicas": 4}, False, id="old pods exist"),
         pytest.param({"availableReplicas": 2}, False, id="not all available"),
     ],
 )
@@ -71,11 +71,11 @@ def test_progress_line_counts_pods_by_phase():
 
 
 def test_standalone_pod_counts_for_everything_available_only():
-    waiting, done = pod("waiting"), pod("job", phase="Succeeded")
+    pending_pod, done = pod("waiting"), pod("job", phase="Succeeded")
     owned = convert(
         Pod, {"metadata": {"name": "owned", "namespace": "default", "ownerReferences": [{"controller": True}]}}
     )
-    progress = measure([deployment()], [], [waiting, done, owned])
+    progress = measure([deployment()], [], [pending_pod, done, owned])
     assert progress.complete
     assert progress.unready_standalone_pods == ("default/waiting",)
     assert not progress.everything_available
@@ -84,11 +84,11 @@ def test_standalone_pod_counts_for_everything_available_only():
 def test_unfinished_reasons_have_workloads_and_pod_messages():
     message = "0/5 nodes are available: 5 Insufficient cpu."
     unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    waiting = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    pending_pod = {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
     pods = [
         pod("a", conditions=[unschedulable]),
         pod("b", conditions=[unschedulable]),
-        pod("c", node="n1", containerStatuses=[waiting]),
+        pod("c", node="n1", containerStatuses=[pending_pod]),
         pod("d", node="n1", phase="Running", ready=True),
     ]
     progress = measure([deployment(availableReplicas=1)], [], pods)

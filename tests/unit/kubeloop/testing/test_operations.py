@@ -44,18 +44,18 @@ spec:
       phase: Succeeded
 """)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with memory_cluster(clock=VirtualClock(), nodes=1, stages=stages) as cluster:
             await cluster.apply(
                 {key: POD[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "one"}}
             )
             await cluster.wait_for("pod/one", "{.status.phase}=Succeeded")
 
-    virtual_time.run(story())
+    virtual_time.run(scenario())
 
 
 def test_wait_timeout_has_state_and_reasons():
-    async def story() -> str:
+    async def scenario() -> str:
         async with memory_cluster(clock=VirtualClock(), nodes=2) as cluster:
             spec = POD["spec"] | {"nodeSelector": {"disk": "ssd"}}
             await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": spec})
@@ -67,19 +67,19 @@ def test_wait_timeout_has_state_and_reasons():
                 await cluster.wait_for("widget/one", "Ready")
             return str(raised.value)
 
-    told = virtual_time.run(story())
-    assert told.startswith("pod/one in default: not Ready after 5 s")
-    assert "phase Pending" in told
-    assert "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector" in told
-    assert "event Warning FailedScheduling pod/one" in told
+    raised = virtual_time.run(scenario())
+    assert raised.startswith("pod/one in default: not Ready after 5 s")
+    assert "phase Pending" in raised
+    assert "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector" in raised
+    assert "event Warning FailedScheduling pod/one" in raised
 
 
 def test_wait_timeout_without_a_scheduler_states_that():
-    async def story() -> str:
+    async def scenario() -> str:
         async with memory_cluster(clock=VirtualClock(), nodes=1, controllers="*,-scheduler") as cluster:
             await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one"}, "spec": POD["spec"]})
             with pytest.raises(WaitTimeout) as raised:
                 await cluster.wait_for("pod/one", "Ready", timeout=5)
             return str(raised.value)
 
-    assert "there is no scheduler" in virtual_time.run(story())
+    assert "there is no scheduler" in virtual_time.run(scenario())

@@ -15,7 +15,7 @@ def test_options_and_cluster_options_have_the_same_fields():
 
 
 @pytest.mark.parametrize(
-    ("wishes", "said"),
+    ("options", "message"),
     [
         pytest.param({"node": 3}, "a cluster has no option 'node'", id="unknown"),
         pytest.param({"nodes": "3"}, "nodes", id="not a number"),
@@ -23,9 +23,9 @@ def test_options_and_cluster_options_have_the_same_fields():
         pytest.param({"scheduler_config": "nowhere.yaml"}, "cannot read nowhere.yaml", id="no such file"),
     ],
 )
-def test_invalid_options_are_rejected(wishes: Any, said: str):
-    with pytest.raises(UserError, match=said):
-        cluster_options(wishes)
+def test_invalid_options_are_rejected(options: Any, message: str):
+    with pytest.raises(UserError, match=message):
+        cluster_options(options)
 
 
 def test_options_take_precedence_over_defaults():

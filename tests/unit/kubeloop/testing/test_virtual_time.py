@@ -1,4 +1,4 @@
-"""The virtual-time loop jumps over waits, keeps their order, and names a deadlock."""
+"""The virtual-time loop: jumps, order of timers, deadlock errors."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ async def test_unmarked_test_runs_in_real_time():
 
 
 def test_timers_fire_in_order_of_their_time():
-    seen = []
+    fired = []
 
     async def wait(seconds):
         await asyncio.sleep(seconds)
-        seen.append((seconds, asyncio.get_running_loop().time()))
+        fired.append((seconds, asyncio.get_running_loop().time()))
 
     async def main():
         await asyncio.gather(wait(30), wait(10), wait(20))
 
     run(main())
-    assert seen == [(10, 10), (20, 20), (30, 30)]
+    assert fired == [(10, 10), (20, 20), (30, 30)]
 
 
 def test_time_does_not_jump_while_a_task_is_ready():

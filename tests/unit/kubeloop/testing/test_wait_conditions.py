@@ -1,4 +1,4 @@
-"""What `wait_for` understands, how options are read, and the blocking form of a coroutine."""
+"""Conditions of `wait_for`."""
 
 from __future__ import annotations
 

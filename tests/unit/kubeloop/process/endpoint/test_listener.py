@@ -9,9 +9,9 @@ from kubeloop.process.endpoint.listener import listener_url, open_listener
 
 
 def test_listener_error_suggests_which_option_to_change():
-    with open_listener("127.0.0.1", 0) as listening:
-        port = listening.getsockname()[1]
-        assert listener_url(listening) == f"http://127.0.0.1:{port}"
+    with open_listener("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert listener_url(listener) == f"http://127.0.0.1:{port}"
         with pytest.raises(UserError, match=f"127.0.0.1 port {port}: Address already in use") as taken:
             open_listener("127.0.0.1", port).__enter__()
     assert "--endpoint-port" in taken.value.hint

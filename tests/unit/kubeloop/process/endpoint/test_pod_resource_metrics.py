@@ -1,4 +1,4 @@
-"""/metrics/resources."""
+"""Resource metrics of pods at /metrics/resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP endpoint of a process, asked over a socket."""
+"""The HTTP endpoint of a process, over a socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kubeloop.process.endpoint.server import Endpoint, RawResponse
 
 
 @asynccontextmanager
-async def asked(endpoint: Endpoint, address: str = "127.0.0.1") -> AsyncIterator[aiohttp.ClientSession]:
+async def client_session(endpoint: Endpoint, address: str = "127.0.0.1") -> AsyncIterator[aiohttp.ClientSession]:
     async with endpoint.serving(address, 0) as url, aiohttp.ClientSession(url) as session:
         yield session
 
@@ -27,11 +27,11 @@ def new_endpoint() -> Endpoint:
     return Endpoint(CollectorRegistry(), clock=SystemClock())
 
 
-async def told(session: aiohttp.ClientSession, path: str, **wishes) -> tuple[int, str, bytes]:
-    method = wishes.pop("method", "GET")
-    async with session.request(method, path, **wishes) as answer:
-        assert answer.headers["Cache-Control"] == "no-store"
-        return answer.status, answer.headers["Content-Type"], await answer.read()
+async def request(session: aiohttp.ClientSession, path: str, **options) -> tuple[int, str, bytes]:
+    method = options.pop("method", "GET")
+    async with session.request(method, path, **options) as response:
+        assert response.headers["Cache-Control"] == "no-store"
+        return response.status, response.headers["Content-Type"], await response.read()
 
 
 async def test_health_pages_report_the_checks():
@@ -40,13 +40,17 @@ async def test_health_pages_report_the_checks():
     endpoint.add_liveness_check("loop", lambda: None)
     endpoint.add_readiness_check("caches", lambda: problem)
     text = "text/plain; charset=utf-8"
-    async with asked(endpoint) as session:
-        assert await told(session, "/readyz") == (200, text, b"ok")
-        assert await told(session, "/readyz?verbose") == (200, text, b"[+]loop ok\n[+]caches ok\nreadyz check passed\n")
+    async with client_session(endpoint) as session:
+        assert await request(session, "/readyz") == (200, text, b"ok")
+        assert await request(session, "/readyz?verbose") == (
+            200,
+            text,
+            b"[+]loop ok\n[+]caches ok\nreadyz check passed\n",
+        )
         problem = "two are empty"
         failed = b"[+]loop ok\n[-]caches failed: two are empty\nreadyz check failed\n"
-        assert await told(session, "/readyz") == (500, text, failed)
-        assert await told(session, "/livez") == (200, text, b"ok")
+        assert await request(session, "/readyz") == (500, text, failed)
+        assert await request(session, "/livez") == (200, text, b"ok")
 
 
 async def test_pages_return_json_text_files_and_lines():
@@ -64,13 +68,13 @@ async def test_pages_return_json_text_files_and_lines():
     endpoint.add_page("/text", lambda query: "text")
     endpoint.add_page("/file", lambda query: RawResponse(b"a{}", "text/css", {"X-Frame-Options": "DENY"}))
     endpoint.add_page("/lines", lines)
-    async with asked(endpoint) as session:
-        status, kind, body = await told(session, "/json?a=1&a=2&b=%20&c")
+    async with client_session(endpoint) as session:
+        status, kind, body = await request(session, "/json?a=1&a=2&b=%20&c")
         assert (status, kind, json.loads(body)) == (200, "application/json", {"a": "1", "b": " ", "c": ""})
-        assert await told(session, "/text") == (200, "text/plain; charset=utf-8", b"text")
-        assert await told(session, "/file") == (200, "text/css; charset=utf-8", b"a{}")
-        assert await told(session, "/file", method="HEAD") == (200, "text/css; charset=utf-8", b"")
-        status, kind, body = await told(session, "/lines?to=1000")
+        assert await request(session, "/text") == (200, "text/plain; charset=utf-8", b"text")
+        assert await request(session, "/file") == (200, "text/css; charset=utf-8", b"a{}")
+        assert await request(session, "/file", method="HEAD") == (200, "text/css; charset=utf-8", b"")
+        status, kind, body = await request(session, "/lines?to=1000")
         assert (status, kind) == (200, "application/x-ndjson")
         assert [json.loads(line)["number"] for line in body.splitlines()] == list(range(1000))
         assert gone == [True]
@@ -88,9 +92,9 @@ async def test_closed_connection_ends_the_line_generator():
             gone.set()
 
     endpoint.add_page("/lines", lines)
-    async with asked(endpoint) as session:
-        async with session.get("/lines") as answer:
-            await answer.content.readline()
+    async with client_session(endpoint) as session:
+        async with session.get("/lines") as response:
+            await response.content.readline()
         await asyncio.wait_for(gone.wait(), 10)
 
 
@@ -103,14 +107,14 @@ async def test_error_responses_contain_the_reason(caplog):
     endpoint.add_page("/missing", missing)
     endpoint.add_page("/named", lambda query: query["pod"])
     endpoint.add_page("/broken", lambda query: 1 // 0)
-    async with asked(endpoint) as session:
-        assert json.loads((await told(session, "/missing"))[2]) == {"error": "no such pod", "hint": "look again"}
-        assert (await told(session, "/named"))[::2] == (404, b'{"error":"pod"}')
-        status, _, body = await told(session, "/elsewhere")
+    async with client_session(endpoint) as session:
+        assert json.loads((await request(session, "/missing"))[2]) == {"error": "no such pod", "hint": "look again"}
+        assert (await request(session, "/named"))[::2] == (404, b'{"error":"pod"}')
+        status, _, body = await request(session, "/elsewhere")
         assert (status, body.splitlines()[-1]) == (404, b"/named")
-        async with session.post("/named") as answer:
-            assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
-        assert (await told(session, "/broken"))[0] == 500
+        async with session.post("/named") as response:
+            assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+        assert (await request(session, "/broken"))[0] == 500
         assert "ZeroDivisionError" in caplog.text
 
 
@@ -118,18 +122,18 @@ async def test_error_responses_contain_the_reason(caplog):
 async def test_loopback_pages_reject_foreign_host_headers(host):
     endpoint = new_endpoint()
     endpoint.add_page("/json", lambda query: {})
-    async with asked(endpoint) as session:
-        assert (await told(session, "/json", headers={"Host": host}))[0] == 403
-        assert (await told(session, "/json", headers={"Host": "localhost:1"}))[0] == 200
-        assert (await told(session, "/healthz", headers={"Host": host}))[0] == 200  # probes say what they like
+    async with client_session(endpoint) as session:
+        assert (await request(session, "/json", headers={"Host": host}))[0] == 403
+        assert (await request(session, "/json", headers={"Host": "localhost:1"}))[0] == 200
+        assert (await request(session, "/healthz", headers={"Host": host}))[0] == 200  # health probes are exempt
 
 
 async def test_ipv6_url_has_brackets():
     if not socket.has_ipv6:
         pytest.skip("this Python has no IPv6")
     try:
-        async with asked(new_endpoint(), "::1") as session:
-            assert (await told(session, "/healthz"))[0] == 200
+        async with client_session(new_endpoint(), "::1") as session:
+            assert (await request(session, "/healthz"))[0] == 200
     except UserError as error:
         pytest.skip(f"this machine has no IPv6 loopback: {error}")
 

@@ -1,4 +1,4 @@
-"""The pages of traces as the endpoint serves them: to whom, which files, and what it says when there is no answer."""
+"""Trace pages of the endpoint: access, files, and errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ async def test_trace_pages_reject_foreign_host_headers():
     async with pods.serving() as url, aiohttp.ClientSession() as session:
         for path in ("/traces", "/traces/app.js", "/debug/traces", "/debug/traces/lines"):
             for host, expected in hosts.items():
-                async with session.get(url + path, headers={"Host": host}) as answer:
-                    assert answer.status == expected, (path, host)
-        async with session.get(f"{url}/metrics", headers={"Host": "evil.example"}) as answer:
-            assert answer.status == 200
+                async with session.get(url + path, headers={"Host": host}) as response:
+                    assert response.status == expected, (path, host)
+        async with session.get(f"{url}/metrics", headers={"Host": "evil.example"}) as response:
+            assert response.status == 200
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ async def test_missing_traces_have_error_and_hint(query, problem, hint):
     pods.pending("web-5f-1")
     pods.pending("web-5f-2")
     pods.untraced("old")
-    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?{query}") as answer:
-        assert answer.status == 404
-        told = await answer.json()
-    assert problem in told["error"]
-    assert hint in told["hint"]
+    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?{query}") as response:
+        assert response.status == 404
+        body = await response.json()
+    assert problem in body["error"]
+    assert hint in body["hint"]
 
 
 async def test_error_of_an_unsampled_pod_states_that():
     pods = TracedPods()
     pods.traceparents["web-5f-1"] = f"00-{'1' * 32}-{'2' * 16}-00"
     pods.untraced("web-5f-1")
-    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?pod=web-5f-1") as answer:
-        assert "it was not sampled" in (await answer.json())["error"]
+    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?pod=web-5f-1") as response:
+        assert "it was not sampled" in (await response.json())["error"]
 
 
 async def test_stream_has_each_trace_once_with_its_causes():
@@ -73,14 +73,14 @@ async def test_stream_has_each_trace_once_with_its_causes():
     reconcile.finish(True)
     async with pods.serving() as url, aiohttp.ClientSession() as session:
         for query, count in {"": 122, "?deployment=web": 122, "?pod=web-5f-7": 3, "?namespace=shop": 122}.items():
-            async with session.get(f"{url}/debug/traces/stream{query}") as answer:
-                assert answer.content_type == "application/x-ndjson"
-                lines = (await answer.text()).splitlines()
+            async with session.get(f"{url}/debug/traces/stream{query}") as response:
+                assert response.content_type == "application/x-ndjson"
+                lines = (await response.text()).splitlines()
             assert len(lines) == len(set(lines)) == count
             assert "reconcile replicaset" in lines[-2]
             assert "reconcile deployment" in lines[-1]
-        async with session.get(f"{url}/debug/traces/stream?namespace=other") as answer:
-            assert answer.status == 404
+        async with session.get(f"{url}/debug/traces/stream?namespace=other") as response:
+            assert response.status == 404
 
 
 async def test_lines_response_is_bounded():
@@ -89,10 +89,10 @@ async def test_lines_response_is_bounded():
         pods.pending(f"web-5f-{number}")
     async with pods.serving() as url, aiohttp.ClientSession() as session:
         for limit, count in {"": 500, "1000000": 500, "3": 3, "0": 1, "-1": 500, "x": 500}.items():
-            async with session.get(f"{url}/debug/traces/lines", params={"limit": limit}) as answer:
-                told = await answer.json()
-            assert len(told["lines"]) == count
-            assert told["more"]
+            async with session.get(f"{url}/debug/traces/lines", params={"limit": limit}) as response:
+                body = await response.json()
+            assert len(body["lines"]) == count
+            assert body["more"]
 
 
 def test_scripts_list_all_phases_and_files_are_served():

@@ -10,8 +10,8 @@ from kubeloop.kube.client.transport import Response, StreamedResponse, Transport
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 
 
-class AnsweringTransport:
-    """Answers 404 to GET, loses any other request."""
+class StubTransport:
+    """Returns 404 for GET, loses any other request."""
 
     server = "https://10.0.0.1:6443"
 
@@ -37,13 +37,13 @@ def text(registry):
 async def test_request_metrics_have_client_go_names():
     registry = CollectorRegistry()
     seconds = itertools.count(0, 250_000_000)
-    transport = MeasuredTransport(AnsweringTransport(), registry, lambda: next(seconds))
+    transport = MeasuredTransport(StubTransport(), registry, lambda: next(seconds))
     assert transport.server == "https://10.0.0.1:6443"
     assert (await transport.request("GET", "/api", headers={})).status == 404
     with pytest.raises(TransportError):
         await transport.request("POST", "/api", headers={})
-    async with transport.stream("GET", "/api?watch=1", headers={}) as answer:
-        assert [chunk async for chunk in answer.chunks] == [b"{}"]
+    async with transport.stream("GET", "/api?watch=1", headers={}) as response:
+        assert [chunk async for chunk in response.chunks] == [b"{}"]
     page = text(registry)
     for line in (
         'rest_client_requests_total{code="404",host="10.0.0.1:6443",method="GET"} 1.0',
@@ -56,7 +56,7 @@ async def test_request_metrics_have_client_go_names():
 
 
 async def test_watch_error_is_counted_and_raised():
-    class Breaking(AnsweringTransport):
+    class Breaking(StubTransport):
         @asynccontextmanager
         async def stream(self, method, target, *, headers, body=b""):
             raise TransportError("no connection", request_sent=False)

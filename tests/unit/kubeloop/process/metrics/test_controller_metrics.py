@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 
 
-class FullQueue:
+class StubQueue:
     def __len__(self):
         return 7
 
@@ -23,7 +23,7 @@ def text(registry):
 def test_queue_gauges_are_read_at_each_scrape():
     registry = CollectorRegistry()
     queue = PrometheusControllerMetrics(registry).queue("deployment")
-    queue.attach(FullQueue())
+    queue.attach(StubQueue())
     queue.added()
     queue.retried()
     queue.started(waited_seconds=0.5)

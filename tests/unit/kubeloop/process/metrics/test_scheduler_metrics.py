@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
 
 
-class SomeState:
+class StubState:
     def in_flight_events(self):
         return {"PodPopped": 2}
 
@@ -41,7 +41,7 @@ def test_scheduler_metrics_have_kube_scheduler_names():
     metrics.permit_wait("allowed", 0.5)
     metrics.queueing_hint("NodeName", "NodeAdd", "Queue", 0.25)
     metrics.event_handled("NodeAdd", 0.5)
-    metrics.attach(SomeState())
+    metrics.attach(StubState())
     metrics.cache_size(nodes=5, pods=6, assumed_pods=7)
     page = text(registry)
     for line in (

@@ -1,4 +1,4 @@
-"""Histograms of phases with exemplars, read by prometheus_client's own parsers."""
+"""Histograms of phases with exemplars, parsed by prometheus_client."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def samples(families):
 
 
 def test_phase_histograms_have_exemplars():
-    found = samples(parse_openmetrics(openmetrics(filled()).decode()))
+    parsed = samples(parse_openmetrics(openmetrics(filled()).decode()))
 
     def bucket(bound):
-        return found[f"{PHASES}_bucket", ("le", bound), ("phase", "queue_active")]
+        return parsed[f"{PHASES}_bucket", ("le", bound), ("phase", "queue_active")]
 
     assert [bucket(bound).value for bound in ("0.0025", "0.005", "5.0", "10.0", "3600.0", "+Inf")] == [0, 2, 2, 3, 3, 4]
     assert bucket("0.005").exemplar.labels == {"trace_id": TRACE}
     assert bucket("0.005").exemplar.value == 0.004
     assert bucket("0.0025").exemplar is None
-    assert found[f"{PHASES}_count", ("phase", "queue_active")].value == 4
-    assert found[f"{PHASES}_sum", ("phase", "queue_active")].value == 1000007.007
-    assert found["kubeloop_pod_created_to_bound_duration_seconds_count",].value == 1
-    assert found["kubeloop_trace_spans_dropped_total", ("reason", "queue_full")].value == 3
-    assert found["kubeloop_trace_spans_exported_total",].value == 5
-    assert found["kubeloop_traces_lost_total", ("reason", "too_many_open")].value == 1
+    assert parsed[f"{PHASES}_count", ("phase", "queue_active")].value == 4
+    assert parsed[f"{PHASES}_sum", ("phase", "queue_active")].value == 1000007.007
+    assert parsed["kubeloop_pod_created_to_bound_duration_seconds_count",].value == 1
+    assert parsed["kubeloop_trace_spans_dropped_total", ("reason", "queue_full")].value == 3
+    assert parsed["kubeloop_trace_spans_exported_total",].value == 5
+    assert parsed["kubeloop_traces_lost_total", ("reason", "too_many_open")].value == 1
 
 
 async def test_metrics_format_follows_the_accept_header():
@@ -57,11 +57,11 @@ async def test_metrics_format_follows_the_accept_header():
     ):
 
         async def scrape(accept):
-            async with session.get(f"{url}/metrics", headers={"Accept": accept}) as answer:
-                return answer.headers["Content-Type"], await answer.text()
+            async with session.get(f"{url}/metrics", headers={"Accept": accept}) as response:
+                return response.headers["Content-Type"], await response.text()
 
-        wanted = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2"
-        kind, text = await scrape(wanted)
+        accept_header = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2"
+        kind, text = await scrape(accept_header)
         assert kind.startswith("application/openmetrics-text")
         assert f'# {{trace_id="{TRACE}"}}' in text
         assert samples(parse_openmetrics(text))
