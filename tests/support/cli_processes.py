@@ -88,7 +88,7 @@ class KubeloopProcess:
         self.process = process
         self.lines: list[str] = []
         self._changed = threading.Condition()
-        self._open_streams_streams = 2
+        self._open_streams = 2
         self._readers = [
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (process.stdout, process.stderr)

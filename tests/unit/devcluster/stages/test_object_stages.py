@@ -1,4 +1,4 @@
-"""Stages of any kind but pods and nodes: objects are select_stage by jq and CEL, patched, deleted, and others are applied."""
+"""Stages of any kind but pods and nodes: objects are selected by jq and CEL, patched, deleted, and others are applied."""
 
 from __future__ import annotations
 

@@ -399,10 +399,10 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
     ("step", "problem"),
     [
         ("{statusTemplate: 'phase: [{{ .spec.nodeName }}'}", "the template does not render to YAML"),
-        ("{statusTemplate: 'Running'}", "makes a str, not a map"),
-        ("{statusTemplate: 'phase: {a: 1}'}", "no Pod"),
+        ("{statusTemplate: 'Running'}", "renders a str, not a map"),
+        ("{statusTemplate: 'phase: {a: 1}'}", "no valid Pod"),
         ("{statusTemplate: '{{ index .spec.volumes 0 }}'}", "index of untyped nil"),
-        ("{patches: [{type: json, template: '[{op: remove, path: /spec/x}]'}]}", "does not fit"),
+        ("{patches: [{type: json, template: '[{op: remove, path: /spec/x}]'}]}", "does not apply"),
     ],
 )
 @pytest.mark.virtual_time
