@@ -1,4 +1,4 @@
-"""Wall time, injected. Durations and waiting are the event loop's (`loop.time()`, `asyncio.sleep`)."""
+"""Injected wall clock. Durations and delays use the event loop's clock (`loop.time()`, `asyncio.sleep`)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time: what stands in objects, events and spans."""
+    """Wall clock for timestamps of objects, events and spans."""
 
     def now(self) -> datetime:
-        """The time in UTC, aware, to the microsecond."""
+        """Return the current time in UTC, timezone-aware, with microseconds."""
         ...
 
     def time_ns(self) -> int:
-        """Nanoseconds since the epoch, of the same clock."""
+        """Return nanoseconds since the epoch, of the same clock."""
         ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The system's clock."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -30,10 +30,10 @@ class SystemClock:
 
 
 def rfc3339(moment: datetime) -> str:
-    """metav1.Time: whole seconds, "2026-01-31T12:00:00Z"."""
+    """Format as metav1.Time, in whole seconds: "2026-01-31T12:00:00Z"."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def rfc3339_micro(moment: datetime) -> str:
-    """metav1.MicroTime: "2026-01-31T12:00:00.000000Z"."""
+    """Format as metav1.MicroTime: "2026-01-31T12:00:00.000000Z"."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,4 @@
-"""Durations in Go's text form, as in metav1.Duration and in flags: "1h2m3.5s", "300ms". Source: Go's time package."""
+"""Durations in Go's format, as in metav1.Duration and in flags: "1h2m3.5s", "300ms". Source: Go's time package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+")
 
 
 def duration_seconds(text: str) -> float | None:
-    """Seconds of a duration; None if it is none: all but zero have a unit."""
+    """Parse a duration to seconds; None if it is invalid. Any duration but zero needs a unit."""
     if text in ("0", "+0", "-0"):
         return 0.0
     if not _WHOLE.fullmatch(text):
@@ -22,7 +22,7 @@ def duration_seconds(text: str) -> float | None:
 
 
 def parse_duration_seconds(text: str) -> float:
-    """The same. Raises UserError in Go's words."""
+    """Parse a duration to seconds. Raises UserError with Go's message."""
     seconds = duration_seconds(text)
     if seconds is None:
         raise UserError(f'time: invalid duration "{text}"', hint='for example "5s" or "1m30s"')
@@ -30,7 +30,7 @@ def parse_duration_seconds(text: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """As Go prints it: "1h0m0s", "5s", "300ms"."""
+    """Format a duration as Go does: "1h0m0s", "5s", "300ms"."""
     if seconds == 0:
         return "0s"
     if abs(seconds) < 1:

@@ -1,10 +1,10 @@
-"""Errors: what went wrong, and by its type, who acts.
+"""Errors by type, which decides the handling.
 
-    ApiError            the API server answered with a failure; carries its Status
-    ServerUnreachable   no usable answer came, after retries
-    UserError           a person's input is wrong; carries the next thing to try
+    ApiError            the API server returned a failure; carries its Status
+    ServerUnreachable   no usable response after retries
+    UserError           invalid user input; carries a hint for the next step
 
-May import `objects` and the standard library only.
+Imports `objects` and the standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kubeloop.kube.objects.api_types import Status, StatusDetails
 
 
 class UserError(Exception):
-    """Wrong input from a person; `hint` is the next thing to try. The CLI prints both, without a traceback."""
+    """Invalid user input; `hint` suggests the next step. The CLI prints both, without a traceback."""
 
     def __init__(self, problem: str, *, hint: str) -> None:
         super().__init__(problem)
@@ -24,7 +24,7 @@ class UserError(Exception):
 
 
 class ServerUnreachable(Exception):
-    """No answer came, after the retries that the verb allows.
+    """No response after the retries that the verb allows.
 
     `maybe_applied`: the server may have seen the request, so a write may have happened (or may still happen).
     """
@@ -35,14 +35,14 @@ class ServerUnreachable(Exception):
 
 
 class UnreadableResponse(ServerUnreachable):
-    """An answer came, but it is not what the Kubernetes API promises: a proxy in between, or not an API server."""
+    """The response is not one of the Kubernetes API: from a proxy, or from a server that is not an API server."""
 
 
 class ApiError(Exception):
-    """The API server's refusal. `status` is its own words; subclasses are chosen by its reason, then by its code."""
+    """Failure returned by the API server, with its Status. The subclass depends on the reason, then on the code."""
 
     def __init__(self, status: Status) -> None:
-        super().__init__(status.message or status.reason or f"the server answered {status.code}")
+        super().__init__(status.message or status.reason or f"the server returned {status.code}")
         self.status = status
 
     @property
@@ -52,7 +52,7 @@ class ApiError(Exception):
 
     @property
     def reason(self) -> str:
-        """The machine-readable reason, "" if the server gave none."""
+        """Machine-readable reason, "" if the server sent none."""
         return self.status.reason
 
     @property
@@ -61,24 +61,24 @@ class ApiError(Exception):
 
     @property
     def retry_after_seconds(self) -> int:
-        """Seconds the server asks to wait, 0 if it did not say."""
+        """Seconds to wait before a retry, 0 if the server sent none."""
         return self.status.details.retry_after_seconds if self.status.details else 0
 
     def has_cause(self, reason: str) -> bool:
-        """Whether one of the causes has this reason, such as "NamespaceTerminating" or "DisruptionBudget"."""
+        """Return True if a cause has this reason, such as "NamespaceTerminating" or "DisruptionBudget"."""
         return self.status.details is not None and any(cause.reason == reason for cause in self.status.details.causes)
 
 
 class BadRequest(ApiError):
-    """400: the request itself is malformed. Sending it again cannot help."""
+    """400: the request is malformed. Do not retry."""
 
 
 class Unauthorized(ApiError):
-    """401: the server does not know who we are."""
+    """401: the server does not accept the credentials."""
 
 
 class Forbidden(ApiError):
-    """403: known, but not allowed; or an admission plugin refuses."""
+    """403: the user is not allowed to do this, or an admission plugin rejects the request."""
 
 
 class NotFound(ApiError):
@@ -86,19 +86,19 @@ class NotFound(ApiError):
 
 
 class MethodNotAllowed(ApiError):
-    """405: the resource does not have this verb."""
+    """405: the resource does not support this verb."""
 
 
 class NotAcceptable(ApiError):
-    """406: the server has none of the representations asked for."""
+    """406: the server supports none of the requested media types."""
 
 
 class Conflict(ApiError):
-    """409: the object changed since we read it. Retry from a fresh read, quietly."""
+    """409: the object changed since it was read. Read it again and retry."""
 
 
 class AlreadyExists(ApiError):
-    """409: an object of that name is there."""
+    """409: an object of this name exists."""
 
 
 class Gone(ApiError):
@@ -106,11 +106,11 @@ class Gone(ApiError):
 
 
 class RequestEntityTooLarge(ApiError):
-    """413: the body is larger than the server takes."""
+    """413: the body exceeds the server's limit."""
 
 
 class UnsupportedMediaType(ApiError):
-    """415: the server does not read this content type, often: this kind of patch."""
+    """415: the server does not support this content type, usually a type of patch."""
 
 
 class Invalid(ApiError):
@@ -122,15 +122,15 @@ class TooManyRequests(ApiError):
 
 
 class InternalError(ApiError):
-    """500, or any other 5xx without a class of its own."""
+    """500, or another 5xx without a class of its own."""
 
 
 class ServiceUnavailable(ApiError):
-    """503: the server, or what it depends on, is not ready."""
+    """503: the server, or one that it depends on, is not ready."""
 
 
 class ServerTimeout(ApiError):
-    """500 or 504: the operation took too long and may have been done (reasons ServerTimeout and Timeout)."""
+    """500 or 504: the operation timed out and may have been done (reasons ServerTimeout and Timeout)."""
 
 
 _BY_REASON: dict[str, type[ApiError]] = {
@@ -174,7 +174,7 @@ _REASON_OF_CODE: dict[int, str] = {
 
 
 def from_status(status: Status) -> ApiError:
-    """The error for a Status of a failure. An unknown reason counts by its code, as clients of the API must."""
+    """Return the error for a failure Status. An unknown reason is treated by its code, as API clients must."""
     by_reason = _BY_REASON.get(status.reason)
     if by_reason is not None:
         return by_reason(status)
@@ -185,10 +185,10 @@ def from_status(status: Status) -> ApiError:
 
 
 def from_response(code: int, body: bytes, *, retry_after_seconds: int = 0) -> ApiError:
-    """The error for an HTTP answer that is not a success.
+    """Return the error for an HTTP response that is not a success.
 
-    A body that is no Status (a proxy's page) becomes one; `retry_after_seconds` is the Retry-After header's, and
-    stands in the Status if the body does not say.
+    A body that is not a Status (a proxy's page) is converted to one; `retry_after_seconds` of the Retry-After header is
+    used if the Status has none.
     """
     try:
         status = api_types.decode(Status, body)
@@ -209,6 +209,6 @@ def _phrase(code: int) -> str:
     try:
         from http import HTTPStatus
 
-        return f"the server answered {code} {HTTPStatus(code).phrase}"
+        return f"the server returned {code} {HTTPStatus(code).phrase}"
     except ValueError:
-        return f"the server answered {code}"
+        return f"the server returned {code}"

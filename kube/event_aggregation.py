@@ -1,9 +1,9 @@
 """Event correlation as in client-go's tools/record: spam filter, aggregation of similar events, counting.
 
     spam filter    25 events per source, object and type, then one per 5 minutes; the rest is dropped
-    aggregation    from the 10th different message of the same reason within 10 minutes on: one event,
+    aggregation    from the 10th different message of the same reason within 10 minutes: one event with the message
                    "(combined from similar events): " and the latest message
-    counting       an event seen before becomes a patch of that one: count, lastTimestamp, message
+    counting       a repeated event becomes a patch of the first one: count, lastTimestamp, message
 
 Source: client-go tools/record/events_cache.go.
 """
@@ -29,35 +29,36 @@ _NOTE_LIMIT_BYTES = 1024
 
 
 def event_note(message: str) -> str:
-    """A message, cut to 1024 bytes. The cut may split a character, whose rest is replaced as JSON demands."""
+    """Return a message cut to 1024 bytes. A character that is cut is replaced, as JSON requires."""
     data = message.encode("utf-8", "replace")
     if len(data) <= _NOTE_LIMIT_BYTES:
-        return data.decode()  # without lone surrogates, which JSON could not carry
+        return data.decode()  # without lone surrogates, which are invalid in JSON
     return (data[: _NOTE_LIMIT_BYTES - 4] + b" ...").decode("utf-8", "replace")
 
 
 class PendingEvent(msgspec.Struct):
-    """Something that happened to `about`; `name`, `first` and `count` are those of the Event that tells it."""
+    """An event to write. `name`, `first_timestamp` and `count` are those of the Event object."""
 
     component: str
-    about: ObjectReference
+    involved_object: ObjectReference
     type: str
     reason: str
     message: str
     at_ns: int  # wall time
-    first: str  # RFC 3339
-    last: str
+    first_timestamp: str  # RFC 3339
+    last_timestamp: str
     name: str = ""
     count: int = 1
     reporting: str = ""
 
     @property
     def namespace(self) -> str:
-        return self.about.namespace or "default"
+        return self.involved_object.namespace or "default"
 
     def _object_key(self) -> tuple[str, ...]:
-        about = self.about
-        return (self.component, about.kind, about.namespace, about.name, about.uid, about.api_version, self.type)
+        target = self.involved_object
+        reference = (target.kind, target.namespace, target.name, target.uid, target.api_version)
+        return (self.component, *reference, self.type)
 
     def spam_key(self) -> tuple[str, ...]:
         return self._object_key()
@@ -66,19 +67,19 @@ class PendingEvent(msgspec.Struct):
         return (*self._object_key(), self.reason)
 
     def key(self) -> tuple[str, ...]:
-        return (*self._object_key(), self.reason, self.about.field_path, self.message)
+        return (*self._object_key(), self.reason, self.involved_object.field_path, self.message)
 
     def body(self) -> dict[str, Any]:
-        """The v1 Event to create."""
-        about = self.about
+        """Return the v1 Event to create."""
+        target = self.involved_object
         reference = {
-            "kind": about.kind,
-            "namespace": about.namespace,
-            "name": about.name,
-            "uid": about.uid,
-            "apiVersion": about.api_version,
-            "resourceVersion": about.resource_version,
-            "fieldPath": about.field_path,
+            "kind": target.kind,
+            "namespace": target.namespace,
+            "name": target.name,
+            "uid": target.uid,
+            "apiVersion": target.api_version,
+            "resourceVersion": target.resource_version,
+            "fieldPath": target.field_path,
         }
         return {
             "kind": "Event",
@@ -88,8 +89,8 @@ class PendingEvent(msgspec.Struct):
             "reason": self.reason,
             "message": self.message,
             "source": {"component": self.component},
-            "firstTimestamp": self.first,
-            "lastTimestamp": self.last,
+            "firstTimestamp": self.first_timestamp,
+            "lastTimestamp": self.last_timestamp,
             "count": self.count,
             "type": self.type,
             "eventTime": None,
@@ -98,12 +99,12 @@ class PendingEvent(msgspec.Struct):
         }
 
     def patch(self) -> dict[str, Any]:
-        """What changes in the Event that told this before."""
-        return {"count": self.count, "lastTimestamp": self.last, "message": self.message}
+        """Return the patch for the existing Event."""
+        return {"count": self.count, "lastTimestamp": self.last_timestamp, "message": self.message}
 
 
 class _Recent(Generic[V]):
-    """The values of the keys used last, at most `limit`."""
+    """Values of the most recently used keys, at most `limit`."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -123,22 +124,22 @@ class _Recent(Generic[V]):
 
 
 class _AggregateRecord(msgspec.Struct):
-    """Events of one reason: the messages seen (never more than 10), and when the last one came."""
+    """Events of one reason: their messages (at most 10), and the time of the last one."""
 
     messages: dict[str, None]
     last_ns: int
 
 
 class _LoggedEvent(msgspec.Struct, frozen=True):
-    """An Event that was written before."""
+    """An Event that was written. client-go: eventLog."""
 
     name: str
-    first: str
+    first_timestamp: str
     count: int
 
 
 class EventCorrelator:
-    """Decides what becomes of an occurrence: nothing, a new Event, or a patch of an earlier one. No I/O.
+    """Decides whether an event is dropped, created, or becomes a patch of an earlier Event. No I/O.
 
     Source: client-go tools/record/events_cache.go.
     """
@@ -148,32 +149,32 @@ class EventCorrelator:
         self._aggregates: _Recent[_AggregateRecord] = _Recent(cached_keys)
         self._logged: _Recent[_LoggedEvent] = _Recent(cached_keys)
 
-    def correlate(self, occurrence: PendingEvent) -> PendingEvent | None:
-        """What to write: create it if its count is 1, else patch. None: filtered out as spam."""
-        key = self._aggregate(occurrence)
-        told = self._logged.get(key)
-        if told is not None:
-            occurrence.name, occurrence.first, occurrence.count = told.name, told.first, told.count + 1
-        self._logged.put(key, _LoggedEvent(occurrence.name, occurrence.first, occurrence.count))
-        spam_key = occurrence.spam_key()
+    def correlate(self, event: PendingEvent) -> PendingEvent | None:
+        """Return the event to write: create it if its count is 1, else patch. None: dropped as spam."""
+        key = self._aggregate(event)
+        logged = self._logged.get(key)
+        if logged is not None:
+            event.name, event.first_timestamp, event.count = logged.name, logged.first_timestamp, logged.count + 1
+        self._logged.put(key, _LoggedEvent(event.name, event.first_timestamp, event.count))
+        spam_key = event.spam_key()
         bucket = self._spam.get(spam_key) or TokenBucketRateLimiter(_SPAM_QPS, _SPAM_BURST)
         self._spam.put(spam_key, bucket)
-        return occurrence if bucket.try_take(occurrence.at_ns / 1e9) else None
+        return event if bucket.try_take(event.at_ns / 1e9) else None
 
-    def _aggregate(self, occurrence: PendingEvent) -> tuple[str, ...]:
-        """Turn it into the combined event if there are many like it; the key under which it is counted."""
-        key = occurrence.key()
-        aggregation_key = occurrence.aggregation_key()
-        similar = self._aggregates.get(aggregation_key)
-        if similar is None or occurrence.at_ns - similar.last_ns > _AGGREGATION_INTERVAL_NS:
-            similar = _AggregateRecord({}, 0)
-            self._aggregates.put(aggregation_key, similar)
-        similar.messages[occurrence.message] = None
-        similar.last_ns = occurrence.at_ns
-        if len(similar.messages) < _MESSAGES_BEFORE_AGGREGATION:
+    def _aggregate(self, event: PendingEvent) -> tuple[str, ...]:
+        """Combine the event with similar ones if there are many. Returns the key under which it is counted."""
+        key = event.key()
+        aggregation_key = event.aggregation_key()
+        aggregate = self._aggregates.get(aggregation_key)
+        if aggregate is None or event.at_ns - aggregate.last_ns > _AGGREGATION_INTERVAL_NS:
+            aggregate = _AggregateRecord({}, 0)
+            self._aggregates.put(aggregation_key, aggregate)
+        aggregate.messages[event.message] = None
+        aggregate.last_ns = event.at_ns
+        if len(aggregate.messages) < _MESSAGES_BEFORE_AGGREGATION:
             return key
-        similar.messages.popitem()  # so that the set stays small, and the next one is combined as well
-        occurrence.message = event_note(f"(combined from similar events): {occurrence.message}")
-        occurrence.first = occurrence.last
-        occurrence.reporting = ""
+        aggregate.messages.popitem()  # keeps the set small, and the next message is combined as well
+        event.message = event_note(f"(combined from similar events): {event.message}")
+        event.first_timestamp = event.last_timestamp
+        event.reporting = ""
         return aggregation_key

@@ -1,9 +1,7 @@
-"""Events: tell the people who look at an object what was done with it, without ever delaying the work.
+"""Event recorder: Kubernetes Events about objects, written in the background without delaying the caller.
 
-`event()` only queues. In the background each event is correlated as client-go's tools/record does it, and sent in the
-lane "events":
-
-The queue is bounded: what does not fit is dropped and counted. May import `client`, `clock`, `objects`, `resources`.
+`event()` only queues. A background task correlates each event as in client-go's tools/record (`event_aggregation`) and
+sends it in the lane "events". The queue is bounded: events that do not fit are dropped and counted.
 """
 
 from __future__ import annotations
@@ -32,38 +30,38 @@ _TRIES = 12
 _SLEEP_SECONDS = 10.0
 _SENDERS = 4
 
-_KIND_OF_TYPE = {each.type: (each.api_version, each.kind) for each in ALL if each.type is not dict}
+_KIND_OF_TYPE = {resource.type: (resource.api_version, resource.kind) for resource in ALL if resource.type is not dict}
 
 
 class EventSink(Protocol):
-    """Where controllers and the scheduler report to."""
+    """Interface through which controllers and the scheduler record events."""
 
-    def event(self, about: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        """Report something about an object. Never blocks, never raises."""
+    def event(self, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
+        """Record an event about an object. Never blocks, never raises."""
         ...
 
 
-def reference_to(about: Object | ObjectReference) -> ObjectReference:
-    """The ObjectReference of an object. Items of lists carry no kind; then its Struct says which it is."""
-    if isinstance(about, ObjectReference):
-        return about
-    api_version, kind = _KIND_OF_TYPE.get(type(about), ("", ""))
-    metadata = about.metadata
+def reference_to(involved_object: Object | ObjectReference) -> ObjectReference:
+    """Return a reference to an object. An item of a list has no kind; its Struct's kind is used then."""
+    if isinstance(involved_object, ObjectReference):
+        return involved_object
+    api_version, kind = _KIND_OF_TYPE.get(type(involved_object), ("", ""))
+    metadata = involved_object.metadata
     return ObjectReference(
-        kind=about.kind or kind,
+        kind=involved_object.kind or kind,
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        api_version=about.api_version or api_version,
+        api_version=involved_object.api_version or api_version,
         resource_version=metadata.resource_version,
     )
 
 
 class EventRecorder:
-    """Records events and sends them in the background, while `run()` runs.
+    """Records events, and sends them in the background while `run()` runs.
 
     dropped    events that did not fit into the queue
-    refused    events that the server did not take
+    rejected   events that the server rejected, or that were not sent
     """
 
     def __init__(
@@ -76,7 +74,7 @@ class EventRecorder:
         queue_limit: int = 10_000,
         flush_seconds: float = 3.0,
     ) -> None:
-        """`queue_limit`: events waiting at most. `flush_seconds`: how long a cancelled run() goes on sending."""
+        """`queue_limit`: maximum of waiting events. `flush_seconds`: time for sending after run() was cancelled."""
         self._client = client
         self._clock = clock
         self._rng = rng
@@ -89,23 +87,23 @@ class EventRecorder:
         self._waiting = 0
         self._last_ns = 0
         self._second = -1  # since the epoch
-        self._second_text = ""  # the same as RFC 3339, which is only written once a second
+        self._second_text = ""  # the same in RFC 3339; formatted once per second
         self._stopping = False
         self.dropped = 0
         self.rejected = 0
 
     def for_component(self, component: str) -> ComponentEvents:
-        """Where one component reports to; its name stands in the events."""
+        """Return the EventSink of one component, whose name is in the events."""
         return ComponentEvents(self, component)
 
-    def event(self, about: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        """Report something about an object. Never blocks, never raises."""
-        self.record(self._component, about, type_, reason, message)
+    def event(self, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
+        """Record an event about an object. Never blocks, never raises."""
+        self.record(self._component, involved_object, type_, reason, message)
 
     def record(
-        self, component: str, about: Object | ObjectReference, type_: EventType, reason: str, message: str
+        self, component: str, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str
     ) -> None:
-        """Report something in the name of a component."""
+        """Record an event of a component."""
         if self._waiting >= self._queue_limit:
             self.dropped += 1
             if self.dropped % 1000 == 1:
@@ -116,33 +114,33 @@ class EventRecorder:
         if second != self._second:
             self._second, self._second_text = second, rfc3339(self._clock.now())
         now = self._second_text
-        # Names of events are made of it, so it must not repeat, however coarse the clock.
+        # The name of the event contains this time, so it must not repeat, whatever the clock's resolution.
         self._last_ns = max(now_ns, self._last_ns + 1)
-        occurrence = PendingEvent(
+        pending = PendingEvent(
             component=component,
-            about=reference_to(about),
+            involved_object=reference_to(involved_object),
             type=type_,
             reason=reason,
             message=event_note(message),
             at_ns=self._last_ns,
-            first=now,
-            last=now,
+            first_timestamp=now,
+            last_timestamp=now,
             reporting=component,
         )
-        occurrence.name = self._event_name(occurrence)
-        # By object: all that is correlated with each other passes through the same sender, in order.
-        sender = zlib.crc32(f"{occurrence.namespace}/{occurrence.about.name}".encode()) % _SENDERS
+        pending.name = self._event_name(pending)
+        # By object: events that may be correlated pass through the same sender, in order.
+        sender = zlib.crc32(f"{pending.namespace}/{pending.involved_object.name}".encode()) % _SENDERS
         self._waiting += 1
-        self._queues[sender].append(occurrence)
+        self._queues[sender].append(pending)
         self._wake[sender].set()
 
-    def _event_name(self, occurrence: PendingEvent) -> str:
-        name = f"{occurrence.about.name}.{occurrence.at_ns:x}"
-        # An object's name may be longer than an event's, or have other characters.
+    def _event_name(self, pending: PendingEvent) -> str:
+        name = f"{pending.involved_object.name}.{pending.at_ns:x}"
+        # The object's name may be longer than an event's, or have other characters.
         return str(uuid.UUID(int=self._rng.getrandbits(128), version=4)) if subdomain_errors(name) else name
 
     async def run(self) -> None:
-        """Send until cancelled; then what is queued gets `flush_seconds` more, and the rest is dropped."""
+        """Send until cancelled. Then the queue gets `flush_seconds` to be sent; the rest is dropped."""
         self._stopping = False
         async with asyncio.TaskGroup() as senders:
             tasks = [senders.create_task(self._send_all(index), name=f"events/{index}") for index in range(_SENDERS)]
@@ -170,53 +168,53 @@ class EventRecorder:
             wake.clear()
             await wake.wait()
 
-    async def _write(self, occurrence: PendingEvent) -> None:
-        """Write one event; while the server cannot be reached, everything behind it waits. Source: recordToSink."""
+    async def _write(self, event: PendingEvent) -> None:
+        """Write one event; while the server cannot be reached, later events wait. Source: recordToSink."""
         for tries in range(1, _TRIES + 1):
             try:
-                await self._write_once(occurrence)
+                await self._write_once(event)
                 return
             except AlreadyExists:
-                return  # by an earlier try whose answer was lost
+                return  # created by an earlier try whose response was lost
             except ApiError as error:
                 if error.code < 500:
-                    self._refuse(occurrence, error)
+                    self._reject(event, error)
                     return
                 failure: Exception = error
             except ServerUnreachable as error:
                 failure = error
             if self._stopping or tries == _TRIES:
-                self._refuse(occurrence, failure)
+                self._reject(event, failure)
                 return
-            # The first wait is random, so that clients spread out when a server comes back.
+            # The first delay is random, so that clients spread out when a server becomes available again.
             await asyncio.sleep(_SLEEP_SECONDS * (self._rng.random() if tries == 1 else 1.0))
 
-    async def _write_once(self, occurrence: PendingEvent) -> None:
-        if occurrence.count > 1:
+    async def _write_once(self, event: PendingEvent) -> None:
+        if event.count > 1:
             try:
                 await self._client.patch(
                     EVENTS,
-                    occurrence.name,
-                    occurrence.patch(),
+                    event.name,
+                    event.patch(),
                     PatchType.STRATEGIC,
-                    occurrence.namespace,
+                    event.namespace,
                     lane="events",
                 )
-            except NotFound:  # expired meanwhile
+            except NotFound:  # it has expired
                 pass
             else:
                 return
-        await self._client.create_raw(EVENTS, occurrence.body(), occurrence.namespace, lane="events")
+        await self._client.create_raw(EVENTS, event.body(), event.namespace, lane="events")
 
-    def _refuse(self, occurrence: PendingEvent, error: Exception) -> None:
+    def _reject(self, event: PendingEvent, error: Exception) -> None:
         self.rejected += 1
         if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
-            return  # expected: the namespace goes, and so would the event
+            return  # expected: the event would be deleted with the namespace
         log.warning(
             "event not written",
             extra={
-                "about": f"{occurrence.namespace}/{occurrence.about.name}",
-                "reason": occurrence.reason,
+                "object": f"{event.namespace}/{event.involved_object.name}",
+                "reason": event.reason,
                 "error": str(error),
             },
         )
@@ -229,5 +227,5 @@ class ComponentEvents:
         self._recorder = recorder
         self._component = component
 
-    def event(self, about: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        self._recorder.record(self._component, about, type_, reason, message)
+    def event(self, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
+        self._recorder.record(self._component, involved_object, type_, reason, message)

@@ -1,6 +1,6 @@
-"""Errors about fields of an object, in the API server's words: "spec.replicas: Invalid value: -1: must be ...".
+"""Field errors with the API server's messages: "spec.replicas: Invalid value: -1: must be ...".
 
-Source: apimachinery pkg/util/validation (field/errors.go, validation.go) and pkg/api/validate/content. May import the
+Source: apimachinery pkg/util/validation (field/errors.go, validation.go) and pkg/api/validate/content. Imports the
 standard library and msgspec only.
 """
 
@@ -19,7 +19,7 @@ FORBIDDEN = "FieldValueForbidden"
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One error: `reason` and `field` are those of a Status cause, `body` its message."""
+    """One error; `reason`, `field` and `body` are reason, field and message of a Status cause."""
 
     reason: str
     field: str
@@ -43,18 +43,18 @@ def invalid(field: str, value: Any, detail: str) -> FieldError:
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    choices = ", ".join(quoted(each) for each in supported)
+    choices = ", ".join(quoted(value) for value in supported)
     return FieldError(NOT_SUPPORTED, field, f"Unsupported value: {format_value(value)}: supported values: {choices}")
 
 
 def aggregate_message(errors: Sequence[object]) -> str:
-    """Several errors in one text, each once: "[a, b]"; one stands alone."""
+    """Return several errors as one text without duplicates, "[a, b]"; a single one without brackets."""
     texts = list(dict.fromkeys(str(error) for error in errors))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
 def format_value(value: Any) -> str:
-    """A value in an error: a string in Go's quotes, anything else as compact JSON."""
+    """Format a value for an error: a string in Go's quotes, anything else as compact JSON."""
     if isinstance(value, str):
         return quoted(value)
     import json
@@ -66,7 +66,7 @@ _ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n
 
 
 def quoted(text: str) -> str:
-    """As Go's %q prints it."""
+    """Quote a text as Go's %q does."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     out = []
@@ -113,13 +113,13 @@ def _too_long(limit: int) -> str:
 
 
 def subdomain_errors(text: str) -> list[str]:
-    """What is wrong with a DNS subdomain: object names, prefixes of keys."""
+    """Return errors of a DNS subdomain: an object name, or the prefix of a key."""
     errors = [_too_long(253)] if len(text.encode()) > 253 else []
     return errors if _SUBDOMAIN.fullmatch(text) else [*errors, _SUBDOMAIN_RULE]
 
 
 def label_key_errors(key: str) -> list[str]:
-    """What is wrong with a key of a label, annotation or taint."""
+    """Return errors of a key of a label, annotation or taint."""
     errors: list[str] = []
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
@@ -140,7 +140,7 @@ def label_key_errors(key: str) -> list[str]:
 
 
 def label_value_errors(value: str) -> list[str]:
-    """What is wrong with a label's value."""
+    """Return errors of a label value."""
     errors = [_too_long(63)] if len(value.encode()) > 63 else []
     return errors if _VALUE.fullmatch(value) else [*errors, _VALUE_RULE]
 
@@ -149,7 +149,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 def parse_int64(text: str) -> int | None:
-    """A decimal integer as Go's strconv.ParseInt reads it; None if it is none, or does not fit an int64."""
+    """Parse a decimal integer as Go's strconv.ParseInt does; None if it is invalid or does not fit an int64."""
     if not _INTEGER.fullmatch(text):
         return None
     number = int(text)

@@ -18,7 +18,7 @@ from typing import Any
 from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.serializer import extension_defaults
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
+from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 from kubeloop.kube.objects.resources import Resource
 
 _PATH_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -176,11 +176,11 @@ def _default_pod_resources(spec: JSON) -> None:
     resources = spec["resources"]
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     if limits or requests:
-        for name, quantity in aggregate(spec, "limits").items():
+        for name, quantity in container_totals(spec, "limits").items():
             if name.startswith("hugepages-") and name not in requests and name not in limits:
                 limits = {**limits, name: quantity}
     if limits:
-        for name, quantity in aggregate(spec, "requests").items():
+        for name, quantity in container_totals(spec, "requests").items():
             if name in ("cpu", "memory") and name not in requests:
                 requests = {**requests, name: quantity}
         requests = {**{name: quantity for name, quantity in limits.items() if is_pod_level(name)}, **requests}

@@ -1,11 +1,11 @@
-"""Kubernetes API objects, as far as control logic reads them.
+"""Kubernetes API objects with the fields that control logic reads.
 
-One frozen msgspec Struct per API type; JSON names are the API's, attributes their snake_case. What must survive a
-round trip untouched (a pod template above all) is a plain JSON value. Objects come out of caches shared by the whole
-process: nobody changes one, and nothing is written back from a partial Struct (DESIGN.md, decision 1).
+One frozen msgspec Struct per API type; JSON names are the API's, attributes their snake_case. Data that must round-trip
+unchanged (above all a pod template) is a plain JSON value. Objects come from caches shared by the whole process: they
+are never changed, and a partial Struct is never written back.
 
-`decode` and `convert` are the way in. Volumes, claims and classes of storage are in `storage_types`.
-May import msgspec and the standard library only.
+`decode` and `convert` create objects. Volumes, claims and storage classes are in `storage_types`. Imports msgspec and
+the standard library only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 _INITIALISMS = {"ip": "IP", "ips": "IPs", "id": "ID", "pid": "PID", "ipc": "IPC", "cidr": "CIDR", "uri": "URI"}
 
 T = TypeVar("T")
-JSONValue = Any  # an opaque JSON value: dict, list, str, int, float, bool or None
+JSONValue = Any  # any JSON value: dict, list, str, int, float, bool or None
 
 
 def _api_name(attribute: str) -> str:
@@ -28,11 +28,11 @@ def _api_name(attribute: str) -> str:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Struct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, rename=_api_name):
-    """Base of all API types: immutable, never part of a reference cycle, unknown fields ignored."""
+    """Base of all API types: immutable, never part of a reference cycle; unknown fields are ignored."""
 
 
 Quantity = str | int | float
-"""A resource quantity as it stands in JSON; `kubeloop.kube.quantities` parses it."""
+"""A resource quantity as in JSON; `kubeloop.kube.quantities` parses it."""
 
 IntOrString = int | str
 
@@ -47,7 +47,7 @@ class OwnerReference(Struct):
 
 
 class ObjectMeta(Struct):
-    """metadata of every object. managedFields are never kept."""
+    """metadata of every object, without managedFields."""
 
     name: str = ""
     generate_name: str = ""
@@ -65,7 +65,7 @@ class ObjectMeta(Struct):
 
 
 class Object(Struct):
-    """What every API object has. `key` is "namespace/name", or "name" for cluster-scoped ones."""
+    """Fields of every API object. `key` is "namespace/name", or "name" for cluster-scoped objects."""
 
     api_version: str = ""
     kind: str = ""
@@ -78,7 +78,7 @@ class Object(Struct):
 
 
 class PartialObjectMetadata(Object):
-    """Any object, read for its metadata alone (meta.k8s.io/v1)."""
+    """Metadata of any object (meta.k8s.io/v1)."""
 
 
 class ListMeta(Struct):
@@ -103,7 +103,7 @@ class StatusDetails(Struct):
 
 
 class Status(Struct):
-    """metav1.Status: the body of every error the API server answers with."""
+    """metav1.Status: the body of every error response of the API server."""
 
     api_version: str = "v1"
     kind: str = "Status"
@@ -227,7 +227,7 @@ class WeightedPodAffinityTerm(Struct):
 
 
 class PodAffinity(Struct):
-    """Shape of podAffinity and of podAntiAffinity."""
+    """podAffinity or podAntiAffinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(default=(), name=_REQUIRED)
     preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(default=(), name=_PREFERRED)
@@ -264,7 +264,7 @@ class PersistentVolumeClaimVolumeSource(Struct):
 
 
 class Volume(Struct):
-    """Only sources the scheduler looks at are typed; of an in-line disk it compares the JSON."""
+    """Only sources that the scheduler reads are typed; in-line disks are JSON, which it compares."""
 
     name: str = ""
     persistent_volume_claim: PersistentVolumeClaimVolumeSource | None = None
@@ -493,7 +493,7 @@ class ReplicaSet(Object):
 
 
 class ReplicationControllerSpec(Struct):
-    """Selector is a plain map; None and {} both mean: the template's labels."""
+    """The selector is a plain map; None and {} mean the template's labels."""
 
     replicas: int | None = None
     min_ready_seconds: int = 0
@@ -611,7 +611,7 @@ class Event(Object):
 
 
 def without_nulls(value: JSONValue) -> JSONValue:
-    """`value` without the members of maps that are null: Kubernetes reads null as absent."""
+    """Return `value` without map members that are null: Kubernetes treats null as absent."""
     if isinstance(value, dict):
         return {name: without_nulls(member) for name, member in value.items() if member is not None}
     if isinstance(value, list):
@@ -623,10 +623,10 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 
 
 def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
-    """`data`, one JSON object, as a `type_`. Raises msgspec.DecodeError (ValidationError if a field has another type).
+    """Decode one JSON object as a `type_`. Raises msgspec.DecodeError (ValidationError if a field has another type).
 
-    The API writes null where a list or map is empty in places; the Structs do not have null there, so a document with
-    such a null takes a second, slower way.
+    In places the API writes null for an empty list or map, which the Structs do not allow; such a document takes a
+    second, slower path.
     """
     decoder = _decoders.get(type_)
     if decoder is None:
@@ -638,10 +638,10 @@ def decode(type_: type[T], data: bytes | msgspec.Raw) -> T:
 
 
 def convert(type_: type[T], value: JSONValue) -> T:
-    """A plain JSON value (dicts and lists) as a `type_`. Raises msgspec.ValidationError."""
+    """Convert a plain JSON value (dicts and lists) to a `type_`. Raises msgspec.ValidationError."""
     return msgspec.convert(without_nulls(value), type_)
 
 
 def to_json(value: Struct) -> JSONValue:
-    """The fields of `value` that are set, as a plain JSON value."""
+    """Return the fields of `value` that are set, as a plain JSON value."""
     return msgspec.to_builtins(value)

@@ -1,4 +1,4 @@
-"""What the containers of a pod ask for together. Source: component-helpers' resource.PodRequests and PodLimits."""
+"""Requests and limits of a pod as a whole. Source: component-helpers' resource.PodRequests and PodLimits."""
 
 from __future__ import annotations
 
@@ -12,71 +12,79 @@ _NO_STATUSES: Mapping[str, JSON] = {}
 
 
 def pod_resource_totals(pod: JSON, *, overhead: bool = True, actual: bool = False) -> dict[str, dict[str, str]]:
-    """{"requests": amounts by resource, "limits": ...} of a pod as a whole, in canonical form.
+    """Return {"requests": amounts by resource, "limits": ...} of a pod as a whole, as canonical quantities.
 
-    What the pod says of itself takes the place of its containers' sum, and overhead comes on top.
-    actual: what the status says that containers have counts where it is more than what they ask for.
+    Resources at pod level replace the containers' sum; overhead is added.
+    actual: use the resources in container statuses where they are larger than those in the spec.
     """
     statuses = _statuses(pod) if actual else _NO_STATUSES
     infeasible = bool(statuses) and _is_resize_infeasible(pod)
     result = {}
     for part in ("requests", "limits"):
-        total = _of_containers(pod["spec"], part, statuses, infeasible=infeasible)
-        own = (pod["spec"].get("resources") or {}).get(part, {})
-        total |= {name: parse_quantity(amount) for name, amount in own.items() if is_pod_level(name)}
-        more = (pod["spec"].get("overhead") or {}) if overhead else {}
+        total = _total_of_containers(pod["spec"], part, statuses, infeasible=infeasible)
+        pod_level_amounts = (pod["spec"].get("resources") or {}).get(part, {})
+        total |= {name: parse_quantity(amount) for name, amount in pod_level_amounts.items() if is_pod_level(name)}
+        overhead_amounts = (pod["spec"].get("overhead") or {}) if overhead else {}
         if part == "limits":
-            more = {name: each for name, each in more.items() if name in total and total[name].sign}
-        _add(total, more)
+            overhead_amounts = {
+                name: amount for name, amount in overhead_amounts.items() if name in total and total[name].sign
+            }
+        _add(total, overhead_amounts)
         result[part] = {name: quantity.canonical() for name, quantity in total.items()}
     return result
 
 
-def aggregate(spec: JSON, which: str) -> dict[str, str]:
-    """All containers' "requests" or "limits": the larger of running side by side and of starting one after the other.
-
-    Amounts by resource, as canonical quantities.
+def container_totals(spec: JSON, which: str) -> dict[str, str]:
+    """Return the total "requests" or "limits" of all containers: the maximum of the running containers and of the
+    init containers, which run one after the other. Amounts by resource, as canonical quantities.
     """
-    total = _of_containers(spec, which, _NO_STATUSES, infeasible=False)
+    total = _total_of_containers(spec, which, _NO_STATUSES, infeasible=False)
     return {name: quantity.canonical() for name, quantity in total.items()}
 
 
 def pod_requests(spec: JSON) -> dict[str, str]:
-    """What a pod asks of a node: its containers' requests, or the pod's own instead, and its overhead."""
+    """Return what a pod requests of a node: its containers' requests, or those at pod level, plus overhead."""
     return pod_resource_totals({"spec": spec})["requests"]
 
 
 def is_pod_level(name: str) -> bool:
-    """Whether a pod as a whole may have this resource."""
+    """Return True if the resource may be set at pod level."""
     return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
-def _of_containers(spec: JSON, part: str, statuses: Mapping[str, JSON], *, infeasible: bool) -> Amounts:
-    """Containers and sidecars run side by side; before that init containers run one by one, beside the sidecars that
-    were started before them."""
+def _total_of_containers(spec: JSON, part: str, statuses: Mapping[str, JSON], *, infeasible: bool) -> Amounts:
+    """Return the total of all containers.
+
+    Containers and sidecars run at the same time. Init containers run one by one before them, together with the sidecars
+    that were started earlier.
+    """
     total: Amounts = {}
     for container in spec.get("containers") or ():
-        _add(total, _of_container(container, part, statuses, infeasible=infeasible))
+        _add(total, _amounts_of_container(container, part, statuses, infeasible=infeasible))
     sidecars: Amounts = {}
     peak: Amounts = {}
     for container in spec.get("initContainers") or ():
         if container.get("restartPolicy") == "Always":
-            amounts = _of_container(container, part, statuses, infeasible=infeasible)
+            amounts = _amounts_of_container(container, part, statuses, infeasible=infeasible)
             _add(total, amounts)
             _add(sidecars, amounts)
             running = sidecars
         else:
             running = dict(sidecars)
             _add(running, container.get("resources", {}).get(part, {}))
-        _most(peak, running)
-    _most(total, peak)
+        _raise_to(peak, running)
+    _raise_to(total, peak)
     return total
 
 
 def _statuses(pod: JSON) -> dict[str, JSON]:
     status = pod.get("status", {})
-    every = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
-    return {each.get("name", ""): each for each in every if each.get("resources") is not None}
+    container_statuses = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    return {
+        status_of_container.get("name", ""): status_of_container
+        for status_of_container in container_statuses
+        if status_of_container.get("resources") is not None
+    }
 
 
 def _is_resize_infeasible(pod: JSON) -> bool:
@@ -86,19 +94,21 @@ def _is_resize_infeasible(pod: JSON) -> bool:
     return False
 
 
-def _of_container(container: JSON, part: str, statuses: Mapping[str, JSON], *, infeasible: bool) -> Mapping[str, str]:
-    asked: Mapping[str, str] = container.get("resources", {}).get(part, {})
+def _amounts_of_container(
+    container: JSON, part: str, statuses: Mapping[str, JSON], *, infeasible: bool
+) -> Mapping[str, str]:
+    requested: Mapping[str, str] = container.get("resources", {}).get(part, {})
     status = statuses.get(container.get("name", ""))
     if status is None:
-        return asked
-    most: Amounts = {}
+        return requested
+    largest: Amounts = {}
     allocated = (status.get("allocatedResources") or {}) if part == "requests" else {}
-    for amounts in ({} if infeasible else asked, status["resources"].get(part, {}), allocated):
-        _most(most, {name: parse_quantity(amount) for name, amount in amounts.items()})
-    return {name: quantity.canonical() for name, quantity in most.items()}
+    for amounts in ({} if infeasible else requested, status["resources"].get(part, {}), allocated):
+        _raise_to(largest, {name: parse_quantity(amount) for name, amount in amounts.items()})
+    return {name: quantity.canonical() for name, quantity in largest.items()}
 
 
-def _most(total: Amounts, other: Mapping[str, Quantity]) -> None:
+def _raise_to(total: Amounts, other: Mapping[str, Quantity]) -> None:
     for name, quantity in other.items():
         if name not in total or quantity.compare(total[name]) > 0:
             total[name] = quantity

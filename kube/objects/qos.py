@@ -1,4 +1,4 @@
-"""The quality-of-service class of a pod. Source: pkg/apis/core/helper/qos."""
+"""Quality-of-service class of a pod. Source: pkg/apis/core/helper/qos."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from kubeloop.kube.quantities import parse_quantity
 
 
 def qos_class(spec: JSON) -> str:
-    """Guaranteed, Burstable or BestEffort."""
+    """Return the QoS class: Guaranteed, Burstable or BestEffort."""
     pod_level = spec.get("resources")
     if pod_level is not None:
-        parts = [pod_level]
+        resource_requirements = [pod_level]
     else:
-        parts = [
-            each.get("resources") or {} for each in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
+        resource_requirements = [
+            container.get("resources") or {}
+            for container in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
         ]
     compute = ("cpu", "memory")
     requests: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     guaranteed = True
-    for part in parts:
+    for requirements in resource_requirements:
         limited = set()
-        for name, amount in (part.get("requests") or {}).items():
+        for name, amount in (requirements.get("requests") or {}).items():
             if name in compute and parse_quantity(amount).compare(parse_quantity(0)) > 0:
                 requests[name] = requests.get(name, parse_quantity(0)) + parse_quantity(amount)
-        for name, amount in (part.get("limits") or {}).items():
+        for name, amount in (requirements.get("limits") or {}).items():
             if name in compute and parse_quantity(amount).compare(parse_quantity(0)) > 0:
                 limited.add(name)
                 limits[name] = limits.get(name, parse_quantity(0)) + parse_quantity(amount)

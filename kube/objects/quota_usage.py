@@ -1,6 +1,6 @@
-"""What objects count for in a ResourceQuota: which names, how much of each, and in which scopes.
+"""Usage of objects in a ResourceQuota: resource names, amounts and scopes.
 
-Kinds go by their group resource, as in "count/<group resource>": "pods", "deployments.apps". Objects are plain JSON.
+Kinds are named by group resource, as in "count/<group resource>": "pods", "deployments.apps". Objects are plain JSON.
 Source: apiserver pkg/quota/v1/generic and pkg/quota/v1/evaluator/core of v1.36.
 """
 
@@ -18,37 +18,39 @@ Amounts = dict[str, Quantity]
 
 NOT_COUNTED = frozenset({"events", "events.events.k8s.io", "bindings"})
 BY_PLURAL = frozenset({"configmaps", "resourcequotas", "replicationcontrollers", "secrets"})
-"""Kinds of which a quota may also limit the number under their bare name."""
+"""Kinds whose number a quota may also limit under their plain resource name."""
 
 _ZERO, _ONE = parse_quantity(0), parse_quantity(1)
 _COMPUTE, _PARTS = ("cpu", "memory", "ephemeral-storage"), ("requests", "limits")
-_OF_PODS = frozenset({"count/pods", "pods", *_COMPUTE, *(f"{part}.{name}" for part in _PARTS for name in _COMPUTE)})
-_OF_SERVICES = frozenset({"count/services", "services", "services.nodeports", "services.loadbalancers"})
-_OF_CLAIMS = ("persistentvolumeclaims", "requests.storage")
-_BY_CLASS = ".storageclass.storage.k8s.io/"
+_POD_RESOURCES = frozenset(
+    {"count/pods", "pods", *_COMPUTE, *(f"{part}.{name}" for part in _PARTS for name in _COMPUTE)}
+)
+_SERVICE_RESOURCES = frozenset({"count/services", "services", "services.nodeports", "services.loadbalancers"})
+_CLAIM_RESOURCES = ("persistentvolumeclaims", "requests.storage")
+_STORAGE_CLASS_SUFFIX = ".storageclass.storage.k8s.io/"
 
 
 def usage(kind: str, obj: JSON, now: datetime | None = None) -> Amounts:
-    """What one object counts for, by the names that a quota may limit.
+    """Return the usage of one object, by resource name as in a quota.
 
-    now: a pod that should be gone by then counts for its existence alone; without it, time does not matter.
+    now: a pod whose grace period is over by then only counts as an object; None: ignore the time.
     """
-    counted = {f"count/{kind}": _ONE}
+    amounts = {f"count/{kind}": _ONE}
     match kind:
         case "pods":
             if counts_against_quota(obj, now):
-                counted |= {"pods": _ONE, **compute_usage(pod_resource_totals(obj, actual=True))}
+                amounts |= {"pods": _ONE, **compute_usage(pod_resource_totals(obj, actual=True))}
         case "persistentvolumeclaims":
-            counted |= _claim(obj)
+            amounts |= _claim_usage(obj)
         case "services":
-            counted |= {"services": _ONE, **_ports(obj["spec"])}
+            amounts |= {"services": _ONE, **_service_usage(obj["spec"])}
         case _ if kind in BY_PLURAL:
-            counted[kind] = _ONE
-    return counted
+            amounts[kind] = _ONE
+    return amounts
 
 
 def counts_against_quota(pod: JSON, now: datetime | None = None) -> bool:
-    """Whether a pod has not ended, and is not left over from a deletion whose grace period is long over."""
+    """Return True if a pod has not ended and its deletion's grace period is not over. Source: QuotaV1Pod."""
     if pod.get("status", {}).get("phase") in ("Failed", "Succeeded"):
         return False
     metadata = pod.get("metadata", {})
@@ -59,40 +61,42 @@ def counts_against_quota(pod: JSON, now: datetime | None = None) -> bool:
 
 
 def compute_usage(resources: Mapping[str, Mapping[str, str]]) -> Amounts:
-    """What requests and limits count for. Extended resources count by their requests alone."""
-    counted: Amounts = {}
+    """Return the usage for requests and limits. Extended resources count by requests only."""
+    amounts: Amounts = {}
     for name, amount in resources.get("requests", {}).items():
         quantity = parse_quantity(amount)
         if name in _COMPUTE or name.startswith("hugepages-"):
-            counted[name] = counted[f"requests.{name}"] = quantity
+            amounts[name] = amounts[f"requests.{name}"] = quantity
         elif "/" in name and "kubernetes.io/" not in name:
-            counted[f"requests.{name}"] = quantity
+            amounts[f"requests.{name}"] = quantity
     for name, amount in resources.get("limits", {}).items():
         if name in _COMPUTE:
-            counted[f"limits.{name}"] = parse_quantity(amount)
-    return counted
+            amounts[f"limits.{name}"] = parse_quantity(amount)
+    return amounts
 
 
-def _claim(claim: JSON) -> Amounts:
+def _claim_usage(claim: JSON) -> Amounts:
     name = claim["metadata"].get("annotations", {}).get("volume.beta.kubernetes.io/storage-class")
     if name is None:
         name = claim["spec"].get("storageClassName", "")
-    counted = {"persistentvolumeclaims": _ONE}
+    amounts = {"persistentvolumeclaims": _ONE}
     storage = claim["spec"].get("resources", {}).get("requests", {}).get("storage")
     if storage is not None:
         allocated = claim.get("status", {}).get("allocatedResources", {}).get("storage", 0)
-        counted["requests.storage"] = max(_whole(storage), _whole(allocated))
+        amounts["requests.storage"] = max(_whole_units(storage), _whole_units(allocated))
     if name:
-        counted |= {f"{name}{_BY_CLASS}{each}": amount for each, amount in counted.items()}
-    return counted
+        amounts |= {
+            f"{name}{_STORAGE_CLASS_SUFFIX}{resource_name}": amount for resource_name, amount in amounts.items()
+        }
+    return amounts
 
 
-def _whole(amount: str | int) -> Quantity:
+def _whole_units(amount: str | int) -> Quantity:
     quantity = parse_quantity(amount)
     return quantity if quantity.milli_value() % 1000 == 0 else parse_quantity(quantity.value())
 
 
-def _ports(spec: JSON) -> Amounts:
+def _service_usage(spec: JSON) -> Amounts:
     kind, ports = spec.get("type", "ClusterIP"), spec.get("ports", ())
     if kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is False:
         ports = [port for port in ports if port.get("nodePort")]
@@ -103,35 +107,37 @@ def _ports(spec: JSON) -> Amounts:
 
 
 def matching_resources(kind: str, names: Iterable[str]) -> list[str]:
-    """Of the names in a quota, those that objects of this kind count for."""
+    """Return the names in a quota that objects of this kind count for. Source: Evaluator.MatchingResources."""
     match kind:
         case "pods":
-            return [each for each in names if each in _OF_PODS or _is_of_pods(each)]
+            return [name for name in names if name in _POD_RESOURCES or _is_pod_resource(name)]
         case "services":
-            return [each for each in names if each in _OF_SERVICES]
+            return [name for name in names if name in _SERVICE_RESOURCES]
         case "persistentvolumeclaims":
-            by_class = tuple(f"{_BY_CLASS}{each}" for each in _OF_CLAIMS)
-            return [each for each in names if each in (f"count/{kind}", *_OF_CLAIMS) or each.endswith(by_class)]
-    return [each for each in names if each == f"count/{kind}" or (each == kind and kind in BY_PLURAL)]
+            by_class = tuple(f"{_STORAGE_CLASS_SUFFIX}{name}" for name in _CLAIM_RESOURCES)
+            return [name for name in names if name in (f"count/{kind}", *_CLAIM_RESOURCES) or name.endswith(by_class)]
+    return [name for name in names if name == f"count/{kind}" or (name == kind and kind in BY_PLURAL)]
 
 
-def _is_of_pods(name: str) -> bool:
+def _is_pod_resource(name: str) -> bool:
     if name.startswith(("hugepages-", "requests.hugepages-")):
         return True
     return name.startswith("requests.") and "/" in name and "kubernetes.io/" not in name
 
 
 def matches_scopes(spec: JSON, kind: str, obj: JSON) -> bool:
-    """Does a quota of this spec count the object? Scopes choose among pods, and claims by their
-    VolumeAttributesClass."""
-    wanted = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
-    wanted += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
+    """Return True if the scopes of a quota's spec include the object.
+
+    Scopes select pods, and PersistentVolumeClaims by their VolumeAttributesClass.
+    """
+    requirements = [{"scopeName": scope, "operator": "Exists"} for scope in spec.get("scopes") or ()]
+    requirements += (spec.get("scopeSelector") or {}).get("matchExpressions") or ()
     match kind:
         case "pods":
-            return all(_pod_in_scope(requirement, obj) for requirement in wanted)
+            return all(_pod_in_scope(requirement, obj) for requirement in requirements)
         case "persistentvolumeclaims":
-            return all(_claim_in_scope(requirement, obj) for requirement in wanted)
-    return not wanted
+            return all(_claim_in_scope(requirement, obj) for requirement in requirements)
+    return not requirements
 
 
 def _claim_in_scope(requirement: JSON, claim: JSON) -> bool:
@@ -141,7 +147,7 @@ def _claim_in_scope(requirement: JSON, claim: JSON) -> bool:
 
 
 def volume_attributes_classes(claim: JSON) -> set[str]:
-    """The VolumeAttributesClasses that a claim names: wanted, current, and on its way."""
+    """Return the VolumeAttributesClasses of a claim: in the spec, current, and target of a modification."""
     status = claim.get("status", {})
     names = {
         claim["spec"].get("volumeAttributesClassName") or "",
@@ -152,7 +158,7 @@ def volume_attributes_classes(claim: JSON) -> set[str]:
 
 
 def is_terminating(pod: JSON) -> bool:
-    """Whether a pod has been given a time to live: what the scope Terminating means."""
+    """Return True if the pod has an active deadline, as the scope Terminating requires."""
     return bool(pod["spec"].get("activeDeadlineSeconds", -1) >= 0)
 
 
@@ -170,7 +176,7 @@ def _pod_in_scope(requirement: JSON, pod: JSON) -> bool:
         case "PriorityClass":
             return _selects(requirement, spec.get("priorityClassName", ""))
         case "CrossNamespacePodAffinity":
-            return _looks_into_other_namespaces(spec.get("affinity") or {})
+            return _uses_other_namespaces(spec.get("affinity") or {})
     return False
 
 
@@ -179,7 +185,7 @@ def _is_best_effort(pod: JSON) -> bool:
 
 
 def _selects(requirement: JSON, name: str) -> bool:
-    """Whether a scope's requirement holds for this value; "" is none."""
+    """Return True if a scope requirement selects this value; "" means that there is none."""
     values: Sequence[str] = requirement.get("values") or ()
     match requirement.get("operator"):
         case "Exists":
@@ -193,11 +199,11 @@ def _selects(requirement: JSON, name: str) -> bool:
     return False
 
 
-def _looks_into_other_namespaces(affinity: JSON) -> bool:
+def _uses_other_namespaces(affinity: JSON) -> bool:
     terms: list[JSON] = []
     for kind in ("podAffinity", "podAntiAffinity"):
         pods = affinity.get(kind) or {}
         terms += pods.get("requiredDuringSchedulingIgnoredDuringExecution", ())
         preferred = pods.get("preferredDuringSchedulingIgnoredDuringExecution", ())
-        terms += [each.get("podAffinityTerm", {}) for each in preferred]
+        terms += [term.get("podAffinityTerm", {}) for term in preferred]
     return any(bool(term.get("namespaces")) or term.get("namespaceSelector") is not None for term in terms)

@@ -1,4 +1,4 @@
-"""The registry of resources: where each kind lives in the API and which Struct reads it."""
+"""Registry of resources: API path and Struct of each kind."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kubernetes API objects about storage, as far as control logic reads them: volumes, claims, classes, CSI.
+"""Storage API objects with the fields that control logic reads: volumes, claims, classes, CSI.
 
-As `api_types`, whose rules hold here too. A pod's own volumes are there, with the pod. Of an in-line disk
-only the JSON is compared.
+The rules of `api_types` apply. The volumes of a pod are in `api_types`. In-line disks are JSON values, which are only
+compared.
 """
 
 from __future__ import annotations

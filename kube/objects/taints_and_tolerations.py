@@ -1,6 +1,6 @@
 """Taints and tolerations. Source: api core/v1/toleration.go, component-helpers scheduling/corev1, core validation.
 
-May import `objects` and `fielderrors`.
+Imports `api_types` and `field_errors`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: bool = False) -> bool:
-    """Whether a pod with this toleration puts up with this taint.
+    """Return True if the toleration tolerates the taint.
 
     `comparison_operators` is the feature gate TaintTolerationComparisonOperators (alpha in v1.36): Gt and Lt compare
     the taint's value with the toleration's, as integers; without it they tolerate nothing.
@@ -60,8 +60,8 @@ def _canonical_int64(text: str) -> int | None:
 
 
 def is_tolerated(taint: Taint, tolerations: Iterable[Toleration], *, comparison_operators: bool = False) -> bool:
-    """Whether any of the tolerations tolerates the taint."""
-    return any(tolerates(each, taint, comparison_operators=comparison_operators) for each in tolerations)
+    """Return True if any of the tolerations tolerates the taint."""
+    return any(tolerates(toleration, taint, comparison_operators=comparison_operators) for toleration in tolerations)
 
 
 def find_untolerated_taint(
@@ -71,7 +71,7 @@ def find_untolerated_taint(
     *,
     comparison_operators: bool = False,
 ) -> Taint | None:
-    """The first taint with one of the effects that no toleration tolerates; None if there is none."""
+    """Return the first taint with one of the effects that no toleration tolerates; None if there is none."""
     for taint in taints:
         if taint.effect in effects and not is_tolerated(taint, tolerations, comparison_operators=comparison_operators):
             return taint
@@ -81,7 +81,7 @@ def find_untolerated_taint(
 def toleration_errors(
     tolerations: Sequence[Toleration], path: str, *, comparison_operators: bool = False
 ) -> list[FieldError]:
-    """What API validation says about tolerations at `path`. Source: pkg/apis/core/validation, ValidateTolerations."""
+    """Validate tolerations at `path`. Source: pkg/apis/core/validation, ValidateTolerations."""
     errors: list[FieldError] = []
     for index, toleration in enumerate(tolerations):
         here = f"{path}[{index}]"
@@ -103,7 +103,7 @@ def _operator_errors(toleration: Toleration, path: str, comparison_operators: bo
     operator, value = toleration.operator, toleration.value
     match operator:
         case "" | "Equal":
-            # The value is at fault; the API server names the operator all the same.
+            # The API server reports an invalid value for the field operator.
             return [
                 invalid(f"{path}.operator", value, "; ".join(problems))
                 for problems in [label_value_errors(value)]

@@ -20,7 +20,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     validate_profiles_match_fields,
 )
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.pod_resources import aggregate, is_pod_level
+from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 from kubeloop.kube.quantities import parse_quantity
 
 _DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -246,7 +246,7 @@ def _validate_pod_resources(errors: ErrorList, path: str, spec: JSON) -> None:
     containers.validate_container_claims(errors, f"{path}.claims", resources.get("claims") or (), spec)
     for which in ("requests", "limits"):
         pod_amounts = resources.get(which, {})
-        for name, amount in sorted(aggregate(spec, which).items()) if pod_amounts else ():
+        for name, amount in sorted(container_totals(spec, which).items()) if pod_amounts else ():
             if (
                 name in pod_amounts
                 and (which == "requests" or containers.is_huge_pages(name))
