@@ -1,8 +1,8 @@
-"""Node selectors: which nodes a pod (or a volume) may be on, and which it prefers.
+"""Node selectors: required and preferred nodes of a pod, and the nodes of a volume.
 
-Nodes are matched by their labels and their name. A term with an error matches no node; whether the error is reported
-depends on the use: see NodeSelectorMatcher. Source: component-helpers scheduling/corev1/nodeaffinity. May import
-`objects`, `selectors` and `fielderrors`.
+Nodes are matched by their labels and their name. A term with an error matches no node; NodeSelectorMatcher describes
+which uses report the error. Source: component-helpers scheduling/corev1/nodeaffinity. Imports `objects`, `selectors`
+and `field_errors`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _OPERATORS: dict[str, Operator] = {
 
 
 class NodeSelectorTermMatcher:
-    """One term: all expressions and all fields hold. `errors` are those of parsing it; with any, it matches nothing.
+    """One compiled term: all its expressions and fields must match. With `errors` (from compiling) it matches nothing.
 
-    `labels` and `fields` are its compiled halves, for those who match columns of nodes; None: no condition.
+    `labels` and `fields` are its compiled parts, for matching columns of nodes; None: no condition.
     """
 
     __slots__ = ("errors", "fields", "labels", "matches")
@@ -53,20 +53,20 @@ class NodeSelectorTermMatcher:
     matches: Callable[[str, Labels], bool]
 
     def __init__(self, term: NodeSelectorTerm, path: str) -> None:
-        """`path` of the term in its object, for errors. An empty term matches nothing."""
+        """`path`: of the term in its object, for errors. An empty term matches nothing."""
         self.labels = self.fields = None
         errors: list[str] = []
         if term.match_expressions:
-            self.labels, problems = _label_half(term.match_expressions, f"{path}.matchExpressions")
+            self.labels, problems = _compile_expressions(term.match_expressions, f"{path}.matchExpressions")
             errors += problems
         if term.match_fields:
-            self.fields, problems = _field_half(term.match_fields, f"{path}.matchFields")
+            self.fields, problems = _compile_fields(term.match_fields, f"{path}.matchFields")
             errors += problems
         self.errors = tuple(errors)
         self.matches = _matcher(self.labels, self.fields) if not errors else _never
 
 
-def _label_half(expressions: Sequence[NodeSelectorRequirement], path: str) -> tuple[Selector, list[str]]:
+def _compile_expressions(expressions: Sequence[NodeSelectorRequirement], path: str) -> tuple[Selector, list[str]]:
     requirements: list[Requirement] = []
     errors: list[str] = []
     for index, expression in enumerate(expressions):
@@ -81,7 +81,7 @@ def _label_half(expressions: Sequence[NodeSelectorRequirement], path: str) -> tu
     return Selector(requirements), errors
 
 
-def _field_half(expressions: Sequence[NodeSelectorRequirement], path: str) -> tuple[FieldSelector, list[str]]:
+def _compile_fields(expressions: Sequence[NodeSelectorRequirement], path: str) -> tuple[FieldSelector, list[str]]:
     terms = []
     errors: list[str] = []
     for index, expression in enumerate(expressions):
@@ -113,7 +113,7 @@ def _matcher(labels: Selector | None, fields: FieldSelector | None) -> Callable[
 
 
 class NodeSelectorMatcher:
-    """A NodeSelector compiled: any of its terms matches. `errors` are those of all terms, in order."""
+    """A compiled NodeSelector, of which any term must match. `errors` are those of all terms, in order."""
 
     __slots__ = ("errors", "terms")
 
@@ -130,19 +130,19 @@ class NodeSelectorMatcher:
         self.errors = tuple(error for term in self.terms for error in term.errors)
 
     def check(self) -> None:
-        """Refuse the whole selector if any term has an error (persistent volumes). Raises SelectorError."""
+        """Reject the whole selector if any term has an error (persistent volumes). Raises SelectorError."""
         if self.errors:
             raise SelectorError(aggregate_message(self.errors))
 
     def matches(self, name: str, labels: Labels) -> bool:
-        """Whether a node matches any term; terms with errors match none."""
+        """Return True if a node matches any term; terms with errors match none."""
         for term in self.terms:  # noqa: SIM110, a generator would cost more than the terms
             if term.matches(name, labels):
                 return True
         return False
 
     def matches_or_raises(self, name: str, labels: Labels) -> bool:
-        """As matches(), but raises SelectorError if no term matches and some have errors (pods)."""
+        """Return matches(), but raise SelectorError if no term matches and some have errors (pods)."""
         if self.matches(name, labels):
             return True
         self.check()
@@ -150,7 +150,7 @@ class NodeSelectorMatcher:
 
 
 class RequiredNodeAffinity:
-    """Where a pod may be: its nodeSelector and its required node affinity together."""
+    """nodeSelector and required node affinity of a pod."""
 
     __slots__ = ("affinity", "node_selector")
 
@@ -164,22 +164,22 @@ class RequiredNodeAffinity:
 
     @property
     def empty(self) -> bool:
-        """Whether any node will do."""
+        """True if every node matches."""
         return self.node_selector.empty and self.affinity is None
 
     def matches(self, name: str, labels: Labels) -> bool:
-        """Whether the pod may be on this node; terms with errors match none."""
+        """Return True if the pod may run on this node; terms with errors match none."""
         return self.node_selector.matches(labels) and (self.affinity is None or self.affinity.matches(name, labels))
 
     def matches_or_raises(self, name: str, labels: Labels) -> bool:
-        """As matches(), but raises SelectorError if no term of the affinity matches and some have errors."""
+        """Return matches(), but raise SelectorError if no term of the affinity matches and some have errors."""
         if not self.node_selector.matches(labels):
             return False
         return self.affinity is None or self.affinity.matches_or_raises(name, labels)
 
 
 class PreferredNodeAffinity:
-    """The preferred terms that count, with their weights. Raises SelectorError if one of them has an error."""
+    """Preferred terms with a weight. Raises SelectorError if one of them has an error."""
 
     __slots__ = ("terms",)
 
@@ -195,5 +195,5 @@ class PreferredNodeAffinity:
             raise SelectorError(aggregate_message(errors))
 
     def score(self, name: str, labels: Labels) -> int:
-        """Sum of the weights of the terms that match a node."""
+        """Return the sum of the weights of the terms that match a node."""
         return sum(weight for weight, term in self.terms if term.matches(name, labels))

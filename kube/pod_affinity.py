@@ -1,6 +1,6 @@
-"""Pod affinity terms: which pods a term of affinity or anti-affinity is about.
+"""Pod affinity terms: selection of the pods that a term of affinity or anti-affinity matches.
 
-Source: kube-scheduler framework/types.go, AffinityTerm. May import `objects` and `selectors`.
+Source: kube-scheduler framework/types.go, AffinityTerm. Imports `objects` and `selectors`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from kubeloop.kube.selectors import Selector, selector_from
 
 
 class AffinityTerm:
-    """A PodAffinityTerm of a pod in `owner_namespace`, compiled. Raises SelectorError if one of its selectors is bad.
+    """A compiled PodAffinityTerm of a pod in `owner_namespace`. Raises SelectorError for an invalid selector.
 
-    A pod is meant if its labels match, and its namespace is listed or has matching labels. Neither list nor selector
-    means the owner's own namespace. matchLabelKeys count only as merged into the selector by the API server.
+    A pod matches if its labels match, and its namespace is listed or has matching labels. Without list and selector the
+    namespace is the owner's. matchLabelKeys have no effect here: the API server merges them into the selector.
     """
 
     __slots__ = ("namespace_selector", "namespaces", "selector", "topology_key", "weight")
@@ -27,7 +27,7 @@ class AffinityTerm:
     weight: int
 
     def __init__(self, owner_namespace: str, term: PodAffinityTerm, weight: int = 0) -> None:
-        """`weight` of a preferred term; 0 for a required one."""
+        """`weight`: of a preferred term; 0 for a required one."""
         self.selector = selector_from(term.label_selector)
         namespaces = term.namespaces
         if not namespaces and term.namespace_selector is None:
@@ -38,7 +38,7 @@ class AffinityTerm:
         self.weight = weight
 
     def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
-        """Whether it is about a pod with these labels in this namespace, which has `namespace_labels`."""
+        """Return True if the term matches a pod with these labels, in a namespace with `namespace_labels`."""
         if namespace not in self.namespaces and not self.namespace_selector.matches(namespace_labels):
             return False
         return self.selector.matches(labels)

@@ -1,10 +1,10 @@
 """Resource quantities: "1500m", "1.5Gi", "2e3". Exact: integers and powers of ten, never a float.
 
-A Quantity behaves as apimachinery's resource.Quantity of v1.36, down to what it does beyond int64: there, value() and
-milli_value() are what that library returns (0, or wrapped around), because its users compute with that. Like it, a
-quantity is in one of two states: a *small* one fits an int64 times a power of ten, others are big decimals.
+A Quantity behaves as resource.Quantity of apimachinery v1.36, also beyond int64: there, value() and milli_value()
+return what that library returns (0, or a wrapped value), because Kubernetes computes with it. As in that library, a
+quantity has one of two states: *small* (an int64 times a power of ten) or a big decimal.
 
-May import the standard library only.
+Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
 _MAX_INT64_DIGITS = 18
 _NANO = -9
-_SHIFTS_THAT_WRAP = frozenset({1, 2, 3, 6, 9})  # done in one multiplication there; others digit by digit, ending in 0
-_LARGEST_EXPONENT = 10_000  # of a big decimal; beyond, only a small quantity can hold it (Go would run out of memory)
+_WRAPPING_SHIFTS = frozenset({1, 2, 3, 6, 9})  # Go multiplies once for these; for others digit by digit, ending in 0
+_MAX_EXPONENT = 10_000  # of a big decimal; larger ones are only valid in a small quantity (Go would run out of memory)
 
 _WRONG_FORMAT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 _WRONG_NUMBER = "unable to parse numeric part of quantity"
@@ -26,11 +26,11 @@ _WRONG_SUFFIX = "unable to parse quantity's suffix"
 
 
 class QuantityError(ValueError):
-    """The text is no quantity; the message is the API server's."""
+    """Invalid quantity; the message is the API server's."""
 
 
 class Format(Enum):
-    """How a quantity is printed: that of its text when it was parsed."""
+    """Format of a quantity, from the text that it was parsed from."""
 
     DECIMAL_SI = "DecimalSI"  # 12M
     BINARY_SI = "BinarySI"  # 12Mi
@@ -50,19 +50,19 @@ _SIGNED_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class Quantity:
-    """unscaled * 10**exponent, exactly. Immutable; equal and ordered by value, whatever the format."""
+    """unscaled * 10**exponent, exactly. Immutable; compared by value, whatever the format."""
 
-    __slots__ = ("_remembered", "_small", "_unscaled", "exponent", "format")
+    __slots__ = ("_original_text", "_small", "_unscaled", "exponent", "format")
 
     def __init__(
-        self, unscaled: int, exponent: int, format_: Format, *, small: bool | None = None, remembered: str = ""
+        self, unscaled: int, exponent: int, format_: Format, *, small: bool | None = None, original_text: str = ""
     ) -> None:
-        """`remembered`: the text it was parsed from, if that is printed again as it came."""
+        """`original_text`: the parsed text, if the quantity is printed the same way."""
         self._unscaled = unscaled
         self.exponent = exponent
         self.format = format_
         self._small = _MIN_INT64 <= unscaled <= _MAX_INT64 if small is None else small
-        self._remembered = remembered
+        self._original_text = original_text
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -73,28 +73,28 @@ class Quantity:
 
     @property
     def parts(self) -> tuple[bool, int, int, str]:
-        """As a Go program holds it: (in an int64?, unscaled, exponent, the text it remembers)."""
-        return self._small, self._unscaled, self.exponent, self._remembered
+        """Fields of the Go struct: whether it is an int64, unscaled, exponent, cached text."""
+        return self._small, self._unscaled, self.exponent, self._original_text
 
     def value(self) -> int:
-        """In whole units, rounded away from zero."""
+        """Return whole units, rounded away from zero."""
         return self.scaled_value(0)
 
     def milli_value(self) -> int:
-        """In thousandths, rounded away from zero."""
+        """Return thousandths, rounded away from zero."""
         return self.scaled_value(-3)
 
     def nano(self) -> int:
-        """In 10**-9 units, the finest there is: exact (rounded away from zero should it be finer), never wrapped."""
+        """Return 10**-9 units, the finest resolution, exact (or rounded away from zero if finer), never wrapped."""
         shift = self.exponent + 9
         if shift < 0:
             return _divided_away_from_zero(self._unscaled, -shift)
-        factor: int = 10 ** min(shift, _LARGEST_EXPONENT)
+        factor: int = 10 ** min(shift, _MAX_EXPONENT)
         return self._unscaled * factor
 
     def scaled_value(self, exponent: int) -> int:
-        """In units of 10**exponent, rounded away from zero; as int64, see the module."""
-        shift = self.exponent - exponent  # digits to add, or if negative, to cut
+        """Return units of 10**exponent, rounded away from zero, as an int64 (see the module's docstring)."""
+        shift = self.exponent - exponent  # digits to add; if negative, to remove
         if self._small:
             if shift < 0:
                 return _divided_away_from_zero(self._unscaled, -shift)
@@ -103,11 +103,11 @@ class Quantity:
             scaled: int = self._unscaled * 10**shift
             if _MIN_INT64 <= scaled <= _MAX_INT64:
                 return scaled
-            return _wrapped(scaled) if shift in _SHIFTS_THAT_WRAP else 0
+            return _wrapped(scaled) if shift in _WRAPPING_SHIFTS else 0
         if shift == 0:
             return _wrapped(self._unscaled)
         if shift > 0:
-            # a float power of ten that does not fit becomes the smallest int64
+            # in Go, a float power of ten that does not fit becomes the smallest int64
             factor: int = 10**shift if shift <= _MAX_INT64_DIGITS else _MIN_INT64
             return _wrapped(_wrapped(self._unscaled) * factor)
         divisor: int = 10**-shift
@@ -118,7 +118,7 @@ class Quantity:
         return _wrapped(_wrapped(whole) + 1) if rest else _wrapped(whole)
 
     def canonical(self) -> str:
-        """As the API prints it: no fraction, the largest suffix that loses nothing."""
+        """Return the canonical form: no fraction, the largest suffix without loss."""
         if not self._unscaled:
             return "0"
         format_ = self.format
@@ -135,19 +135,19 @@ class Quantity:
         surplus = exponent % 3
         unscaled, exponent = unscaled * 10**surplus, exponent - surplus
         if format_ is Format.DECIMAL_SI:
-            # An exponent without a suffix is printed without one. Wrong, and what the API server does.
+            # An exponent without a suffix is lost, as in the API server.
             return f"{unscaled}{_DECIMAL_SUFFIXES.get(exponent, '')}"
         return f"{unscaled}e{exponent}" if exponent else str(unscaled)
 
     def _whole(self) -> tuple[int, bool]:
         if self.exponent >= 0:
-            return self._unscaled * 10 ** min(self.exponent, _LARGEST_EXPONENT), True
+            return self._unscaled * 10 ** min(self.exponent, _MAX_EXPONENT), True
         whole, rest = _truncated(self._unscaled, 10**-self.exponent)
         return whole, not rest
 
     def __str__(self) -> str:
-        """As the API prints it right after parsing: simple texts as they came, others canonical."""
-        return self._remembered or self.canonical()
+        """Return the text as the API prints it after parsing: the original if it is simple, else canonical."""
+        return self._original_text or self.canonical()
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"
@@ -155,16 +155,16 @@ class Quantity:
     # --- comparing -------------------------------------------------------------------------------------------------
 
     def compare(self, other: Quantity) -> int:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         if self.sign != other.sign:
             return -1 if self.sign < other.sign else 1
         if not self._unscaled:
             return 0
-        # Different magnitudes first: it keeps 1e1000000 from being written out.
-        mine = len(str(abs(self._unscaled))) + self.exponent
-        theirs = len(str(abs(other._unscaled))) + other.exponent
-        if mine != theirs:
-            return self.sign if mine > theirs else -self.sign
+        # Compare magnitudes first, so that 1e1000000 is not expanded.
+        own_magnitude = len(str(abs(self._unscaled))) + self.exponent
+        other_magnitude = len(str(abs(other._unscaled))) + other.exponent
+        if own_magnitude != other_magnitude:
+            return self.sign if own_magnitude > other_magnitude else -self.sign
         a, b, _ = _aligned(self, other)
         return (a > b) - (a < b)
 
@@ -183,7 +183,7 @@ class Quantity:
     # --- computing -------------------------------------------------------------------------------------------------
 
     def __add__(self, other: Quantity) -> Quantity:
-        """The sum, in this quantity's format, or in `other`'s if this is zero."""
+        """Return the sum, in this quantity's format, or in `other`'s if this is zero."""
         format_ = self.format if self._unscaled else other.format
         if self._small and other._small:
             if not other._unscaled:
@@ -195,7 +195,7 @@ class Quantity:
         return Quantity(a + b, exponent, format_, small=self._small and other._small and fits)
 
     def __sub__(self, other: Quantity) -> Quantity:
-        """The difference, in this quantity's format, or in `other`'s if this is zero."""
+        """Return the difference, in this quantity's format, or in `other`'s if this is zero."""
         return self + -other
 
     def __neg__(self) -> Quantity:
@@ -208,15 +208,15 @@ class Quantity:
 
 
 def _aligned(a: Quantity, b: Quantity) -> tuple[int, int, int]:
-    """Both unscaled values at the smaller of the two exponents, and that exponent."""
+    """Return both unscaled values at the smaller exponent, and that exponent."""
     exponent = min(a.exponent, b.exponent)
-    if max(a.exponent, b.exponent) - exponent > 2 * _LARGEST_EXPONENT:
+    if max(a.exponent, b.exponent) - exponent > 2 * _MAX_EXPONENT:
         raise QuantityError(_WRONG_NUMBER)
     return a._unscaled * 10 ** (a.exponent - exponent), b._unscaled * 10 ** (b.exponent - exponent), exponent
 
 
 def _wrapped(number: int) -> int:
-    """The low 64 bits, as int64."""
+    """Return the low 64 bits, as int64."""
     return number if _MIN_INT64 <= number <= _MAX_INT64 else ((number - _MIN_INT64) & ((1 << 64) - 1)) + _MIN_INT64
 
 
@@ -238,32 +238,32 @@ def _without_trailing_zeros(unscaled: int, exponent: int) -> tuple[int, int]:
     return (int(digits[:-zeros]), exponent + zeros) if zeros and unscaled else (unscaled, exponent)
 
 
-_LONGEST = 4000  # characters; Python refuses to read longer numbers, which Go does
+_MAX_TEXT_LENGTH = 4000  # characters; Python does not parse longer numbers, Go does
 
 
 @lru_cache(maxsize=1 << 14)
 def _parse(text: str) -> Quantity:
     if text == "0":
-        return Quantity(0, 0, Format.DECIMAL_SI, remembered="0")
-    scanned = _SCAN.fullmatch(text)
-    if scanned is None or not text:
+        return Quantity(0, 0, Format.DECIMAL_SI, original_text="0")
+    scan_match = _SCAN.fullmatch(text)
+    if scan_match is None or not text:
         raise QuantityError(_WRONG_FORMAT)
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_TEXT_LENGTH:
         raise QuantityError(_WRONG_NUMBER)
-    sign, zeros, whole, point, fraction, suffix = scanned.groups(default="")
+    sign, zeros, whole, point, fraction, suffix = scan_match.groups(default="")
     if len(suffix) == 1 and suffix in "+-" and not (whole or zeros or point):
         raise QuantityError(_WRONG_FORMAT)
     whole = whole or "0"
-    exponent, format_ = _interpret(suffix)
+    exponent, format_ = _parse_suffix(suffix)
     shifted = whole + fraction
     unit, power = 1, 0
     if format_ is Format.BINARY_SI:
         unit = 1 << exponent
-        room = 15 - len(whole) - exponent * 3 // 10 - 1 if not fraction else -1
+        free_digits = 15 - len(whole) - exponent * 3 // 10 - 1 if not fraction else -1
     else:
         power = exponent
-        room = _MAX_INT64_DIGITS - len(shifted)
-    if room >= 0 and power - len(fraction) >= _NANO:
+        free_digits = _MAX_INT64_DIGITS - len(shifted)
+    if free_digits >= 0 and power - len(fraction) >= _NANO:
         power -= len(fraction)
         product = int(shifted) * unit
         if product <= _MAX_INT64:
@@ -271,24 +271,26 @@ def _parse(text: str) -> Quantity:
                 simple = int(shifted) & 7 != 0
             else:
                 simple = power % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
-            # Only zeros: what follows the sign was dropped before the suffix was even looked at.
-            bare_zero = not (scanned[3] or point or suffix)
-            remembered = text if simple and not bare_zero else ""
-            return Quantity(-product if sign == "-" else product, power, format_, small=True, remembered=remembered)
-    if not (scanned[2] or scanned[3] or fraction):
+            # For zeros only, Go drops the text after the sign before it reads the suffix.
+            bare_zero = not (scan_match[3] or point or suffix)
+            original_text = text if simple and not bare_zero else ""
+            return Quantity(
+                -product if sign == "-" else product, power, format_, small=True, original_text=original_text
+            )
+    if not (scan_match[2] or scan_match[3] or fraction):
         raise QuantityError(_WRONG_NUMBER)
-    if power > _LARGEST_EXPONENT:
+    if power > _MAX_EXPONENT:
         raise QuantityError(_WRONG_NUMBER)
-    return _big(sign, int(shifted) * unit, power - len(fraction), format_)
+    return _big_quantity(sign, int(shifted) * unit, power - len(fraction), format_)
 
 
-def _big(sign: str, unscaled: int, exponent: int, format_: Format) -> Quantity:
-    """A quantity that is no small one: rounded up to nano; binary ones capped at what an int64 holds."""
+def _big_quantity(sign: str, unscaled: int, exponent: int, format_: Format) -> Quantity:
+    """Return a big quantity: rounded up to nano; a binary one is capped at int64."""
     if unscaled:
         if exponent >= _NANO:
             unscaled *= 10 ** (exponent - _NANO)
         elif _NANO - exponent > len(str(unscaled)):
-            unscaled = 1  # what asks for something, gets something
+            unscaled = 1  # a positive quantity stays positive
         else:
             unscaled = -(-unscaled // 10 ** (_NANO - exponent))
         exponent = _NANO
@@ -300,8 +302,8 @@ def _big(sign: str, unscaled: int, exponent: int, format_: Format) -> Quantity:
     return Quantity(-unscaled if sign == "-" else unscaled, exponent, format_, small=False)
 
 
-def _interpret(suffix: str) -> tuple[int, Format]:
-    """Exponent (to base 10, or to base 2 for binary suffixes) and format that a suffix stands for."""
+def _parse_suffix(suffix: str) -> tuple[int, Format]:
+    """Return exponent (base 10, or base 2 for binary suffixes) and format of a suffix."""
     if suffix in _DECIMAL_EXPONENTS:
         return _DECIMAL_EXPONENTS[suffix], Format.DECIMAL_SI
     if suffix in _BINARY_EXPONENTS:
@@ -314,7 +316,7 @@ def _interpret(suffix: str) -> tuple[int, Format]:
 
 
 def parse_quantity(quantity: str | int | float) -> Quantity:
-    """A quantity as it stands in JSON or YAML: a string or a number. Raises QuantityError.
+    """Parse a quantity from JSON or YAML: a string or a number. Raises QuantityError.
 
     Source: apimachinery pkg/api/resource/quantity.go, ParseQuantity. Strings are not trimmed.
     """
@@ -323,11 +325,11 @@ def parse_quantity(quantity: str | int | float) -> Quantity:
 
 @lru_cache(maxsize=1 << 16)
 def milli_value(quantity: str | int | float) -> int:
-    """In thousandths (CPU: millicores), rounded away from zero. Cached. Raises QuantityError."""
+    """Return thousandths (CPU: millicores), rounded away from zero. Cached. Raises QuantityError."""
     return parse_quantity(quantity).milli_value()
 
 
 @lru_cache(maxsize=1 << 16)
 def value(quantity: str | int | float) -> int:
-    """In whole units (memory: bytes), rounded away from zero. Cached. Raises QuantityError."""
+    """Return whole units (memory: bytes), rounded away from zero. Cached. Raises QuantityError."""
     return parse_quantity(quantity).value()

@@ -1,7 +1,7 @@
 """Label and field selectors: parsed once, matched often, printed as Kubernetes prints them.
 
-A Selector is made of requirements and compiled to one function, since the scheduler and the controllers match millions
-of times. Source: apimachinery pkg/labels and pkg/fields. May import `objects` and `fielderrors`.
+A Selector is compiled to one function, because the scheduler and the controllers match millions of times. Source:
+apimachinery pkg/labels and pkg/fields. Imports `objects` and `field_errors`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Labels = Mapping[str, str]
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
 
 _OPERATORS: tuple[Operator, ...] = ("in", "notin", "=", "==", "!=", "gt", "lt", "exists", "!")
-_OF_LABEL_SELECTOR: dict[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+_LABEL_SELECTOR_OPERATORS: dict[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
 
 class SelectorError(ValueError):
-    """Not a selector; the message is the API server's."""
+    """Invalid selector; the message is the API server's."""
 
 
 class Requirement(msgspec.Struct, frozen=True):
-    """One condition on one label, valid. `values` are in the order given."""
+    """One valid condition on one label. `values` keep their order."""
 
     key: str
     operator: Operator
@@ -60,7 +60,7 @@ class Requirement(msgspec.Struct, frozen=True):
                 return f"{self.key}{self.operator}{values}"
 
     def compiled(self) -> Callable[[Labels], bool]:
-        """A function of the labels: do they meet this requirement?"""
+        """Return a function that tests whether labels meet this requirement."""
         key, values = self.key, frozenset(self.values)
         match self.operator:
             case "=" | "==" | "in" if len(values) == 1:
@@ -69,7 +69,7 @@ class Requirement(msgspec.Struct, frozen=True):
             case "=" | "==" | "in":
                 return lambda labels: labels.get(key) in values
             case "!=" | "notin":
-                return lambda labels: labels.get(key) not in values  # also of those without the label
+                return lambda labels: labels.get(key) not in values  # also True without the label
             case "exists":
                 return lambda labels: key in labels
             case "!":
@@ -85,7 +85,7 @@ class Requirement(msgspec.Struct, frozen=True):
 
 
 def requirement(key: str, operator: Operator, values: Sequence[str], path: str = "") -> Requirement:
-    """A Requirement, checked. `path` is that of the requirement in its object. Raises SelectorError."""
+    """Return a validated Requirement. `path`: of the requirement in its object. Raises SelectorError."""
     errors = requirement_errors(key, operator, values, path)
     if errors:
         raise SelectorError(aggregate_message(errors))
@@ -93,7 +93,7 @@ def requirement(key: str, operator: Operator, values: Sequence[str], path: str =
 
 
 def requirement_errors(key: str, operator: str, values: Sequence[str], path: str = "") -> list[FieldError]:
-    """What is wrong with a requirement. Source: labels.NewRequirement."""
+    """Return the errors of a requirement. Source: labels.NewRequirement."""
     dot = f"{path}." if path else ""
     in_error = list(values) or None
     errors = []
@@ -132,9 +132,9 @@ def requirement_errors(key: str, operator: str, values: Sequence[str], path: str
 
 
 class Selector:
-    """What labels must be like: all requirements hold. `matches(labels)` is compiled.
+    """Label selector: all requirements must hold. `matches(labels)` is compiled.
 
-    Equal if they print alike (which is also how to key a cache by one).
+    Selectors are equal if they print the same text, so they can be used as cache keys.
     """
 
     __slots__ = ("_text", "matches", "nothing", "requirements")
@@ -144,14 +144,14 @@ class Selector:
     nothing: bool
 
     def __init__(self, requirements: Sequence[Requirement] = (), *, nothing: bool = False) -> None:
-        self.requirements = tuple(sorted(requirements, key=lambda each: each.key))
+        self.requirements = tuple(sorted(requirements, key=lambda requirement_: requirement_.key))
         self.nothing = nothing
-        self.matches = _nothing if nothing else _all_of([each.compiled() for each in self.requirements])
+        self.matches = _nothing if nothing else _all_of([requirement_.compiled() for requirement_ in self.requirements])
         self._text: str | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether it selects everything."""
+        """True if it selects everything."""
         return not self.requirements and not self.nothing
 
     def __str__(self) -> str:
@@ -200,14 +200,14 @@ NOTHING = Selector(nothing=True)
 
 
 def selector_from(selector: api_types.LabelSelector | None) -> Selector:
-    """A metav1.LabelSelector compiled: None selects nothing, an empty one everything. Raises SelectorError."""
+    """Compile a metav1.LabelSelector: None selects nothing, an empty one everything. Raises SelectorError."""
     if selector is None:
         return NOTHING
     if not selector.match_labels and not selector.match_expressions:
         return EVERYTHING
     requirements = [requirement(key, "=", (value,)) for key, value in sorted(selector.match_labels.items())]
     for expression in selector.match_expressions:
-        operator = _OF_LABEL_SELECTOR.get(expression.operator)
+        operator = _LABEL_SELECTOR_OPERATORS.get(expression.operator)
         if operator is None:
             raise SelectorError(f"{quoted(expression.operator)} is not a valid label selector operator")
         requirements.append(requirement(expression.key, operator, expression.values))
@@ -215,12 +215,12 @@ def selector_from(selector: api_types.LabelSelector | None) -> Selector:
 
 
 def selector_from_map(labels: Labels) -> Selector:
-    """All of these labels: of a Service, of a nodeSelector. Not checked, as in Kubernetes. {} selects everything."""
+    """Select objects with all these labels (Service, nodeSelector), without validation. {} selects everything."""
     return Selector([Requirement(key, "=", (value,)) for key, value in labels.items()]) if labels else EVERYTHING
 
 
 def label_selector_errors(selector: api_types.LabelSelector | None, path: str) -> list[FieldError]:
-    """What API validation says about a LabelSelector at `path`. Source: apis/meta/v1/validation."""
+    """Return the API validation errors of a LabelSelector at `path`. Source: apis/meta/v1/validation."""
     errors: list[FieldError] = []
     if selector is None:
         return errors
@@ -250,7 +250,7 @@ def label_selector_errors(selector: api_types.LabelSelector | None, path: str) -
 _SYMBOLS = frozenset({")", ",", "!", "==", "=", ">", "<", "!=", "("})
 _SYMBOL_CHARS = frozenset("=!(),><")
 _KEYWORDS = frozenset({"in", "notin"})
-_AFTER_KEY: dict[str, Operator] = {
+_OPERATOR_TOKENS: dict[str, Operator] = {
     "in": "in",
     "notin": "notin",
     "=": "=",
@@ -263,20 +263,20 @@ _END = ""
 
 
 def parse_label_selector(text: str) -> Selector:
-    """A selector as in `kubectl -l` or ?labelSelector=. Raises SelectorError."""
-    requirements = _LabelSelectorText(text).requirements()
+    """Parse a selector of `kubectl -l` or ?labelSelector=. Raises SelectorError."""
+    requirements = _LabelSelectorParser(text).requirements()
     return Selector(requirements) if requirements else EVERYTHING
 
 
-class _LabelSelectorText:
-    """Reads one selector's text. A token is a string; "" is the end; only identifiers are neither symbol nor ""."""
+class _LabelSelectorParser:
+    """Parser of one selector text. Tokens are strings; "" is the end; an identifier is neither a symbol nor ""."""
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._position = 0
 
-    def _next(self) -> str:
-        """The token at hand, without taking it."""
+    def _peek(self) -> str:
+        """Return the next token without consuming it."""
         return self._tokens[self._position]
 
     def _take(self) -> str:
@@ -285,23 +285,23 @@ class _LabelSelectorText:
         return token
 
     def requirements(self) -> list[Requirement]:
-        found: list[Requirement] = []
-        token = self._next()
+        requirements: list[Requirement] = []
+        token = self._peek()
         if token == _END:
-            return found
+            return requirements
         if not (_is_identifier(token) or token == "!"):
             _fail(f"found '{token}', expected: !, identifier, or 'end of string'")
         while True:
             try:
-                found.append(self._requirement())
+                requirements.append(self._requirement())
             except SelectorError as error:
                 raise SelectorError(f"unable to parse requirement: {error}") from None
             token = self._take()
             if token == _END:
-                return found
+                return requirements
             if token != ",":
                 _fail(f"found '{token}', expected: ',' or 'end of string'")
-            token = self._next()
+            token = self._peek()
             if not (_is_identifier(token) or token == "!"):
                 _fail(f"found '{token}', expected: identifier after ','")
 
@@ -313,19 +313,19 @@ class _LabelSelectorText:
         if not _is_identifier(key):
             _fail(f"found '{key}', expected: identifier")
         if problems := label_key_errors(key):
-            # "<nil>" is how an error without a path prints there.
+            # Kubernetes prints "<nil>" as the path of this error.
             raise SelectorError(str(invalid("<nil>", key, "; ".join(problems))))
-        if negated or self._next() in {_END, ","}:
+        if negated or self._peek() in {_END, ","}:
             return requirement(key, "!" if negated else "exists", ())
         token = self._take()
-        operator = _AFTER_KEY.get(token)
+        operator = _OPERATOR_TOKENS.get(token)
         if operator is None:
             _fail(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
         values = self._values() if operator in {"in", "notin"} else self._value()
         return requirement(key, operator, sorted(set(values)))
 
     def _value(self) -> list[str]:
-        if self._next() in {_END, ","}:
+        if self._peek() in {_END, ","}:
             return [""]
         token = self._take()
         if not _is_identifier(token):
@@ -333,11 +333,11 @@ class _LabelSelectorText:
         return [token]
 
     def _values(self) -> list[str]:
-        """A parenthesised list; "(,a" and "(a,,b)" hold an empty value, "(a,)" too."""
+        """Parse a parenthesised list. "(,a", "(a,,b)" and "(a,)" contain an empty value."""
         token = self._take()
         if token != "(":
             _fail(f"found '{token}' expected: '('")
-        token = self._next()
+        token = self._peek()
         if token == ")":
             self._take()
             return [""]
@@ -346,19 +346,19 @@ class _LabelSelectorText:
         values: list[str] = []
         while True:
             token = self._take()
-            following = self._next()
+            next_token = self._peek()
             if _is_identifier(token):
                 values.append(token)
-                if following == ")":
+                if next_token == ")":
                     break
-                if following != ",":
-                    _fail(f"found '{following}', expected: ',' or ')'")
+                if next_token != ",":
+                    _fail(f"found '{next_token}', expected: ',' or ')'")
             elif token == ",":
                 if not values:
                     values.append("")
-                if following in {")", ","}:
+                if next_token in {")", ","}:
                     values.append("")
-                if following == ")":
+                if next_token == ")":
                     break
             else:
                 _fail(f"found '{token}', expected: ',', or identifier")
@@ -375,7 +375,7 @@ def _fail(problem: str) -> NoReturn:
 
 
 def _tokens(text: str) -> list[str]:
-    """Identifiers (keywords among them) and symbols, longest symbol first; "" at the end. A NUL ends the text."""
+    """Split into identifiers (including keywords) and symbols, longest first, and "" at the end. NUL ends the text."""
     text = text.partition("\0")[0]
     tokens, position = [], 0
     while position < len(text):
@@ -397,7 +397,7 @@ def _tokens(text: str) -> list[str]:
 
 
 class FieldSelector:
-    """What fields must be like, all of `terms`: (field, "=" or "!=", value). A missing field counts as ""."""
+    """Field selector: all `terms` must hold: (field, "=" or "!=", value). A missing field counts as ""."""
 
     __slots__ = ("matches", "terms")
 
@@ -410,7 +410,7 @@ class FieldSelector:
 
     @property
     def empty(self) -> bool:
-        """Whether it selects everything."""
+        """True if it selects everything."""
         return not self.terms
 
     def __str__(self) -> str:
@@ -420,7 +420,7 @@ class FieldSelector:
         return f"FieldSelector({str(self)!r})"
 
     def exact(self, field: str) -> str | None:
-        """The value that `field` must have, None if it may have several."""
+        """Return the value that `field` must equal; None if there is no such term."""
         return next((value for name, operator, value in self.terms if name == field and operator == "="), None)
 
 
@@ -454,7 +454,7 @@ def _unescaped(value: str) -> str:
 
 
 def _field_terms(text: str) -> list[str]:
-    """Split at commas that are not escaped."""
+    """Split at unescaped commas."""
     parts, start, escaping = [], 0, False
     for position, char in enumerate(text):
         if escaping:
@@ -469,7 +469,7 @@ def _field_terms(text: str) -> list[str]:
 
 
 def parse_field_selector(text: str) -> FieldSelector:
-    """A selector as in `kubectl --field-selector` or ?fieldSelector=. Raises SelectorError."""
+    """Parse a selector of `kubectl --field-selector` or ?fieldSelector=. Raises SelectorError."""
     terms: list[tuple[str, Literal["=", "!="], str]] = []
     for part in _field_terms(text):
         at = next((at for at in range(len(part)) if part[at] == "=" or part.startswith("!=", at)), None)

@@ -1,10 +1,10 @@
-"""YAML as Kubernetes reads and writes it: the reading of sigs.k8s.io/yaml, whose result is always JSON.
+"""YAML as Kubernetes reads and writes it, in the way of sigs.k8s.io/yaml: the result is always JSON.
 
-Differences to PyYAML's own reading: `y` and `n` are booleans; `1e3` and `0o17` are numbers; `12:30` and dates are text;
-keys that are numbers or booleans become text; of a key that is there twice the last counts, and it is told; what `<<`
-merges overrides the keys above it. Source: go.yaml.in/yaml/v2 resolve.go and decode.go, sigs.k8s.io/yaml yaml.go.
+Differences to PyYAML: `y` and `n` are booleans; `1e3` and `0o17` are numbers; `12:30` and dates are strings; numeric
+and boolean keys become strings; of duplicate keys the last counts, with a warning; what `<<` merges overrides the keys
+above it. Source: go.yaml.in/yaml/v2 resolve.go and decode.go, sigs.k8s.io/yaml yaml.go.
 
-May import PyYAML only, of which it takes the parser that is written in C where there is one.
+Imports PyYAML only, of which it uses the parser, in C if available.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-_WORDS: dict[str, bool | float | None] = {
+_RESOLVED_WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -26,70 +26,70 @@ _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
 }
-_NUMBERS_BEGIN = frozenset("+-.0123456789")
-_LEAST_INTEGER, _GREATEST_INTEGER = -(1 << 63), (1 << 64) - 1
+_NUMBER_STARTS = frozenset("+-.0123456789")
+_MIN_INTEGER, _MAX_INTEGER = -(1 << 63), (1 << 64) - 1
 _TAG = "tag:yaml.org,2002:"
 _RESOLVED_TAGS = frozenset({"bool", "float", "int", "null"})
 
 
 class InvalidYaml(ValueError):
-    """Text that is no YAML, or YAML that is no JSON. Its text is Go's, "yaml: line 2: did not find expected key".
+    """Invalid YAML, or YAML that cannot be JSON. The message is Go's, "yaml: line 2: did not find expected key".
 
-    `place`: for people, "line 3, column 1: did not find expected key"; Go's own line is sometimes the one above.
+    `place`: for users, "line 3, column 1: did not find expected key"; the line in Go's message may be the one above.
     """
 
-    def __init__(self, told: str, place: str = "") -> None:
-        super().__init__(told)
-        self.place = place or told.removeprefix("yaml: ")
+    def __init__(self, message: str, place: str = "") -> None:
+        super().__init__(message)
+        self.place = place or message.removeprefix("yaml: ")
 
 
 def read_first(text: str | bytes) -> tuple[Any, list[str]]:
-    """The first document as JSON, and what is told of repeated keys: 'line 3: key "name" already set in map'.
+    """Return the first document as JSON, and a message per duplicate key: 'line 3: key "name" already set in map'.
 
-    None for a text without documents. Raises UnreadableYaml.
+    The document is None for a text without documents. Raises InvalidYaml.
     """
     reader = _Reader(text)
-    return next(reader.documents(), None), reader.repeated
+    return next(reader.documents(), None), reader.duplicate_keys
 
 
 def read_all(text: str | bytes) -> tuple[list[Any], list[str]]:
-    """All documents as JSON, None for one that is empty, and what is told of repeated keys. Raises UnreadableYaml."""
+    """Return all documents as JSON (None for an empty one), and messages of duplicate keys. Raises InvalidYaml."""
     reader = _Reader(text)
-    return list(reader.documents()), reader.repeated
+    return list(reader.documents()), reader.duplicate_keys
 
 
 @contextlib.contextmanager
-def errors() -> Iterator[None]:
-    """What PyYAML raises inside is an UnreadableYaml outside."""
+def yaml_errors() -> Iterator[None]:
+    """Convert errors of PyYAML to InvalidYaml."""
     try:
         yield
     except yaml.YAMLError as error:
-        raise _unreadable(error) from error
+        raise _invalid_yaml(error) from error
     except RecursionError:
         raise InvalidYaml("yaml: exceeded max depth", "it is nested too deeply") from None
 
 
 def write(value: Any, *, sort_keys: bool = True) -> str:
-    """JSON as YAML. What would not be read as text, by Kubernetes or by YAML 1.1, is put in quotes."""
+    """Write JSON as YAML. Strings that Kubernetes or YAML 1.1 would read as another type are quoted."""
     written: str = yaml.dump(value, Dumper=_Writer, default_flow_style=False, sort_keys=sort_keys, allow_unicode=True)
-    return written.removesuffix("...\n")  # PyYAML ends a bare scalar with it
+    return written.removesuffix("...\n")  # PyYAML's end of a document that is a plain scalar
 
 
-def plain_scalar(text: str) -> bool | float | str | None:
-    """What a scalar is that has neither quotes nor a tag; int counts as float here."""
-    if text in _WORDS:
-        return _WORDS[text]
-    return _number(text) if text[0] in _NUMBERS_BEGIN else text
+def resolve_plain_scalar(text: str) -> bool | float | str | None:
+    """Return the value of a scalar without quotes and tag; int counts as float here."""
+    if text in _RESOLVED_WORDS:
+        return _RESOLVED_WORDS[text]
+    return _number(text) if text[0] in _NUMBER_STARTS else text
 
 
 def _number(text: str) -> float | str:
-    if not text.isascii() or text[-1].isspace():  # Python would take other digits, and space around them
+    if not text.isascii() or text[-1].isspace():  # Python would accept other digits and surrounding space
         return text
     plain = text if text[0] == "." else text.replace("_", "")
     if "." not in plain:
         for base in (0, 8):  # 0 takes 0b1, 0o7 and 0xf; only 8 takes 07
             with contextlib.suppress(ValueError):
-                if _LEAST_INTEGER <= (number := int(plain, base)) <= _GREATEST_INTEGER:
+                if _MIN_INTEGER <= (number := int(plain, base)) <= _MAX_INTEGER:
                     return number
                 break
     with contextlib.suppress(ValueError):
@@ -99,21 +99,20 @@ def _number(text: str) -> float | str:
 
 
 class _Reader:
-    """Makes JSON of the parser's events.
+    """Converts the parser's events to JSON.
 
-    `repeated`: what is told of keys that a mapping has twice. `_anchors`: by name the value and of how many nodes it
-    is; None while it is being read. `_nodes`, `_aliased`: how many nodes there are once aliases are written out, and
-    how many of these stand in aliases.
+    `duplicate_keys`: messages about duplicate keys. `_anchors`: by name the value and its number of nodes; None while
+    it is being read. `_nodes`, `_aliased`: number of nodes with aliases expanded, and of those within aliases.
     """
 
     def __init__(self, text: str | bytes) -> None:
-        self.repeated: list[str] = []
+        self.duplicate_keys: list[str] = []
         self._text = text
         self._anchors: dict[str, tuple[Any, int] | None] = {}
         self._nodes = self._aliased = 0
 
     def documents(self) -> Iterator[Any]:
-        with errors():
+        with yaml_errors():
             self._next = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(self._text).get_event
             while not isinstance(event := self._next(), yaml.StreamEndEvent):
                 if isinstance(event, yaml.DocumentStartEvent):
@@ -143,10 +142,10 @@ class _Reader:
     def _alias(self, anchor: str) -> Any:
         if anchor not in self._anchors:
             raise InvalidYaml(f"yaml: unknown anchor '{anchor}' referenced")
-        found = self._anchors[anchor]
-        if found is None:
+        anchored = self._anchors[anchor]
+        if anchored is None:
             raise InvalidYaml(f"yaml: anchor '{anchor}' value contains itself")
-        value, nodes = found
+        value, nodes = anchored
         self._nodes += nodes
         self._aliased += nodes
         if self._aliased > 100 and self._nodes > 1000 and self._aliased > self._nodes * _aliased_share(self._nodes):
@@ -154,37 +153,37 @@ class _Reader:
         return value
 
     def _mapping(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        mapping: dict[str, Any] = {}
         while type(event := self._next()) is not yaml.MappingEndEvent:
             if type(event) is yaml.ScalarEvent and event.value == "<<" and (event.implicit[0] or event.tag == _MERGE):
                 self._nodes += 1
-                self._merge(found, self._next())
+                self._merge(mapping, self._next())
                 continue
             key = self._value(event)
             if isinstance(key, dict | list):
-                raise InvalidYaml(f"yaml: invalid map key: {_in_go(key)}", _at(event, "a key must be a string"))
+                raise InvalidYaml(f"yaml: invalid map key: {_go_repr(key)}", _position(event, "a key must be a string"))
             following = self._next()
             value = self._value(following)
             if key is None:
-                told = f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_in_go(value)}"
-                raise InvalidYaml(told, _at(event, "a key must be a string"))
-            self._put(found, key, _json(value), following)
-        return found
+                message = f"unsupported map key of type: %!s(<nil>), key: <nil>, value: {_go_repr(value)}"
+                raise InvalidYaml(message, _position(event, "a key must be a string"))
+            self._put(mapping, key, _json(value), following)
+        return mapping
 
-    def _put(self, found: dict[str, Any], key: Any, value: Any, event: Any) -> None:
+    def _put(self, mapping: dict[str, Any], key: Any, value: Any, event: Any) -> None:
         name = _key(key)
-        if name in found:
-            told = f'"{key}"' if isinstance(key, str) else name
-            self.repeated.append(f"line {event.start_mark.line + 1}: key {told} already set in map")
-        found[name] = value
+        if name in mapping:
+            key_text = f'"{key}"' if isinstance(key, str) else name
+            self.duplicate_keys.append(f"line {event.start_mark.line + 1}: key {key_text} already set in map")
+        mapping[name] = value
 
     def _merge(self, found: dict[str, Any], event: Any) -> None:
         merged = self._value(event)
         several = merged if isinstance(merged, list) and type(event) is yaml.SequenceStartEvent else [merged]
-        for each in reversed(several):  # the first of them counts
-            if not isinstance(each, dict):
+        for source in reversed(several):  # the first one has precedence
+            if not isinstance(source, dict):
                 raise InvalidYaml("yaml: map merge requires map or sequence of maps as the value")
-            for key, value in each.items():
+            for key, value in source.items():
                 self._put(found, key, value, event)
 
 
@@ -194,7 +193,7 @@ _MERGE = _TAG + "merge"
 def _scalar(event: Any) -> Any:
     text: str = event.value
     if event.tag is None:
-        return plain_scalar(text) if event.implicit[0] else text
+        return resolve_plain_scalar(text) if event.implicit[0] else text
     tag = event.tag.removeprefix(_TAG)
     if event.tag == tag:
         return text
@@ -204,7 +203,7 @@ def _scalar(event: Any) -> Any:
         except ValueError:
             raise InvalidYaml("yaml: !!binary value contains invalid base64 data") from None
     if tag in _RESOLVED_TAGS:
-        value = plain_scalar(text)
+        value = resolve_plain_scalar(text)
         named = _tag_of(value)
         if named != tag and (named, tag) != ("int", "float"):
             raise InvalidYaml(f"yaml: cannot decode !!{named} `{text}` as a !!{tag}")
@@ -217,17 +216,17 @@ def _tag_of(value: bool | float | str | None) -> str:
 
 
 def _json(value: Any) -> Any:
-    """A whole number has no point in JSON: 1e3 is 1000."""
+    """Convert to JSON: a whole number has no decimal point, 1e3 is 1000."""
     if type(value) is not float:
         return value
     if not math.isfinite(value):
         named = "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
         raise InvalidYaml(f"json: unsupported value: {named}")
-    return int(value) if value.is_integer() and abs(value) < -_LEAST_INTEGER else value
+    return int(value) if value.is_integer() and abs(value) < -_MIN_INTEGER else value
 
 
 def _key(key: Any) -> str:
-    """A key that is a number has the shortest text that says it with 32 bits."""
+    """Convert a key to a string; a float to the shortest text with the same 32-bit value."""
     if isinstance(key, str):
         return key
     if isinstance(key, bool):
@@ -238,22 +237,22 @@ def _key(key: Any) -> str:
         return ".nan" if math.isnan(key) else ".inf" if key > 0 else "-.inf"
     for digits in range(9):
         text = f"{key:.{digits}e}"
-        if _in_32_bits(float(text)) == _in_32_bits(key):
+        if _as_float32(float(text)) == _as_float32(key):
             break
     return text if not -4 <= int(text.partition("e")[2]) < 6 else f"{float(text):.9g}"
 
 
-def _in_32_bits(number: float) -> bytes:
+def _as_float32(number: float) -> bytes:
     return struct.pack("f", number)
 
 
-def _in_go(value: Any) -> str:
-    """A value that has been read from YAML, as Go prints it with %#v."""
+def _go_repr(value: Any) -> str:
+    """Format a value read from YAML as Go's %#v does."""
     if isinstance(value, dict):
-        pairs = ", ".join(f"{_in_go(key)}:{_in_go(value[key])}" for key in sorted(value))
+        pairs = ", ".join(f"{_go_repr(key)}:{_go_repr(value[key])}" for key in sorted(value))
         return f"map[interface {{}}]interface {{}}{{{pairs}}}"
     if isinstance(value, list):
-        return f"[]interface {{}}{{{', '.join(map(_in_go, value))}}}"
+        return f"[]interface {{}}{{{', '.join(map(_go_repr, value))}}}"
     if value is None:
         return "interface {}(nil)"
     if isinstance(value, str):
@@ -263,17 +262,17 @@ def _in_go(value: Any) -> str:
 
 
 def _aliased_share(nodes: int) -> float:
-    """The part of the nodes that aliases may make up: nearly all where there are few, a tenth of four million."""
+    """Return the share of nodes that may be within aliases: 0.99 up to 400,000 nodes, 0.1 from 4,000,000 on."""
     least, most = 400_000, 4_000_000
     return 0.99 - 0.89 * (min(max(nodes, least), most) - least) / (most - least)
 
 
-def _at(event: Any, problem: str) -> str:
+def _position(event: Any, problem: str) -> str:
     return f"line {event.start_mark.line + 1}, column {event.start_mark.column + 1}: {problem}"
 
 
-def _unreadable(error: yaml.YAMLError) -> InvalidYaml:
-    """What PyYAML says, in Go's words, whose parser is of the same origin as libyaml."""
+def _invalid_yaml(error: yaml.YAMLError) -> InvalidYaml:
+    """Convert PyYAML's error to Go's message; Go's parser is derived from libyaml."""
     if not isinstance(error, yaml.MarkedYAMLError):
         return InvalidYaml(f"yaml: {getattr(error, 'reason', None) or str(error).partition(chr(10))[0]}")
     problem, mark = error.problem or error.context or "", error.problem_mark or error.context_mark
@@ -290,8 +289,8 @@ def _unreadable(error: yaml.YAMLError) -> InvalidYaml:
 
 class _Writer(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     def resolve(self, kind: type[yaml.Node], value: str, implicit: Any) -> str:
-        """The tag that a reader would give to it; PyYAML puts text in quotes if that is not the one of text."""
-        if kind is yaml.ScalarNode and implicit[0] and (tag := _tag_of(plain_scalar(value))) != "str":
+        """Return the tag that a reader resolves; PyYAML quotes a string if it is not the tag of strings."""
+        if kind is yaml.ScalarNode and implicit[0] and (tag := _tag_of(resolve_plain_scalar(value))) != "str":
             return _TAG + tag
         resolved: str = super().resolve(kind, value, implicit)
         return resolved

@@ -1,11 +1,11 @@
-"""The Go types of the Kubernetes v1.36 API, as facts: names, JSON names, protobuf numbers, merge and list semantics.
+"""Go types of the Kubernetes v1.36 API: names, JSON names, protobuf numbers, merge and list semantics.
 
-`types.json` holds them for the groups served by default; `generate` writes it from Kubernetes' Go sources.
-This module gives typed access. The names of types are the Go package below k8s.io/api (or apimachinery's meta/v1,
+`types.json` has the types of the groups that are served by default; `generate` writes it from Kubernetes' Go sources,
+and this module gives typed access. A type is named by the Go package below k8s.io/api (or apimachinery's meta/v1,
 resource, intstr, runtime, types) and the Go name: "core/v1.PodSpec", "meta/v1.ObjectMeta", "resource.Quantity". Fields
-come in declaration order.
+are in order of declaration.
 
-The file is read on first use (about 2 ms); single types are built when somebody asks for them. Imports msgspec only.
+The file is read on first use (about 2 ms), types are built on demand. Imports msgspec only.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ SCALARS = {
     "apiextensions/v1.JSONSchemaPropsOrBool": "any",
     "apiextensions/v1.JSONSchemaPropsOrStringArray": "any",
 }
-"""Go structs that are a single value in JSON, and the kind under which they appear in a TypeRef."""
+"""Go structs that are a single value in JSON, and their kind in a TypeRef."""
 
 _MAP = re.compile(r"map\[([^\]]+)\](.*)")
 
 
 @dataclass(frozen=True, eq=False)
 class TypeRef:
-    """What a Go field, slice element or map value is.
+    """Type of a Go field, slice element or map value.
 
     kind: "struct", "list", "map", "string", "bool", "int32", "int64", "float64", "byte", "bytes" or one of SCALARS'
     values. go_type is the Go text with qualified names ("*core/v1.Protocol"); named is the alias or struct it names, ""
@@ -55,18 +55,18 @@ class TypeRef:
 
     @cached_property
     def struct(self) -> StructType | None:
-        """The struct this refers to (directly or by pointer), else None."""
+        """The struct of this type (directly or by pointer), else None."""
         return type_named(self.named) if self.kind == "struct" else None
 
     @property
     def enum(self) -> tuple[str, ...]:
-        """Values of an alias that is marked as an enum, in declaration order; () for all others."""
+        """Values of an alias that is marked as an enum, in order of declaration; () for other types."""
         return enum_values(self.named) if self.named else ()
 
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One field of a Go struct. proto_number is 0 where protobuf leaves it out (TypeMeta)."""
+    """One field of a Go struct. proto_number is 0 for fields without protobuf (TypeMeta)."""
 
     go_name: str
     name: str  # in JSON; "" for inlined structs
@@ -89,7 +89,7 @@ class Field:
 
 @dataclass(frozen=True, eq=False)
 class StructType:
-    """A Go struct. `fields` as declared; `json` maps JSON names to fields with inlined structs flattened."""
+    """A Go struct. `fields` as declared; `json` maps JSON names to fields, with inlined structs flattened."""
 
     name: str
     fields: tuple[Field, ...]
@@ -98,12 +98,12 @@ class StructType:
 
     @property
     def package(self) -> str:
-        """ "core/v1" of "core/v1.PodSpec"."""
+        """Package, "core/v1" for "core/v1.PodSpec"."""
         return self.name.rpartition(".")[0]
 
     @property
     def go_package(self) -> str:
-        """The name Go prints before the type: "v1", "resource", "intstr"."""
+        """Go's package name of the type: "v1", "resource", "intstr"."""
         return self.package.rpartition("/")[2]
 
     @property
@@ -126,7 +126,7 @@ def _table() -> _Table:
 
 @cache
 def type_ref(go_type: str) -> TypeRef:
-    """Parse a Go type expression of the table. Raises KeyError for a name the table does not hold."""
+    """Parse a Go type expression. Raises KeyError for an unknown name."""
     if go_type.startswith("*"):
         inner = type_ref(go_type[1:])
         return TypeRef(go_type, inner.kind, True, inner.named, inner.element, inner.key)
@@ -173,32 +173,32 @@ def _field(row: list[Any]) -> Field:
 
 @cache
 def type_named(name: str) -> StructType | None:
-    """The struct of this qualified name ("core/v1.PodSpec"), or None."""
+    """Return the struct with this qualified name ("core/v1.PodSpec"), or None."""
     table = _table()
     raw = table.types.get(name)
     if raw is None:
         return None
     fields = tuple(_field(row) for row in msgspec.json.decode(raw))
     by_json: dict[str, Field] = {}
-    for each in fields:
-        if each.inline:
-            inner = each.type.struct
+    for struct_field in fields:
+        if struct_field.inline:
+            inner = struct_field.type.struct
             if inner is not None:
                 by_json.update(inner.json)
         else:
-            by_json[each.name] = each
+            by_json[struct_field.name] = struct_field
     return StructType(name=name, fields=fields, atomic=name in table.atomic, json=by_json)
 
 
 @cache
 def type_for(group: str, version: str, kind: str) -> StructType | None:
-    """The struct of a kind: type_for("apps", "v1", "Deployment"), core group "". None for kinds that are not held."""
+    """Return the struct of a kind: type_for("apps", "v1", "Deployment"), core group "". None for an unknown kind."""
     name = _table().kinds.get(f"{group}/{version}/{kind}")
     return type_named(name) if name is not None else None
 
 
 def kinds() -> dict[tuple[str, str, str], str]:
-    """All (group, version, kind) with the name of their struct."""
+    """Return all (group, version, kind) with the name of their struct."""
     result: dict[tuple[str, str, str], str] = {}
     for key, name in _table().kinds.items():
         group, version, kind = key.split("/")
@@ -207,10 +207,10 @@ def kinds() -> dict[tuple[str, str, str], str]:
 
 
 def declare(group: str, version: str, kind: str, **fields: Any) -> None:
-    """Add a kind, with its list, that is none of Kubernetes' own: declare("example.com", "v1", "Widget", spec={...}).
+    """Add a kind, with its list kind, that is not Kubernetes' own: declare("example.com", "v1", "Widget", spec={...}).
 
-    A field is a Go type ("int32", "*bool", "[]string", "map[string]string", "[]core/v1.Container") or, for a struct of
-    its own, a dict of such fields. Any of them may be left out of an object. Before anything asks for the kind.
+    A field is a Go type ("int32", "*bool", "[]string", "map[string]string", "[]core/v1.Container") or, for a struct, a
+    dict of such fields. All fields are optional. Call it before the first access to the kind.
     """
     table, package = _table(), f"{group}/{version}"
 
@@ -233,17 +233,17 @@ def declare(group: str, version: str, kind: str, **fields: Any) -> None:
 
 
 def fingerprint() -> bytes:
-    """A hash of all that the table holds."""
+    """Return a hash of all types."""
     table = _table()
     return sha512(repr((table.kinds, table.types, table.enums)).encode()).digest()
 
 
 def enum_values(alias: str) -> tuple[str, ...]:
-    """The values of "core/v1.RestartPolicy" and its like, in declaration order; () where it is no enum."""
+    """Return the values of an enum such as "core/v1.RestartPolicy", in order of declaration; () for other types."""
     return _table().enums.get(alias, ())
 
 
 def merge_key(struct: StructType, name: str) -> tuple[tuple[str, ...], str]:
-    """(patch strategies, merge key) of a JSON field for strategic merge patches; ((), "") where there are none."""
+    """Return (patch strategies, merge key) of a JSON field for strategic merge patches; ((), "") if there are none."""
     found = struct.json.get(name)
     return (found.patch_strategy, found.patch_merge_key) if found is not None else ((), "")

@@ -1,10 +1,10 @@
-"""Writes types.json from the Go sources of Kubernetes' API: `python -m kubeloop.kube.schema.generate FOLDER TAG`.
+"""Generates types.json from the Go sources of Kubernetes' API: `python -m kubeloop.kube.schema.generate FOLDER TAG`.
 
-FOLDER holds clones (bare ones will do) of the repositories named in SOURCES, in folders of those names; TAG is the
-version of all of them, as "v0.36.0". Only facts are taken over: names of types and fields, their types, protobuf
-numbers, the markers that say how lists and maps merge and which fields may be left out. Comments are not.
+FOLDER has clones (bare ones are sufficient) of the repositories in SOURCES, in folders of the same names; TAG is their
+common version, such as "v0.36.0". Copied are only facts: names of types and fields, their types, protobuf numbers, and
+markers for merging lists and maps and for optional fields. Comments are not copied.
 
-Rules for what is required and which markers count are those of kube-openapi's generators. Standard library only.
+The rules for required fields and markers are those of kube-openapi's generators. Imports the standard library only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ OUTPUT = Path(__file__).with_name("types.json")
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One Go package: where it is, the name its types go by, and the API group its kinds are registered in.
+    """One Go package: its location, the name of the package in type names, and the API group of its kinds.
 
-    only: the struct types that are taken; () for all.
+    only: names of the struct types to include; () for all.
     """
 
     repository: str
@@ -81,7 +81,7 @@ SINGLE_VALUES = frozenset({
     "apiextensions/v1.JSON", "apiextensions/v1.JSONSchemaPropsOrArray", "apiextensions/v1.JSONSchemaPropsOrBool",
     "apiextensions/v1.JSONSchemaPropsOrStringArray",
 })  # fmt: skip
-"""Structs that write themselves as a single JSON value: `kube.schema.SCALARS` knows them."""
+"""Structs that are encoded as a single JSON value, as in `kube.schema.SCALARS`."""
 
 _STRUCT = re.compile(r"^type (\w+) struct ?\{(?:(\n.*?)^)?\}", re.M | re.S)
 _TYPE_LINE = re.compile(r"^type (\w+) (?:= )?(?!struct|interface)([\w\[\].*]+)$", re.M)
@@ -97,8 +97,8 @@ _BUILT_IN = frozenset({"string", "bool", "byte", "int", "int32", "int64", "float
 
 
 @dataclass(slots=True)
-class _Found:
-    """What the sources hold, in the form of types.json."""
+class _Tables:
+    """Content of types.json."""
 
     kinds: dict[str, str] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class _Found:
     atomic: set[str] = field(default_factory=set)
     types: dict[str, list[list[Any]]] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
-    """Texts by qualified name; not in types.json."""
+    """Constants by qualified name; not in types.json."""
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -119,7 +119,7 @@ def _files(folder: Path, tag: str, package: Package) -> dict[str, str]:
 
 
 def _imports(text: str) -> dict[str, str]:
-    """Name in the file -> package of types.json."""
+    """Return the packages of types.json by their name in the file."""
     result: dict[str, str] = {}
     for alias, path in re.findall(r'^\s*(?:import )?(\w+)?\s*"([\w./-]+)"$', text, re.M):
         named = _IMPORTS.get(path)
@@ -131,7 +131,7 @@ def _imports(text: str) -> dict[str, str]:
 
 
 def _qualified(go_type: str, package: str, imports: dict[str, str]) -> str:
-    """A Go type expression with qualified names: "*v1.Time" as "*meta/v1.Time"."""
+    """Return a Go type expression with qualified names: "*v1.Time" as "*meta/v1.Time"."""
 
     def one(match: re.Match[str]) -> str:
         prefix, _, name = match[0].rpartition(".")
@@ -143,7 +143,7 @@ def _qualified(go_type: str, package: str, imports: dict[str, str]) -> str:
 
 
 def _markers(lines: list[str]) -> dict[str, str]:
-    """The +markers of a comment; the first of a name counts, those of lists are joined."""
+    """Return the +markers of a comment. Of a repeated one the first counts, except listMapKey, which is joined."""
     result: dict[str, str] = {}
     for line in lines:
         if not line.startswith("+"):
@@ -158,7 +158,7 @@ def _markers(lines: list[str]) -> dict[str, str]:
 
 
 def _comment_before(text: str, position: int) -> dict[str, str]:
-    """Markers of the comments that stand above a declaration, a blank line between them notwithstanding."""
+    """Return the markers of the comments above a declaration, skipping one blank line."""
     lines: list[str] = []
     blanks = 0
     for line in reversed(text[:position].splitlines()):
@@ -227,13 +227,13 @@ def _fields(body: str, package: str, imports: dict[str, str]) -> list[list[Any]]
     return rows
 
 
-def _read(found: _Found, package: Package, files: dict[str, str]) -> None:
+def _read(tables: _Tables, package: Package, files: dict[str, str]) -> None:
     constants: dict[str, list[str]] = {}  # qualified names by type
     marked: set[str] = set()
     for path, text in files.items():
         imports = _imports(text)
         if path.endswith("register.go"):
-            _read_kinds(found, package, text)
+            _read_kinds(tables, package, text)
             continue
         for match in _STRUCT.finditer(text):
             name = f"{package.name}.{match[1]}"
@@ -242,56 +242,56 @@ def _read(found: _Found, package: Package, files: dict[str, str]) -> None:
             body = match[2] or ""
             rows = _fields(body, package.name, imports)
             if not rows and body.strip():
-                continue  # plain Go, not part of the API
-            found.types[name] = rows
+                continue  # a Go type that is not part of the API
+            tables.types[name] = rows
             if _comment_before(text, match.start()).get("structType") == "atomic":
-                found.atomic.add(name)
+                tables.atomic.add(name)
         for match in _TYPE_LINE.finditer(text):
             if package.only and match[1] not in package.only:
                 continue
             name = f"{package.name}.{match[1]}"
-            found.aliases[name] = _qualified(match[2], package.name, imports)
+            tables.aliases[name] = _qualified(match[2], package.name, imports)
             if "enum" in _comment_before(text, match.start()):
                 marked.add(match[1])
         for constant in _CONST.finditer(text):
             name = f"{package.name}.{constant['name']}"
             if constant["other"]:
-                found.constants[name] = found.constants.get(_qualified(constant["other"], package.name, imports), "")
+                tables.constants[name] = tables.constants.get(_qualified(constant["other"], package.name, imports), "")
             else:
-                found.constants[name] = constant["text"]
+                tables.constants[name] = constant["text"]
             constants.setdefault(constant["type"] or constant["made"], []).append(name)
     for name in sorted(marked):
-        texts = (found.constants[each] for each in constants.get(name, ()))
-        found.enums[f"{package.name}.{name}"] = list(dict.fromkeys(texts))
-    for name, rows in found.types.items():
+        texts = (tables.constants[constant] for constant in constants.get(name, ()))
+        tables.enums[f"{package.name}.{name}"] = list(dict.fromkeys(texts))
+    for name, rows in tables.types.items():
         if name.startswith(f"{package.name}."):
-            _resolve_defaults(found, package, rows)
+            _resolve_defaults(tables, package, rows)
 
 
-def _resolve_defaults(found: _Found, package: Package, rows: list[list[Any]]) -> None:
-    """Defaults that name a constant become its text."""
+def _resolve_defaults(tables: _Tables, package: Package, rows: list[list[Any]]) -> None:
+    """Replace defaults that name a constant by its text."""
     for row in rows:
         extra = row[-1] if isinstance(row[-1], dict) else {}
         if isinstance(extra.get("default"), str) and (reference := _REFERENCE.fullmatch(extra["default"])):
-            extra["default"] = found.constants[f"{package.name}.{reference[1]}"]
+            extra["default"] = tables.constants[f"{package.name}.{reference[1]}"]
 
 
-def _read_kinds(found: _Found, package: Package, text: str) -> None:
+def _read_kinds(tables: _Tables, package: Package, text: str) -> None:
     if package.group is None:
         return
     version = package.name.rpartition("/")[2]
     for block in _KNOWN.findall(text):
         for kind in re.findall(r"&(\w+)\{\}", block):
-            found.kinds[f"{package.group}/{version}/{kind}"] = f"{package.name}.{kind}"
+            tables.kinds[f"{package.group}/{version}/{kind}"] = f"{package.name}.{kind}"
 
 
-def read(folder: Path, tag: str) -> _Found:
-    """What the sources say. Raises FileNotFoundError for a clone that is missing, CalledProcessError for a tag."""
-    found = _Found()
+def read(folder: Path, tag: str) -> _Tables:
+    """Read the Go sources. Raises FileNotFoundError for a missing clone, CalledProcessError for an unknown tag."""
+    tables = _Tables()
     for package in SOURCES:
-        _read(found, package, _files(_clone(folder, package.repository), tag, package))
-    found.kinds = {key: name for key, name in found.kinds.items() if name in found.types}
-    return found
+        _read(tables, package, _files(_clone(folder, package.repository), tag, package))
+    tables.kinds = {key: name for key, name in tables.kinds.items() if name in tables.types}
+    return tables
 
 
 def _clone(folder: Path, repository: str) -> Path:
@@ -300,18 +300,18 @@ def _clone(folder: Path, repository: str) -> Path:
     return folder / repository
 
 
-def render(found: _Found) -> str:
-    """types.json: one field, alias or kind per line, so that a new version of Kubernetes shows as a readable diff."""
+def render(tables: _Tables) -> str:
+    """Format types.json with one field, alias or kind per line, so that diffs between versions are readable."""
     parts = []
     for name, value in (
-        ("kinds", found.kinds),
-        ("aliases", dict(sorted(found.aliases.items()))),
-        ("enums", dict(sorted(found.enums.items()))),
-        ("atomic", sorted(found.atomic)),
-        ("types", found.types),
+        ("kinds", tables.kinds),
+        ("aliases", dict(sorted(tables.aliases.items()))),
+        ("enums", dict(sorted(tables.enums.items()))),
+        ("atomic", sorted(tables.atomic)),
+        ("types", tables.types),
     ):
         if isinstance(value, dict):
-            lines = [f"{json.dumps(key)}: {_value(each)}" for key, each in value.items()]
+            lines = [f"{json.dumps(key)}: {_value(entry)}" for key, entry in value.items()]
             parts.append(f'"{name}": {{\n' + ",\n".join(lines) + "\n}")
         else:
             parts.append(f'"{name}": {json.dumps(value)}')

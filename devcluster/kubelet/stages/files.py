@@ -154,7 +154,7 @@ def _read(path: Path) -> list[Stage]:
     except UnicodeDecodeError:
         raise UserError(f"{path} is no text", hint="--stages takes a YAML file of KWOK stages") from None
     try:
-        with yaml_text.errors():
+        with yaml_text.yaml_errors():
             documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml_text.InvalidYaml as error:
         raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
