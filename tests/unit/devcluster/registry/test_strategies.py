@@ -1,0 +1,63 @@
+"""Strategies: fields that the server resets, retains or counts on create, update and status writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.registry.strategies import (
+    prepare_for_pod_subresource_update,
+    prepare_for_status_update,
+    prepare_for_update,
+)
+from kubeloop.kube.objects.resources import CSI_DRIVERS, PODS, VOLUME_ATTACHMENTS
+
+JSON = dict[str, Any]
+
+
+def test_generation_and_status_metadata_depend_on_the_kind():
+    old: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": True}}
+    driver: JSON = {"metadata": {"name": "a"}, "spec": {"requiresRepublish": False}}
+    prepare_for_update(get_served_resource(CSI_DRIVERS), driver, old, {})
+    assert driver["metadata"]["generation"] == 1
+    labelled = {"metadata": {"name": "a", "labels": {"a": "b"}}, "status": {"attached": True}}
+    written = prepare_for_status_update(get_served_resource(VOLUME_ATTACHMENTS), labelled, old)
+    assert (written["metadata"], written["status"]) == ({"name": "a"}, {"attached": True})
+
+
+def test_resize_drops_absent_pod_level_resources():
+    old = {"metadata": {"name": "p", "uid": "1"}, "spec": {"resources": {"limits": {"cpu": "1"}}, "containers": []}}
+    new = {"metadata": {"name": "p"}, "spec": {"containers": []}}
+    assert "resources" not in prepare_for_pod_subresource_update(new, old, "resize")["spec"]
+
+
+def pod_object(spec, status):
+    return {"metadata": {"name": "web", "uid": "1"}, "spec": spec, "status": status}
+
+
+def test_pod_update_retains_priority_set_by_admission():
+    new = pod_object({"containers": []}, {})
+    prepare_for_update(
+        get_served_resource(PODS), new, pod_object({"priority": 10, "preemptionPolicy": "Never"}, {}), {}
+    )
+    assert new["spec"] == {"containers": [], "priority": 10, "preemptionPolicy": "Never"}
+
+
+def test_pod_status_retains_qos_class_and_generations():
+    ready = {"type": "Ready", "observedGeneration": 2}
+    old = pod_object({}, {"qosClass": "Burstable", "observedGeneration": 3, "conditions": [ready]})
+    written = pod_object(
+        {}, {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}, {"type": "Initialized"}]}
+    )
+    assert prepare_for_status_update(get_served_resource(PODS), written, old)["status"] == {
+        "phase": "Running",
+        "qosClass": "Burstable",
+        "observedGeneration": 3,
+        "conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}, {"type": "Initialized"}],
+    }
+
+
+def test_pod_status_takes_the_sent_generation():
+    old = pod_object({}, {"qosClass": "Burstable", "observedGeneration": 3})
+    written = pod_object({}, {"qosClass": "Burstable", "observedGeneration": 4})
+    assert prepare_for_status_update(get_served_resource(PODS), written, old)["status"]["observedGeneration"] == 4

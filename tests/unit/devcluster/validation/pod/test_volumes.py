@@ -1,0 +1,100 @@
+"""Validation of volumes of pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
+from support.validation_causes import create_causes, pod, workload
+
+JSON = dict[str, Any]
+
+ONE_TYPE = "Forbidden: may not specify more than 1 volume type"
+
+
+def volume(**source: Any) -> JSON:
+    return pod(volumes=[{"name": "v", **source}])
+
+
+V = "spec.volumes[0]"
+
+
+@pytest.mark.parametrize(
+    ("body", "causes"),
+    [
+        pytest.param(
+            volume(nfs={}),
+            [
+                f"{V}.nfs.server: Required value",
+                f"{V}.nfs.path: Required value",
+                f'{V}.nfs.path: Invalid value: "": must be an absolute path',
+            ],
+            id="nfs",
+        ),
+        pytest.param(volume(hostPath={"type": "X"}), [f"{V}.hostPath.path: Required value"], id="hostPath"),
+        pytest.param(
+            volume(iscsi={"targetPortal": "p", "iqn": "iqn.x", "lun": 256}),
+            [
+                f'{V}.iscsi.iqn: Invalid value: "iqn.x": must be valid format',
+                f"{V}.iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive",
+            ],
+            id="iscsi",
+        ),
+        pytest.param(
+            volume(gcePersistentDisk={"partition": 300}),
+            [
+                f"{V}.persistentDisk.pdName: Required value",
+                f"{V}.persistentDisk.partition: Invalid value: 300: "
+                "must be between 1 and 255, inclusive",
+            ],
+            id="gcePersistentDisk has another path",
+        ),
+        pytest.param(
+            volume(secret={"secretName": "s", "items": [{"key": "k", "path": ".."}]}, configMap={"name": "c"}),
+            [
+                f"{V}.secret.items[0].path: Invalid value: \"..\": must not contain '..'",
+                f"{V}.secret.items[0].path: Invalid value: \"..\": must not start with '..'",
+                f"{V}.configMap: {ONE_TYPE}",
+            ],
+            id="two sources: the first is validated, the second forbidden",
+        ),
+        pytest.param(
+            volume(csi={"driver": ""}),
+            [
+                f"{V}.csi.driver: Required value",
+            ],
+            id="csi",
+        ),
+        pytest.param(
+            volume(projected={"sources": [{"serviceAccountToken": {"path": "/x"}, "configMap": {"name": "c"}}]}),
+            [
+                f'{V}.projected.path: Invalid value: "/x": must be a relative path',
+                f"{V}.projected.sources[0]: {ONE_TYPE} per source",
+                f"{V}.projected.sources[0].serviceAccountToken: "
+                "Forbidden: must not be specified when serviceAccountName is not set",
+            ],
+            id="projected",
+        ),
+        pytest.param(
+            volume(ephemeral={"volumeClaimTemplate": {"metadata": {"name": "x"}, "spec": {"accessModes": ["Any"]}}}),
+            [
+                f"{V}.ephemeral.volumeClaimTemplate.metadata.name: Forbidden: cannot be set",
+                f'{V}.ephemeral.volumeClaimTemplate.spec.accessModes: Unsupported value: "Any": supported values: '
+                '"ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"',
+                f"{V}.ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value",
+            ],
+            id="ephemeral",
+        ),
+    ],
+)  # fmt: skip
+def test_pod_volume_causes(body: JSON, causes: list[str]):
+    assert create_causes(PODS, body) == causes
+
+
+def test_image_volume_reference_is_required_in_pods_only():
+    spec = {"volumes": [{"name": "v", "image": {}}]}
+    assert create_causes(PODS, pod(**spec)) == ["spec.volumes[0].image.reference: Required value"]
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": pod(**spec)["spec"]}
+    assert create_causes(DEPLOYMENTS, workload(selector={"matchLabels": {"a": "b"}}, template=template)) == []

@@ -1,0 +1,64 @@
+"""Warnings about kinds without pod templates, and about statuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.api.served_resources import INGRESSES, RESOURCE_SLICES, RUNTIME_CLASSES
+from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
+from kubeloop.kube.objects.resources import (
+    CSI_STORAGE_CAPACITIES,
+    NODES,
+    PODS,
+    RESOURCE_QUOTAS,
+    SERVICES,
+    STORAGE_CLASSES,
+    Resource,
+)
+
+JSON = dict[str, Any]
+
+OLD_LABEL = {"node-role.kubernetes.io/master": "a"}
+
+DEPRECATION = 'use "node-role.kubernetes.io/control-plane" instead'
+
+TERM = {"matchExpressions": [{"key": next(iter(OLD_LABEL)), "operator": "In", "values": ["-"]}]}
+
+
+@pytest.mark.parametrize(
+    ("resource", "body", "warnings"),
+    [
+        (RUNTIME_CLASSES, {"scheduling": {"nodeSelector": OLD_LABEL}}, [f"scheduling.nodeSelector: {DEPRECATION}"]),
+        (STORAGE_CLASSES, {"allowedTopologies": [{"matchLabelExpressions": TERM["matchExpressions"]}]},
+            [f"allowedTopologies[0].matchLabelExpressions[0].key: {DEPRECATION}"]),
+        (CSI_STORAGE_CAPACITIES, {"nodeTopology": {**TERM, "matchLabels": OLD_LABEL}},
+            [f"nodeTopology.matchExpressions[0].key: {next(iter(OLD_LABEL))} is {DEPRECATION}",
+             f"nodeTopology.matchLabels.{next(iter(OLD_LABEL))}: {DEPRECATION}"]),
+        (RESOURCE_QUOTAS, {"spec": {"hard": {"memory": "1024Mi", "limits.memory": "2", "requests.cpu": "1",
+            "limits.cpu": "1"}}}, ["ResourceQuota memory (1Gi) should be less than limits.memory (2)"]),
+        (RESOURCE_SLICES, {"spec": {"driver": "A.b"}},
+            ['spec.driver: driver names should be lowercase; "A.b" contains uppercase characters']),
+    ],
+)  # fmt: skip
+def test_warnings_about_deprecated_labels_and_odd_values(resource: Resource[Any], body: JSON, warnings: list[str]):
+    assert write_warnings(resource, {"metadata": {"name": "a"}, **body}) == warnings
+
+
+ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
+
+
+@pytest.mark.parametrize(
+    ("resource", "status", "warnings"),
+    [
+        (SERVICES, {"loadBalancer": {"ingress": [{"hostname": "a"}, {"ip": "1::00"}]}},
+            [f"status.loadBalancer.ingress[1]: {ADDRESS}"]),
+        (INGRESSES, {"loadBalancer": {"ingress": [{"ip": "1::00"}]}}, [f"status.loadBalancer.ingress[0]: {ADDRESS}"]),
+        (PODS, {"podIPs": [{"ip": "1::00"}], "hostIPs": [{"ip": "1.2.3.4"}]}, [f"status.podIPs[0].ip: {ADDRESS}"]),
+        (NODES, {}, []),
+    ],
+)  # fmt: skip
+def test_status_warnings(resource: Resource[Any], status: JSON, warnings: list[str]):
+    obj = {"metadata": {"name": "a"}, "spec": {"externalID": "x"}, "status": status}
+    assert write_warnings(resource, obj, obj, subresource="status") == warnings
