@@ -9,7 +9,7 @@ Layers, each importing only from lines below its own:
     durations | selectors                    Go durations; label and field selectors
     errors                                   ApiError and its subclasses, UserError
     objects                                  API types as msgspec Structs, resources, QoS class, tolerations
-    clock | field_errors | quantities | schema | yaml
+    clock | field_errors | json_object | quantities | schema | yaml
 
 Imports no other package of kubeloop.
 """

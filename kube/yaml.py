@@ -177,14 +177,14 @@ class _Reader:
             self.duplicate_keys.append(f"line {event.start_mark.line + 1}: key {key_text} already set in map")
         mapping[name] = value
 
-    def _merge(self, found: dict[str, Any], event: Any) -> None:
+    def _merge(self, mapping: dict[str, Any], event: Any) -> None:
         merged = self._value(event)
         several = merged if isinstance(merged, list) and type(event) is yaml.SequenceStartEvent else [merged]
         for source in reversed(several):  # the first one has precedence
             if not isinstance(source, dict):
                 raise InvalidYaml("yaml: map merge requires map or sequence of maps as the value")
             for key, value in source.items():
-                self._put(found, key, value, event)
+                self._put(mapping, key, value, event)
 
 
 _MERGE = _TAG + "merge"

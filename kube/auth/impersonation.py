@@ -1,6 +1,6 @@
 """Impersonation: headers for a kubeconfig's `as`, `as-uid`, `as-groups` and `as-user-extra`.
 
-Source: client-go transport/round_trippers.go. May import `errors` and `kubeconfig`.
+Source: client-go transport/round_trippers.go. Imports `errors` and `kubeconfig`.
 """
 
 from __future__ import annotations

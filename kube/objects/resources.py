@@ -27,12 +27,12 @@ class Resource(Generic[T]):
 
     @property
     def api_version(self) -> str:
-        """As in manifests: "apps/v1", or "v1" for the core group."""
+        """apiVersion of manifests: "apps/v1", or "v1" for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def group_resource(self) -> str:
-        """As kubectl prints it: "deployments.apps", or "pods" for the core group."""
+        """Name in kubectl: "deployments.apps", or "pods" for the core group."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
@@ -136,4 +136,4 @@ VOLUME_ATTACHMENTS = _resource(
 LEASES = _resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))
-BY_GROUP_KIND: dict[tuple[str, str], Resource[Any]] = {(each.group, each.kind): each for each in ALL}
+BY_GROUP_KIND: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in ALL}

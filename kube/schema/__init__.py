@@ -245,5 +245,5 @@ def enum_values(alias: str) -> tuple[str, ...]:
 
 def merge_key(struct: StructType, name: str) -> tuple[tuple[str, ...], str]:
     """Return (patch strategies, merge key) of a JSON field for strategic merge patches; ((), "") if there are none."""
-    found = struct.json.get(name)
-    return (found.patch_strategy, found.patch_merge_key) if found is not None else ((), "")
+    schema_field = struct.json.get(name)
+    return (schema_field.patch_strategy, schema_field.patch_merge_key) if schema_field is not None else ((), "")

@@ -88,7 +88,7 @@ _TYPE_LINE = re.compile(r"^type (\w+) (?:= )?(?!struct|interface)([\w\[\].*]+)$"
 _FIELD = re.compile(r"^\s*(?:(\w+)\s+)?([\w\[\].*]+)\s*`([^`]*)`")
 _TAG = re.compile(r'(\w+):"([^"]*)"')
 _CONST = re.compile(
-    r'^\s*(?P<name>\w+)(?:\s+(?P<type>\w+)\s*=\s*|\s*=\s*(?P<made>\w+)\()(?:"(?P<text>[^"]*)"|(?P<other>\w+\.\w+)\))',
+    r'^\s*(?P<name>\w+)(?:\s+(?P<type>\w+)\s*=\s*|\s*=\s*(?P<cast>\w+)\()(?:"(?P<text>[^"]*)"|(?P<other>\w+\.\w+)\))',
     re.M,
 )
 _REFERENCE = re.compile(r"ref\((\w+)\)")
@@ -259,7 +259,7 @@ def _read(tables: _Tables, package: Package, files: dict[str, str]) -> None:
                 tables.constants[name] = tables.constants.get(_qualified(constant["other"], package.name, imports), "")
             else:
                 tables.constants[name] = constant["text"]
-            constants.setdefault(constant["type"] or constant["made"], []).append(name)
+            constants.setdefault(constant["type"] or constant["cast"], []).append(name)
     for name in sorted(marked):
         texts = (tables.constants[constant] for constant in constants.get(name, ()))
         tables.enums[f"{package.name}.{name}"] = list(dict.fromkeys(texts))
