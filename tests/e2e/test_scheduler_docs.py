@@ -112,8 +112,8 @@ def test_every_key_of_its_own_is_in_the_table(page):
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(_Kubeloop.__struct_encode_fields__)
 
 
-def test_the_older_forms(reader, page, folder):
-    for line in commands(page, "The older forms"):
+def test_legacy_configuration(reader, page, folder):
+    for line in commands(page, "Legacy configuration"):
         reader.follow(line)
     translated = yaml.safe_load((folder / "translated.yaml").read_text())
     assert "SelectorSpread" in str(translated)
@@ -129,7 +129,7 @@ def test_extenders(reader, page):
 
 
 def test_explain_and_debug(reader, page):
-    for line in (*commands(page, "Why is this pod pending?"), *commands(page, "What does the scheduler hold?")):
+    for line in (*commands(page, "Why is this pod pending?"), *commands(page, "Cache and queue")):
         reader.follow(line)
     assert "NodeAffinity" in reader.outputs["kubeloop explain pod/impossible -n mixed"]
     assert '"differences"' in reader.outputs["curl -sf $ENDPOINT/debug/scheduler"]
