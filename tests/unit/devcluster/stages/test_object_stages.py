@@ -1,4 +1,4 @@
-"""Stages of any kind but pods and nodes: objects are selected by jq and CEL, patched, deleted, and others are applied."""
+"""Stages of kinds other than pods and nodes: selection by jq and CEL, patches, deletion, applied objects."""
 
 from __future__ import annotations
 
