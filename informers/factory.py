@@ -1,4 +1,4 @@
-"""Factory that shares one informer per resource and selection. May import `kubeloop.kube` only."""
+"""Factory that shares one informer per resource and selection."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Access to the metadata of cached objects, Structs and dicts alike, and comparison of resource versions.
-
-May import `kubeloop.kube` only.
-"""
+"""Access to the metadata of cached objects, Structs and dicts alike, and comparison of resource versions."""
 
 from __future__ import annotations
 

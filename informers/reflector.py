@@ -7,7 +7,7 @@
                                                  +----- 410, ERROR, refused: start over; the cached objects stay, and
                                                         are compared with the new list
 
-Follows client-go tools/cache/reflector.go. May import `kubeloop.kube` only.
+Follows client-go tools/cache/reflector.go.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     reflector --replace/apply--> store --on_add/on_update/on_delete--> every handler, in the same order
 
 A handler receives a consistent sequence of calls per key: on_add, any number of on_update, on_delete, and again from
-the start. Handlers are called after the store shows the change. May import `kubeloop.kube` only.
+the start. Handlers are called after the store shows the change.
 """
 
 from __future__ import annotations

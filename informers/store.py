@@ -1,8 +1,7 @@
 """Store: the last received objects of one resource, by key ("namespace/name") and by index.
 
 Only the informer that fills a store writes to it, always on the event loop: code that does not await between two reads
-sees one consistent state. Objects are shared by the whole process and must not be modified. May import
-`kubeloop.kube` only.
+sees one consistent state. Objects are shared by the whole process and must not be modified.
 """
 
 from __future__ import annotations

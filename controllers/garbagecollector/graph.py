@@ -2,7 +2,7 @@
 
 A node represents an object, by UID. An owner that is referred to before any informer has shown it is a virtual node,
 until an informer shows it or the collector finds that it does not exist. The graph sends no requests: it passes UIDs
-to two functions, for deletion attempts and for orphaning. May import `kubeloop.kube` only. Source:
+to two functions, for deletion attempts and for orphaning. May import msgspec and `kubeloop.kube` only. Source:
 pkg/controller/garbagecollector/graph_builder.go and graph.go.
 """
 

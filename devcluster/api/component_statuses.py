@@ -1,6 +1,6 @@
 """ComponentStatuses: computed from probes on each read, never stored.
 
-May import the standard library and kube only: the registry of served resources refers to this module.
+May import `kube.json_object` only: `served_resources` refers to this module.
 Source: pkg/registry/core/componentstatus of v1.36, which probes scheduler and controller manager at their usual ports.
 """
 

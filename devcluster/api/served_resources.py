@@ -3,8 +3,7 @@
 A declaration has the kind's group, version and names, its subresources, how its strategy differs from the default, and
 the columns of `kubectl get`. Paths, discovery, OpenAPI, storage, tables and field ownership follow from it and from the
 kind's type (kube.schema). Rules that need a function are registered by kind elsewhere: validation in `validation`,
-defaults in `serializer.defaulting`, computed table cells in `printers`. May import kube, the standard library and
-modules of this package.
+defaults in `serializer.defaulting`, computed table cells in `printers`. May import `devcluster.api` and `kube`.
 
     declare("v1", "limitranges", "LimitRange", short="limits", create_on_update=True)
     declare("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", namespaced=False, columns=("Handler=handler", "Age"))

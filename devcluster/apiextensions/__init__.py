@@ -3,7 +3,7 @@
 A server holds one `Definitions`, which follows the definitions in its store: it accepts their names, establishes and
 serves them, and removes what they leave behind. For each served version there is a `Version` with the rules of its
 kind; everywhere else a custom resource is a `ServedResource` like any other, whose `crd_version` is that version.
-Other servers in the same process know nothing of it. May import devcluster and kube only. Source:
+Other servers in the same process know nothing of it. May import `kubeloop.devcluster` and `kubeloop.kube` only. Source:
 apiextensions-apiserver of Kubernetes v1.36.
 
     definitions.py       which definitions there are: conditions, names, serving, finalization

@@ -6,8 +6,8 @@
 A write is one INSERT in one transaction of the write-ahead log, before it becomes visible. When `append` returns, the
 row is with the operating system and survives the death of the process. It is not synced to disk for each write: a power
 loss may lose the last writes, but not the file's consistency. `checkpoint` moves the log into the file in another
-thread. Superseded rows are deleted (`delete_versions`) once no watch can request them. May import the standard library,
-msgspec, api.errors and kube.errors.
+thread. Superseded rows are deleted (`delete_versions`) once no watch can request them. May import
+`devcluster.api.errors`, `private_files` and `kube.errors`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A version of an object is a JSON dict that is immutable once it is stored; a wri
 revision, numbers all writes and is the resourceVersion. Each table keeps its latest changes, from which watches resume
 and lists of an earlier revision are built; older changes are compacted. Everything is synchronous: the store does not
 change between two awaits of its callers. With a data directory, a write is durable before it becomes visible; if it
-cannot be made durable, it does not take place. May import the standard library, msgspec, storage.data_directory, api
-and kube.
+cannot be made durable, it does not take place. May import `data_directory`, `devcluster.api` and
+`kube`.
 
     revision            1 ... compacted ... now
     a table's changes      [oldest kept, ..., newest]
