@@ -1,4 +1,4 @@
-"""A small cluster with plugins over it, for tests of single plugins and of properties of all of them."""
+"""PluginCluster: nodes and pods in a cache and snapshot, for tests that call plugins or a Framework directly."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class FixedClock:
 
 
 class RecordingClient:
-    """Notes requests; `failures` are raised, one per request, where not None."""
+    """Client that records requests. Raises the entries of `failures` that are not None, one per request."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[Any, ...]] = []
         self.options: list[dict[str, Any]] = []
         self.failures: list[Exception | None] = []
 
-    async def _note(self, *request: Any, **options: Any) -> None:
+    async def _record(self, *request: Any, **options: Any) -> None:
         self.requests.append(request)
         self.options.append(options)
         await asyncio.sleep(0)
@@ -52,16 +52,16 @@ class RecordingClient:
             raise failure
 
     async def create_raw(self, resource: Any, body: Any, namespace: str = "", **options: Any) -> None:
-        await self._note("create", resource.plural, namespace, options.get("name"), options.get("subresource"), body,
+        await self._record("create", resource.plural, namespace, options.get("name"), options.get("subresource"), body,
                          **options)  # fmt: skip
 
     async def patch(
         self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str = "", **options: Any
     ) -> None:
-        await self._note("patch", resource.plural, namespace, name, options.get("subresource", ""), body, **options)
+        await self._record("patch", resource.plural, namespace, name, options.get("subresource", ""), body, **options)
 
     async def delete(self, resource: Any, name: str, namespace: str = "", **options: Any) -> None:
-        await self._note("delete", resource.plural, namespace, name, **options)
+        await self._record("delete", resource.plural, namespace, name, **options)
 
 
 class Recorder:
@@ -73,7 +73,7 @@ class Recorder:
 
 
 def make_node(name: str, **changes: Any) -> Node:
-    """A node of 4 CPUs, 8Gi and 10 pods with the usual labels; `labels`, `taints`, `allocatable` are added to that."""
+    """Return a node with 4 CPUs, 8Gi and 10 pods; `labels`, `taints`, `allocatable` are added to its defaults."""
     labels = {"kubernetes.io/hostname": name} | changes.get("labels", {})
     allocatable = {"cpu": "4", "memory": "8Gi", "pods": "10"} | changes.get("allocatable", {})
     spec = {"taints": changes.get("taints", []), "unschedulable": changes.get("unschedulable", False)}
@@ -82,7 +82,7 @@ def make_node(name: str, **changes: Any) -> Node:
 
 
 def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
-    """A pod of one container; `cpu`, `memory`, `labels`, `namespace`, `ports`, `owner` are short for what they say."""
+    """Return a pod of one container; `cpu`, `memory`, `labels`, `ports`, `owner` are shorthands for its fields."""
     requests = {key: spec.pop(key) for key in ("cpu", "memory") if key in spec}
     metadata = {
         "name": name,
@@ -98,7 +98,7 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
 
 
 class PluginCluster:
-    """Nodes and pods in a cache, a snapshot of them, and what plugins ask for; a Framework when somebody wants it."""
+    """A cache with nodes and pods, its snapshot, the handle of plugins, and a Framework that is created on demand."""
 
     def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
         self.cache = Cache(lambda: 0.0)
@@ -130,8 +130,8 @@ class PluginCluster:
 
     def put(self, lister: str, *objects: Any) -> None:
         store: Store[Any] = getattr(self.listers, lister)
-        for each in objects:
-            store.put(each.key, each)
+        for obj in objects:
+            store.put(obj.key, obj)
 
     def make_framework(self, *, class_cache: bool = True, **configuration: Any) -> Framework:
         document = {

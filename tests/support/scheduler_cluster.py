@@ -1,4 +1,4 @@
-"""A scheduler over a cluster in memory: informers and an API that hold plain objects, and answer as told."""
+"""InMemoryCluster: informers, API client and event sink of a scheduler, with objects in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Synced:
 
 
 class MemoryInformer:
-    """A store with handlers; everybody is synced from the start."""
+    """A store with event handlers that is synced from the start."""
 
     def __init__(self) -> None:
         self.store: Store[Any] = Store()
@@ -49,9 +49,10 @@ class MemoryInformer:
 
 
 class InMemoryCluster:
-    """informer() as a factory's; create_raw, get, list_all, patch, ... as a client's. Also the event sink.
+    """Informer factory, API client and event sink.
 
-    before_bind(pod, node): may raise, or wait. answers_lost: so many bindings are made, but their answers are lost.
+    before_bind(pod, node): called before a binding; may raise, or return an awaitable. lost_responses: number of
+    bindings that are applied although the client gets an error.
     """
 
     def __init__(self, clock: Any) -> None:
@@ -62,8 +63,8 @@ class InMemoryCluster:
         self.bindings: list[tuple[str, str]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
         self.before_bind: Callable[[str, str], Any] | None = None
-        self.answers_lost = 0
-        self.fetched: list[str] = []  # names of objects read whole, "all nodes" for lists
+        self.lost_responses = 0
+        self.fetched: list[str] = []  # names of the full objects that were read; "all nodes" for lists
 
     def informer(self, resource: Resource[Any], **_: Any) -> Any:
         return self.informers.setdefault(resource.plural, MemoryInformer())
@@ -110,29 +111,29 @@ class InMemoryCluster:
         await asyncio.sleep(0.001)
         key, node = f"{namespace}/{name}", body["target"]["name"]
         if self.before_bind is not None:
-            waiting = self.before_bind(key, node)
-            if waiting is not None:
-                await waiting
+            awaitable = self.before_bind(key, node)
+            if awaitable is not None:
+                await awaitable
         pod = self.informer(PODS).store.get(key)
         if pod is None or pod.metadata.uid != body["metadata"]["uid"]:
-            raise refused(404, "NotFound", f'pods "{name}" not found')
+            raise api_error(404, "NotFound", f'pods "{name}" not found')
         if pod.spec.node_name:
-            raise refused(409, "Conflict", f"pod {name} is already assigned to node {pod.spec.node_name}")
+            raise api_error(409, "Conflict", f"pod {name} is already assigned to node {pod.spec.node_name}")
         self.bindings.append((key, node))
         self.change_pod(key, node_name=node)
-        if self.answers_lost:
-            self.answers_lost -= 1
-            raise ServerUnreachable("the answer was lost", maybe_applied=True)
+        if self.lost_responses:
+            self.lost_responses -= 1
+            raise ServerUnreachable("the response was lost", maybe_applied=True)
 
     async def get(self, resource: Any, name: str, namespace: str, **_: Any) -> Pod:
         await asyncio.sleep(0.001)
         pod = self.informer(PODS).store.get(f"{namespace}/{name}")
         if pod is None:
-            raise refused(404, "NotFound", f'pods "{name}" not found')
+            raise api_error(404, "NotFound", f'pods "{name}" not found')
         return pod
 
-    def whole(self, resource: Any, obj: Any) -> dict[str, Any]:
-        """As the API server has it: with fields that no Struct knows."""
+    def full_object(self, resource: Any, obj: Any) -> dict[str, Any]:
+        """Return the object as the API server has it, with fields that the Structs do not declare."""
         body: dict[str, Any] = to_json(obj)
         body["metadata"]["managedFields"] = [{"manager": "kubectl"}]
         body["spec"] = {**body.get("spec", {}), "unknownToUs": obj.metadata.name}
@@ -143,13 +144,13 @@ class InMemoryCluster:
         self.fetched.append(name)
         obj = self.informer(resource).store.get(f"{namespace}/{name}" if namespace else name)
         if obj is None:
-            raise refused(404, "NotFound", f'{resource.plural} "{name}" not found')
-        return self.whole(resource, obj)
+            raise api_error(404, "NotFound", f'{resource.plural} "{name}" not found')
+        return self.full_object(resource, obj)
 
     async def list_all(self, resource: Any, **_: Any) -> ListPage[Any]:
         await asyncio.sleep(0.001)
         self.fetched.append(f"all {resource.plural}")
-        return ListPage(items=[self.whole(resource, each) for each in self.informer(resource).store.list()])
+        return ListPage(items=[self.full_object(resource, obj) for obj in self.informer(resource).store.list()])
 
     async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
         await asyncio.sleep(0.001)
@@ -160,5 +161,5 @@ class InMemoryCluster:
         self.delete_pod(f"{namespace}/{name}")
 
 
-def refused(code: int, reason: str, message: str) -> Exception:
+def api_error(code: int, reason: str, message: str) -> Exception:
     return from_status(Status(status="Failure", code=code, reason=reason, message=message))

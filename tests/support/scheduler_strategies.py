@@ -134,6 +134,6 @@ def pods(draw: st.DrawFn, name: str, node_name: str = "") -> Pod:
 @st.composite
 def populated(draw: st.DrawFn) -> tuple[list[Node], list[Pod]]:
     names = NAMES[: draw(st.integers(1, len(NAMES)))]
-    made = [draw(nodes(name)) for name in names]
+    drawn_nodes = [draw(nodes(name)) for name in names]
     placed = [draw(pods(f"old-{number}", draw(st.sampled_from(names)))) for number in range(draw(st.integers(0, 6)))]
-    return made, placed
+    return drawn_nodes, placed

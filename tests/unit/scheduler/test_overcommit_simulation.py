@@ -52,9 +52,9 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
                     cluster.change_pod(key, node_name=node)
 
             late_requests.append(asyncio.get_running_loop().create_task(bind_late()))
-            raise ServerUnreachable("the answer was lost", maybe_applied=True)
+            raise ServerUnreachable("the response was lost", maybe_applied=True)
         if draw < 0.3:
-            cluster.answers_lost += 1
+            cluster.lost_responses += 1
 
     cluster.before_bind = disturb_binding
     for number in range(6):

@@ -103,7 +103,7 @@ async def test_failed_binding_releases_the_node_and_is_retried(cluster, scheduli
 
 async def test_binding_with_lost_response_counts_as_bound(cluster, scheduling):
     cluster.node("n")
-    cluster.answers_lost = 1
+    cluster.lost_responses = 1
     async with scheduling() as scheduler:
         cluster.pod("p")
         await asyncio.sleep(5)
