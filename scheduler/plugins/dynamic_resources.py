@@ -100,7 +100,7 @@ class DynamicResources:
 
 
 def needs_claims(pod: Pod) -> bool:
-    """Return True unless the pod's status says of every claim in its spec that none is needed."""
+    """Return True unless the pod's status marks every claim in its spec as not needed."""
     not_needed = {
         claim.get("name") for claim in pod.status.resource_claim_statuses if claim.get("resourceClaimName") is None
     }

@@ -74,7 +74,7 @@ class NodePorts:
 
 
 def host_ports_conflict(requested: Collection[HostPort], used: Collection[HostPort]) -> bool:
-    """Return True if a port of `requested` collides with one of `used`; the address 0.0.0.0 stands for all."""
+    """Return True if a port of `requested` collides with one of `used`; the address 0.0.0.0 matches all addresses."""
     if not requested or not used:
         return False
     for address, protocol, port in requested:

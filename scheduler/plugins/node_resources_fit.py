@@ -84,7 +84,7 @@ class NodeResourcesFit:
         return self._requests_to_fit(pod) if request is None else request
 
     def _requests_to_fit(self, pod: PodInfo) -> dict[str, int]:
-        # status.resources of a resize counts for running pods only; a pending pod requests what its spec says.
+        # status.resources of a resize counts for running pods only; a pending pod requests what its spec requests.
         return self._drop_ignored(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
 
     def resources_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:

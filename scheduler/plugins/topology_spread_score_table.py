@@ -3,7 +3,7 @@
 Nodes have few pods of a class and there are few domains, so that few different scores occur. Each is computed once, in
 an array [pods on the node, domain]; each node has the index of its cell. Few nodes change their cell between two pods
 of a class. Axes: N nodes, K rows, D domains, T cells of the table. The cell of a node is pods * (D + 1) + domain, where
-the last domain stands for nodes without the label.
+the last domain is that of nodes without the label.
 """
 
 from __future__ import annotations

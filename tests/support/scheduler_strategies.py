@@ -38,7 +38,7 @@ taints = st.lists(
         [
             {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
             {"key": "old", "effect": "PreferNoSchedule"},
-            {"key": "gone", "effect": "NoExecute"},
+            {"key": "evicted", "effect": "NoExecute"},
         ]
     ),
     max_size=2,

@@ -27,7 +27,7 @@ async def test_bind_posts_in_binding_lane(plugin_cluster: Any, node: Any, pod: A
 
 
 @pytest.mark.parametrize(
-    "error", [Conflict(Status(code=409, message="already bound")), ServerUnreachable("gone", maybe_applied=True)]
+    "error", [Conflict(Status(code=409, message="bound")), ServerUnreachable("no connection", maybe_applied=True)]
 )
 async def test_bind_returns_error_of_request(error: Exception, plugin_cluster: Any, pod: Any) -> None:
     cluster = plugin_cluster()

@@ -92,7 +92,7 @@ async def test_terminating_victim_is_not_deleted_again(plugin_cluster: Any, node
 async def test_failed_preemption_activates_the_pod(succeeded: int, plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster, plugin, new = preempt(plugin_cluster, node, pod)
     cluster.metrics = metrics = EvictionMetrics()
-    cluster.client.failures = [None] * succeeded + [ServerUnreachable("gone", maybe_applied=False)]
+    cluster.client.failures = [None] * succeeded + [ServerUnreachable("no connection", maybe_applied=False)]
     await cluster.spawned[0]
     assert len(cluster.client.requests) == succeeded + 1
     assert cluster.activated == ["default/high"]
@@ -104,7 +104,7 @@ async def test_failed_eviction_cancels_the_others(plugin_cluster: Any, node: Any
     cluster = plugin_cluster([node("a")], [pod(f"low-{number}", "a", cpu="1", priority=1) for number in range(4)])
     executor = PreemptionExecutor(cluster, "DefaultPreemption")
     executor.start(PodInfo(pod("high", cpu="4", priority=100)), "a", list(cluster.snapshot.node_infos[0].pods.values()))
-    cluster.client.failures = [ServerUnreachable("gone", maybe_applied=False)]
+    cluster.client.failures = [ServerUnreachable("no connection", maybe_applied=False)]
     cluster.client.delete = lambda *_, **__: asyncio.sleep(60)
     await cluster.spawned[0]
     assert cluster.activated == ["default/high"]
