@@ -124,7 +124,7 @@ async def test_held_still_it_asks_no_more_and_goes_on_where_it_was(browser):
         pods.pending("web-5f-2")
         await page.wait_for("window.pass !== undefined")  # an answer is under way
         await page.press(" ")
-        assert await page.wait_for("document.getElementById('live-text').textContent === 'Held'")
+        assert await page.wait_for("document.getElementById('live-text').textContent === 'Paused'")
         asked = len(page.requested)
         await page.evaluate("window.fetch = fetch_; pass(); new Promise(done => setTimeout(done, 1300))")
         assert len(page.requested) == asked

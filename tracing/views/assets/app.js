@@ -1,4 +1,4 @@
-/* The page: what is listed, what is open, and the keyboard. */
+/* Page: list, open detail, and keyboard. */
 "use strict";
 
 (() => {
@@ -6,7 +6,7 @@
   const isFile = Boolean(find("lines"));
   const pods = new Kubeloop.Pods();
   const source = isFile ? new Kubeloop.FileSource() : new Kubeloop.LiveSource();
-  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), held: false, lost: "", shown: [], chosen: [], stale: true, workedOutAt: 0 };
+  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), paused: false, lost: "", shown: [], selected: [], stale: true, computedAt: 0 };
   const list = find("list"), search = find("search"), order = find("sort"), live = find("live"), help = find("help");
 
   /* --- rows ------------------------------------------------------------------------------------------------- */
@@ -25,7 +25,7 @@
   const showPod = (row, line) => {
     const parts = row.parts, took = pods.duration(line);
     row.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
-    /* where there is no room, the end of a name is what tells pods of one owner apart */
+    /* the end of a name distinguishes pods of one owner: it stays visible when the name is cut */
     const name = line.name || "(being created)", dash = name.lastIndexOf("-"), tail = dash > 0 ? dash : name.length;
     parts.name.firstChild.textContent = name.slice(0, tail);
     parts.name.lastChild.textContent = name.slice(tail);
@@ -39,7 +39,7 @@
     parts.took.textContent = line.segments.length ? Kubeloop.duration(took) : "not traced";
     row.classList.toggle("untraced", !line.segments.length);
   };
-  /* The longest is the whole width; a tenth of its time, one step less: what takes long is seen beside what does not. */
+  /* Logarithmic: the longest pod has the full width, a tenth of its time is 22 points less. */
   const length = (took) => Math.max(6, Math.min(100, 100 + 22 * Math.log10(Math.max(1, took) / Math.max(1, state.longestUs || 1))));
 
   const makeRollout = () => {
@@ -56,25 +56,25 @@
     parts.count.textContent = `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(total)}`;
     parts.count.classList.toggle("behind", rollout.finished < total);
     parts.rate.textContent = rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : "";
-    const all = rollout.sums.reduce((sum, each) => sum + each, 0);
+    const all = rollout.sums.reduce((sum, durationUs) => sum + durationUs, 0);
     Kubeloop.PHASES.forEach((phase, index) => {
       const share = parts.bar.children[index] || parts.bar.appendChild(Kubeloop.element("i", { "data-phase": phase.key, class: "share" }));
       share.style.width = `${all ? (100 * rollout.sums[index]) / all : 0}%`;
     });
-    row.title = "where the time of its pods went";
+    row.title = "time of its pods by phase";
     parts.took.textContent = rollout.p99Us ? `p99 ${Kubeloop.duration(rollout.p99Us)}` : "";
   };
 
   const views = {
     pods: () => new Kubeloop.VirtualList(list, { make: makePod, show: showPod, keyOf: (line) => line.key, open: (line) => go("pod", line.key) }),
-    rollouts: () => new Kubeloop.VirtualList(list, { make: makeRollout, show: showRollout, keyOf: (each) => each.key, open: (each) => go("rollout", each.key) }),
+    rollouts: () => new Kubeloop.VirtualList(list, { make: makeRollout, show: showRollout, keyOf: (rollout) => rollout.key, open: (rollout) => go("rollout", rollout.key) }),
   };
   let shown = views.pods();
   const stages = new Kubeloop.StageButtons(find("stages"), find("stage-bar"), state.stages, () => changed(true));
   const phases = new Kubeloop.PhaseRows(find("phases"));
   const detail = new Kubeloop.Detail(find("detail"), { pods, source, close: () => go() });
 
-  /* --- drawing: once a frame at most, and no more than a few times a second ---------------------------------------- */
+  /* --- drawing: at most once per frame and five times per second ---------------------------------------------------- */
 
   let due = 0, drawnAt = -1e9;
   const changed = (now = false) => {
@@ -88,48 +88,48 @@
     draw();
   };
 
-  /* Everything is worked out anew when pods changed, or what is asked of them; while only time goes on, now and then. */
+  /* Computes everything when pods or the filter changed, else every 5 seconds. */
   const draw = () => {
-    const asked = `${state.query}|${[...state.stages]}|${state.order}|${state.tab}`;
+    const filterKey = `${state.query}|${[...state.stages]}|${state.order}|${state.tab}`;
     const now = performance.now();
-    if (state.stale || asked !== state.asked || now - state.workedOutAt > 5000) {
-      Object.assign(state, { stale: false, asked, workedOutAt: now });
-      workOut();
+    if (state.stale || filterKey !== state.filterKey || now - state.computedAt > 5000) {
+      Object.assign(state, { stale: false, filterKey, computedAt: now });
+      compute();
     } else {
-      drawRate(state.chosen);
+      drawRate(state.selected);
       shown.draw();
     }
     detail.draw();
   };
 
-  const workOut = () => {
+  const compute = () => {
     const all = [...pods.byKey.values()], matches = Kubeloop.search(state.query, pods);
-    const found = state.query ? all.filter(matches) : all;
+    const matching = state.query ? all.filter(matches) : all;
     const counts = new Map();
-    for (const line of found) counts.set(line.stage, (counts.get(line.stage) || 0) + 1);
-    stages.draw(counts, found.length);
-    const chosen = state.stages.size ? found.filter((line) => state.stages.has(line.stage)) : found;
-    state.chosen = chosen;
+    for (const line of matching) counts.set(line.stage, (counts.get(line.stage) || 0) + 1);
+    stages.draw(counts, matching.length);
+    const selected = state.stages.size ? matching.filter((line) => state.stages.has(line.stage)) : matching;
+    state.selected = selected;
     state.longestUs = 0;
     const owners = new Set();
-    for (const line of chosen) {
+    for (const line of selected) {
       line.shownUs = pods.duration(line);
       if (line.segments.length && line.shownUs > state.longestUs) state.longestUs = line.shownUs;
       if (line.owner) owners.add(`${line.namespace}/${line.owner}`);
     }
-    find("pods-total").textContent = Kubeloop.count(found.length);
-    drawRate(chosen);
-    phases.draw(Kubeloop.phaseTimes(chosen, pods));
-    find("shown-pods").textContent = Kubeloop.count(chosen.length);
+    find("pods-total").textContent = Kubeloop.count(matching.length);
+    drawRate(selected);
+    phases.draw(Kubeloop.phaseTimes(selected, pods));
+    find("shown-pods").textContent = Kubeloop.count(selected.length);
     find("shown-rollouts").textContent = Kubeloop.count(owners.size);
-    state.shown = state.tab === "pods" ? [...chosen].sort(Kubeloop.ORDERS[state.order])
-      : Kubeloop.rollouts(chosen, pods).sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
+    state.shown = state.tab === "pods" ? [...selected].sort(Kubeloop.ORDERS[state.order])
+      : Kubeloop.rollouts(selected, pods).sort(Kubeloop.ROLLOUT_ORDERS[state.order]);
     shown.set(state.shown);
-    const nothing = find("empty");
-    nothing.hidden = state.shown.length > 0;
-    nothing.textContent = state.lost && !all.length ? state.lost
-      : all.length ? (state.tab === "pods" ? "No pod is like that." : "No rollout: none of these pods has an owner.")
-        : isFile ? "No pod's trace is in this file." : "No pods yet. As soon as one is created, it is here.";
+    const emptyNote = find("empty");
+    emptyNote.hidden = state.shown.length > 0;
+    emptyNote.textContent = state.lost && !all.length ? state.lost
+      : all.length ? (state.tab === "pods" ? "No pod matches." : "No rollout: none of these pods has an owner.")
+        : isFile ? "This file has no pod traces." : "No pods yet.";
   };
 
   const drawRate = (lines) => {
@@ -151,76 +151,76 @@
     for (const count of counts) bound += count;
     if (!isFile) last = counts[58];
     find("rate-now").textContent = isFile ? (bound ? (bound / ((toUs - fromUs) / 1e6)).toFixed(1) : "0") : Kubeloop.count(last);
-    find("rate-note").textContent = !bound ? (isFile ? "none was bound" : "none in the last minute")
+    find("rate-note").textContent = !bound ? (isFile ? "none bound" : "none in the last minute")
       : isFile ? `${Kubeloop.count(bound)} over ${Kubeloop.duration(toUs - fromUs)}, peak ${peak.toFixed(0)}/s`
         : `${Kubeloop.count(bound)} in the last minute, peak ${Kubeloop.count(Math.round(peak))}/s`;
   };
 
-  /* --- what the user does ------------------------------------------------------------------------------------------- */
+  /* --- user input --------------------------------------------------------------------------------------------------- */
 
   const go = (kind, key) => {
     const hash = kind ? `#${kind}=${encodeURIComponent(key)}` : "#";
     if (location.hash === hash || (!kind && !location.hash)) return;
     if (kind) location.hash = hash;
     else history.pushState(null, "", location.pathname + location.search);
-    opened();
+    openFromHash();
   };
-  const opened = () => {
+  const openFromHash = () => {
     const [, kind, key] = /^#(pod|rollout|trace)=(.+)$/.exec(location.hash) || [];
     let what = null;
     try { what = kind ? { [kind]: decodeURIComponent(key) } : null; } catch { what = null; }
     if (what?.trace) {
-      const line = [...pods.byKey.values()].find((each) => each.traceId === what.trace);
+      const line = [...pods.byKey.values()].find((candidate) => candidate.traceId === what.trace);
       if (line) what = { pod: line.key };
     }
-    const had = detail.what;
+    const previous = detail.what;
     shown.openKey = what ? what.pod || what.rollout : null;
     if (what?.pod && state.tab === "pods") shown.activeKey = what.pod;
     detail.show(what);
-    if (!what && had) list.focus({ preventScroll: true });
+    if (!what && previous) list.focus({ preventScroll: true });
     changed(true);
   };
 
-  const choose = (tab) => {
+  const selectTab = (tab) => {
     if (state.tab === tab) return;
     state.tab = tab;
     shown.stop();
     list.scrollTop = 0;
     list.setAttribute("aria-label", tab === "pods" ? "Pods" : "Rollouts");
     shown = views[tab]();
-    for (const each of ["pods", "rollouts"]) {
-      const button = find(`tab-${each}`);
-      button.setAttribute("aria-selected", String(each === tab));
-      button.tabIndex = each === tab ? 0 : -1;
+    for (const name of ["pods", "rollouts"]) {
+      const button = find(`tab-${name}`);
+      button.setAttribute("aria-selected", String(name === tab));
+      button.tabIndex = name === tab ? 0 : -1;
     }
     draw();
   };
-  const say = (text) => { find("said").textContent = text; };
+  const announce = (text) => { find("announcement").textContent = text; };
   const sortBy = (value) => {
     state.order = order.value = value;
     list.scrollTop = 0;
     changed(true);
   };
-  const hold = (still) => {
-    state.held = still;
-    source.hold(still);
+  const pause = (paused) => {
+    state.paused = paused;
+    source.pause(paused);
     status();
-    say(still ? "Held still" : "Live");
+    announce(paused ? "Paused" : "Live");
   };
   const status = () => {
-    live.dataset.state = state.lost ? "lost" : state.held ? "held" : "live";
-    live.setAttribute("aria-pressed", String(!state.held));
-    find("live-text").textContent = state.lost ? "Not connected" : state.held ? "Held" : "Live";
-    live.title = state.lost || (state.held ? "Space: go on" : "Space: hold still");
+    live.dataset.state = state.lost ? "lost" : state.paused ? "paused" : "live";
+    live.setAttribute("aria-pressed", String(!state.paused));
+    find("live-text").textContent = state.lost ? "Not connected" : state.paused ? "Paused" : "Live";
+    live.title = state.lost || (state.paused ? "Space: resume" : "Space: pause");
   };
 
-  let saying = 0;
+  let announceTimer = 0;
   search.addEventListener("input", () => {
     state.query = search.value.trim();
     list.scrollTop = 0;
     changed(true);
-    clearTimeout(saying);
-    saying = setTimeout(() => say(`${Kubeloop.plural(state.shown.length, state.tab === "pods" ? "pod" : "rollout")} found`), 500);
+    clearTimeout(announceTimer);
+    announceTimer = setTimeout(() => announce(`${Kubeloop.plural(state.shown.length, state.tab === "pods" ? "pod" : "rollout")} found`), 500);
   });
   search.addEventListener("keydown", (event) => {
     if (event.key === "Escape") {
@@ -229,21 +229,21 @@
       event.stopPropagation();
     } else if (event.key === "ArrowDown" || event.key === "Enter") {
       event.preventDefault();
-      draw(); /* what is written may not have been drawn yet */
+      draw(); /* the last input may not have been drawn yet */
       list.focus();
       shown.move(shown.first());
       if (event.key === "Enter" && state.shown.length === 1) shown.open(state.shown[0]);
     }
   });
   order.addEventListener("change", () => sortBy(order.value));
-  live.addEventListener("click", () => hold(!state.held));
+  live.addEventListener("click", () => pause(!state.paused));
   find("help-button").addEventListener("click", () => help.showModal());
   for (const tab of ["pods", "rollouts"]) {
     const button = find(`tab-${tab}`);
-    button.addEventListener("click", () => choose(tab));
+    button.addEventListener("click", () => selectTab(tab));
     button.addEventListener("keydown", (event) => {
       if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-      choose(tab === "pods" ? "rollouts" : "pods");
+      selectTab(tab === "pods" ? "rollouts" : "pods");
       find(`tab-${state.tab}`).focus();
     });
   }
@@ -252,43 +252,43 @@
     if (event.key === "Escape") { if (detail.what) { event.preventDefault(); go(); } return; }
     if (event.target.closest("input, select, textarea")) return;
     const orders = Object.keys(Kubeloop.ORDERS);
-    const does = {
+    const action = {
       "/": () => { search.focus(); search.select(); },
       "?": () => help.showModal(),
-      p: () => choose("pods"),
-      r: () => choose("rollouts"),
-      s: () => { sortBy(orders[(orders.indexOf(state.order) + 1) % orders.length]); say(`Sorted by ${state.order}`); },
-      " ": event.target.closest("button, a, [role=treeitem]") || isFile ? null : () => hold(!state.held),
+      p: () => selectTab("pods"),
+      r: () => selectTab("rollouts"),
+      s: () => { sortBy(orders[(orders.indexOf(state.order) + 1) % orders.length]); announce(`Sorted by ${state.order}`); },
+      " ": event.target.closest("button, a, [role=treeitem]") || isFile ? null : () => pause(!state.paused),
       j: event.target === document.body ? () => { list.focus(); } : null,
       ArrowDown: event.target === document.body ? () => { list.focus(); } : null,
     }[event.key];
-    if (does) { event.preventDefault(); does(); }
+    if (action) { event.preventDefault(); action(); }
   });
-  window.addEventListener("hashchange", opened);
+  window.addEventListener("hashchange", openFromHash);
 
-  /* --- begin -------------------------------------------------------------------------------------------------------- */
+  /* --- start -------------------------------------------------------------------------------------------------------- */
 
   live.hidden = isFile;
   status();
-  source.start((answer) => {
-    const first = !pods.byKey.size && answer.lines.length > 0;
+  source.start((response) => {
+    const first = !pods.byKey.size && response.lines.length > 0;
     if (state.lost) { state.lost = ""; status(); }
-    if (pods.apply(answer)) state.stale = true;
-    if (answer.title) {
-      document.title = `${answer.title} · kubeloop traces`;
-      find("said").textContent = `${Kubeloop.plural(answer.lines.length, "pod")} of ${answer.title}`;
+    if (pods.apply(response)) state.stale = true;
+    if (response.title) {
+      document.title = `${response.title} · kubeloop traces`;
+      find("announcement").textContent = `${Kubeloop.plural(response.lines.length, "pod")} of ${response.title}`;
     }
     if (first) {
       if (isFile && !location.hash && source.first) go(source.first.kind, source.first.key);
-      else if (location.hash) opened();
+      else if (location.hash) openFromHash();
     }
     changed();
   }, (problem) => {
     state.stale = true;
-    state.lost = isFile ? problem : `The process does not answer (${problem}). It is asked again.`;
+    state.lost = isFile ? problem : `No connection to the process (${problem}). Retrying.`;
     status();
     changed();
   });
-  if (!isFile) setInterval(() => { if (!state.held && !document.hidden) changed(); }, 1000);
+  if (!isFile) setInterval(() => { if (!state.paused && !document.hidden) changed(); }, 1000);
   changed(true);
 })();

@@ -1,9 +1,9 @@
-/* The summary: how many pods are how far, how fast they are bound, where their time goes. */
+/* Summary: number of pods by stage, pods bound per second, time per phase. */
 "use strict";
 
-/* Buttons that choose stages. chosen: a Set of keys that is changed; onchange: called then. */
+/* Buttons that filter by stage. selected: Set of keys, which the buttons change; onchange: called afterwards. */
 Kubeloop.StageButtons = class {
-  constructor(container, bar, chosen, onchange) {
+  constructor(container, bar, selected, onchange) {
     this.bar = bar;
     this.buttons = new Map();
     this.parts = new Map();
@@ -12,8 +12,8 @@ Kubeloop.StageButtons = class {
       const button = Kubeloop.element("button", {
         type: "button", class: "stage", "data-phase": stage.phase, "aria-pressed": "false",
         onclick: () => {
-          if (!chosen.delete(stage.key)) chosen.add(stage.key);
-          button.setAttribute("aria-pressed", String(chosen.has(stage.key)));
+          if (!selected.delete(stage.key)) selected.add(stage.key);
+          button.setAttribute("aria-pressed", String(selected.has(stage.key)));
           onchange();
         },
       }, number, Kubeloop.element("span", {}, stage.key));
@@ -21,10 +21,10 @@ Kubeloop.StageButtons = class {
       return button;
     }));
     container.append(
-      group(Kubeloop.STAGES.filter((stage) => stage.way), "way"),
-      group(Kubeloop.STAGES.filter((stage) => !stage.way), "aside"),
+      group(Kubeloop.STAGES.filter((stage) => stage.regular), "regular"),
+      group(Kubeloop.STAGES.filter((stage) => !stage.regular), "irregular"),
     );
-    this.chosen = chosen;
+    this.selected = selected;
   }
 
   draw(counts, total) {
@@ -32,9 +32,9 @@ Kubeloop.StageButtons = class {
     for (const stage of Kubeloop.STAGES) {
       const count = counts.get(stage.key) || 0, { button, number, rare } = this.buttons.get(stage.key);
       number.textContent = Kubeloop.count(count);
-      button.hidden = rare && !count && !this.chosen.has(stage.key);
+      button.hidden = rare && !count && !this.selected.has(stage.key);
       button.classList.toggle("none", !count);
-      button.setAttribute("aria-pressed", String(this.chosen.has(stage.key)));
+      button.setAttribute("aria-pressed", String(this.selected.has(stage.key)));
       let part = this.parts.get(stage.key);
       if (!part) {
         part = Kubeloop.element("i", { "data-phase": stage.phase });
@@ -49,23 +49,23 @@ Kubeloop.StageButtons = class {
   }
 };
 
-/* Bars over time. counts: pods per bucket; seconds: width of a bucket. */
+/* Draws bars over time. counts: pods per bucket; seconds: width of a bucket. Returns the peak rate. */
 Kubeloop.drawRate = (container, counts, seconds, label) => {
-  const width = 300, height = 100, most = Math.max(1, ...counts), step = width / counts.length;
+  const width = 300, height = 100, maximum = Math.max(1, ...counts), step = width / counts.length;
   let path = "";
   counts.forEach((count, index) => {
     if (!count) return;
-    const tall = Math.max(2, (height - 4) * (count / most)), left = index * step;
-    path += `M${left.toFixed(2)} ${height}v${(-tall).toFixed(2)}h${Math.max(0.5, step - 0.8).toFixed(2)}v${tall.toFixed(2)}z`;
+    const barHeight = Math.max(2, (height - 4) * (count / maximum)), left = index * step;
+    path += `M${left.toFixed(2)} ${height}v${(-barHeight).toFixed(2)}h${Math.max(0.5, step - 0.8).toFixed(2)}v${barHeight.toFixed(2)}z`;
   });
   const chart = Kubeloop.svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
     Kubeloop.svg("path", { class: "base", d: `M0 ${height - 0.5}H${width}` }),
     Kubeloop.svg("path", { class: "bars", d: path || "M0 0" }));
   container.replaceChildren(chart);
-  return most / seconds;
+  return maximum / seconds;
 };
 
-/* A row per phase: colour, name, distribution on a scale of powers of ten, p50 and p99. Rows are kept. */
+/* A row per phase: colour, name, distribution on a logarithmic scale, p50 and p99. Rows are reused. */
 Kubeloop.PhaseRows = class {
   constructor(container) {
     this.container = container;
@@ -99,8 +99,8 @@ Kubeloop.PhaseRows = class {
       }
       let path = `M0 10`;
       time.bins.forEach((count, bin) => {
-        const tall = count ? Math.max(0.8, 9.5 * Math.sqrt(count / tops[number])) : 0;
-        path += `V${(10 - tall).toFixed(2)}H${bin + 1}`;
+        const barHeight = count ? Math.max(0.8, 9.5 * Math.sqrt(count / tops[number])) : 0;
+        path += `V${(10 - barHeight).toFixed(2)}H${bin + 1}`;
       });
       row.path.setAttribute("d", `${path}V10z`);
       row.p50.textContent = Kubeloop.duration(time.p50);
@@ -115,16 +115,16 @@ Kubeloop.PhaseRows = class {
   }
 };
 
-/* Segments of a line as parts of a bar; parts are kept and used again. */
+/* Draws the segments of a line as parts of a bar; parts are reused. */
 Kubeloop.drawSegments = (bar, line, totalUs) => {
   const segments = line.segments, count = segments.length / 3, scale = 100 / Math.max(1, totalUs);
   while (bar.children.length < count) bar.append(document.createElement("i"));
   while (bar.children.length > count) bar.lastChild.remove();
   for (let index = 0; index < count; index++) {
     const part = bar.children[index], last = index === count - 1;
-    const took = last ? totalUs - segments[3 * index + 1] : segments[3 * index + 2];
+    const durationUs = last ? totalUs - segments[3 * index + 1] : segments[3 * index + 2];
     part.dataset.phase = Kubeloop.PHASES[segments[3 * index]]?.key ?? "other";
     part.style.left = `${segments[3 * index + 1] * scale}%`;
-    part.style.width = `${Math.max(0, took) * scale}%`;
+    part.style.width = `${Math.max(0, durationUs) * scale}%`;
   }
 };

@@ -1,10 +1,10 @@
-/* The panel beside the list: a pod, a rollout, or any other trace. */
+/* Detail panel: a pod, a rollout, or another trace. */
 "use strict";
 
 Kubeloop.Detail = class {
-  static AGAIN_MS = 1000; /* a pod that goes on is asked for again */
+  static REFRESH_MS = 1000; /* an open trace is fetched again */
 
-  /* source: of traces; close(): somebody wants it closed. */
+  /* source: of traces; close(): the user closes the panel. */
   constructor(node, { pods, source, close }) {
     Object.assign(this, { node, pods, source, close });
     this.what = null;
@@ -33,21 +33,21 @@ Kubeloop.Detail = class {
 
   stop() {
     this.picture?.stop();
-    Object.assign(this, { picture: null, waterfall: null, line: null, asked: 0, asking: false, trace: null, table: null });
+    Object.assign(this, { picture: null, waterfall: null, line: null, fetchedAt: 0, fetching: false, trace: null, table: null });
   }
 
-  /* Something may have changed. */
+  /* Draws again; something may have changed. */
   draw() {
     if (!this.what) return;
     if (this.what.rollout) this.drawRollout();
     else if (this.what.pod) this.drawPod();
-    else if (!this.trace && !this.asking) this.ask(() => this.source.trace(this.what.trace), () => this.drawTrace());
+    else if (!this.trace && !this.fetching) this.fetchTrace(() => this.source.trace(this.what.trace), () => this.drawTrace());
   }
 
-  async ask(get, then) {
+  async fetchTrace(get, then) {
     const what = this.what;
-    this.asking = true;
-    this.asked = performance.now();
+    this.fetching = true;
+    this.fetchedAt = performance.now();
     try {
       const trace = await get();
       if (what !== this.what) return;
@@ -56,7 +56,7 @@ Kubeloop.Detail = class {
     } catch (error) {
       if (what === this.what && !this.waterfall) this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, `No trace: ${error.message}.`));
     } finally {
-      if (what === this.what) this.asking = false;
+      if (what === this.what) this.fetching = false;
     }
   }
 
@@ -69,7 +69,7 @@ Kubeloop.Detail = class {
     const line = this.pods.byKey.get(this.what.pod);
     if (!line) {
       this.title.textContent = "Pod";
-      this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, "This pod is no longer known: newer traces have taken its place."));
+      this.body.replaceChildren(Kubeloop.element("p", { class: "note" }, "This trace was dropped: the process stores only the newest traces."));
       return;
     }
     this.title.textContent = line.name || "(never created)";
@@ -77,8 +77,8 @@ Kubeloop.Detail = class {
     this.pill.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
     const link = (href, text) => Kubeloop.element("a", { href }, text);
     this.setMeta([
-      ["took", `${Kubeloop.duration(this.pods.duration(line))}${line.isOpen ? ", goes on" : ""}`],
-      ["began", Kubeloop.moment(line.startUs)],
+      ["duration", `${Kubeloop.duration(this.pods.duration(line))}${line.isOpen ? ", in progress" : ""}`],
+      ["start", Kubeloop.moment(line.startUs)],
       ["node", line.node],
       ["attempts", line.attempts ? String(line.attempts) : ""],
       ["owner", line.owner && link(`#rollout=${encodeURIComponent(`${line.namespace}/${line.owner}`)}`, line.owner)],
@@ -87,10 +87,10 @@ Kubeloop.Detail = class {
     ]);
     this.reason.hidden = !line.reason;
     this.reason.textContent = line.reason;
-    const changed = line !== this.line || (line.isOpen && performance.now() - this.asked > Kubeloop.Detail.AGAIN_MS);
-    if (changed && !this.asking) {
+    const changed = line !== this.line || (line.isOpen && performance.now() - this.fetchedAt > Kubeloop.Detail.REFRESH_MS);
+    if (changed && !this.fetching) {
       this.line = line;
-      this.ask(() => this.source.pod(line), () => this.drawSpans());
+      this.fetchTrace(() => this.source.pod(line), () => this.drawSpans());
     }
   }
 
@@ -103,8 +103,8 @@ Kubeloop.Detail = class {
     }
     this.waterfall.draw(this.trace);
     const links = this.trace.spans.flatMap((span) => (span.links || []).map((link) => [link.attributes?.["kubeloop.link"] || "trace", link.traceId]));
-    const told = new Set();
-    this.links.replaceChildren(...links.filter(([, id]) => !told.has(id) && told.add(id)).slice(0, 20).map(([relation, id]) =>
+    const seen = new Set();
+    this.links.replaceChildren(...links.filter(([, id]) => !seen.has(id) && seen.add(id)).slice(0, 20).map(([relation, id]) =>
       Kubeloop.element("a", { href: `#trace=${encodeURIComponent(id)}` }, relation === "reconcile" ? "the reconcile that created it" : `${relation} ${id.slice(0, 8)}`)));
   }
 
@@ -113,9 +113,9 @@ Kubeloop.Detail = class {
     this.title.textContent = Kubeloop.titleOf(root);
     this.pill.textContent = "trace";
     this.setMeta([
-      ["took", Kubeloop.duration((root.end - root.start) / 1e3)],
-      ["began", Kubeloop.moment(root.start / 1e3)],
-      ["because", String(root.attributes["kubeloop.reason"] || "")],
+      ["duration", Kubeloop.duration((root.end - root.start) / 1e3)],
+      ["start", Kubeloop.moment(root.start / 1e3)],
+      ["reason", String(root.attributes["kubeloop.reason"] || "")],
       ["trace", Kubeloop.element("code", {}, this.trace.traceId)],
     ]);
     this.reason.hidden = root.status.code !== "ERROR";
@@ -129,13 +129,13 @@ Kubeloop.Detail = class {
     const rollout = Kubeloop.rollout(key, lines, this.pods);
     this.title.textContent = rollout.owner;
     const open = rollout.lines.some((line) => line.isOpen);
-    this.pill.textContent = open ? "goes on" : "complete";
+    this.pill.textContent = open ? "in progress" : "complete";
     this.pill.dataset.phase = open ? "queue" : "ready";
     this.setMeta([
       ["pods", `${Kubeloop.count(rollout.finished)} of ${Kubeloop.count(lines.length)} bound`],
-      ["took", rollout.traced.length ? Kubeloop.duration(rollout.endUs - rollout.startUs) : ""],
-      ["speed", rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : ""],
-      ["began", rollout.traced.length ? Kubeloop.moment(rollout.startUs) : ""],
+      ["duration", rollout.traced.length ? Kubeloop.duration(rollout.endUs - rollout.startUs) : ""],
+      ["rate", rollout.rate ? `${rollout.rate.toFixed(1)} pods/s` : ""],
+      ["start", rollout.traced.length ? Kubeloop.moment(rollout.startUs) : ""],
       ["namespace", rollout.namespace],
     ]);
     const reasons = new Set(lines.filter((line) => line.isOpen && line.reason).map((line) => line.reason));
@@ -150,11 +150,11 @@ Kubeloop.Detail = class {
         Kubeloop.element("h3", {}, "Time per phase"), this.table,
         Kubeloop.element("h3", {}, "Slowest"), this.slowest);
     }
-    const changed = this.told !== rollout.lines.length + ":" + this.pods.heardAt || open;
+    const changed = this.drawnVersion !== rollout.lines.length + ":" + this.pods.respondedAt || open;
     if (!changed && this.table.firstChild) return;
-    this.told = rollout.lines.length + ":" + this.pods.heardAt;
+    this.drawnVersion = rollout.lines.length + ":" + this.pods.respondedAt;
     this.picture.draw(rollout);
-    const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.FINISHED.has(line.stage)), Kubeloop.boundAfter).sort();
+    const totals = Float64Array.from(rollout.traced.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage)), Kubeloop.boundAfter).sort();
     const at = (share) => Kubeloop.percentile(totals, share);
     this.table.replaceChildren(Kubeloop.phaseTable(Kubeloop.phaseTimes(rollout.traced, this.pods),
       { pods: totals.length, p50: at(0.5), p90: at(0.9), p99: at(0.99), max: totals.at(-1) || 0 }));

@@ -1,9 +1,9 @@
-/* Words for numbers, and elements without markup: whatever a pod or a message says stays text. */
+/* Formatting of numbers, and creation of elements. Text from pods is always set as text, never as markup. */
 "use strict";
 
 const Kubeloop = {};
 
-/* The phases of a pod's way, in the order of tracing/views/phases.py: segments refer to them by index. */
+/* Phases in the order of tracing/views/phases.py; segments refer to them by index. */
 Kubeloop.PHASES = [
   { key: "create", title: "create", description: "create request, until its response" },
   { key: "delivery", title: "delivery", description: "from creation until the watch event" },
@@ -18,17 +18,17 @@ Kubeloop.PHASES = [
   { key: "other", title: "other", description: "not followed, other scheduler, or terminating" },
 ];
 
-/* How far a pod is, in order; colour: of which phase. `way`: part of the way that every pod takes. */
+/* Stages of a pod in order; colour: that of `phase`. `regular`: a stage that every pod goes through. */
 Kubeloop.STAGES = [
-  { key: "creating", phase: "create", way: true },
-  { key: "delivery", phase: "delivery", way: true },
-  { key: "queued", phase: "queue", way: true },
-  { key: "scheduling", phase: "scheduling", way: true },
-  { key: "binding", phase: "bind", way: true },
-  { key: "bound", phase: "confirmation", way: true },
-  { key: "starting", phase: "confirmation", way: true },
-  { key: "running", phase: "start", way: true },
-  { key: "ready", phase: "ready", way: true },
+  { key: "creating", phase: "create", regular: true },
+  { key: "delivery", phase: "delivery", regular: true },
+  { key: "queued", phase: "queue", regular: true },
+  { key: "scheduling", phase: "scheduling", regular: true },
+  { key: "binding", phase: "bind", regular: true },
+  { key: "bound", phase: "confirmation", regular: true },
+  { key: "starting", phase: "confirmation", regular: true },
+  { key: "running", phase: "start", regular: true },
+  { key: "ready", phase: "ready", regular: true },
   { key: "unschedulable", phase: "waiting" },
   { key: "backoff", phase: "waiting" },
   { key: "gated", phase: "waiting" },
@@ -42,7 +42,7 @@ Kubeloop.STAGES = [
 ];
 Kubeloop.STAGE_PHASE = new Map(Kubeloop.STAGES.map((stage) => [stage.key, stage.phase]));
 
-/* "850 µs", "12.3 ms", "3.42 s", "2 min 05 s": three digits that matter. */
+/* Three significant digits: "850 µs", "12.3 ms", "3.42 s", "2 min 05 s". */
 Kubeloop.duration = (microseconds) => {
   const digits = (number) => number.toFixed(number < 9.995 ? 2 : number < 99.95 ? 1 : 0);
   if (!(microseconds > 0)) return "0 µs";
@@ -68,7 +68,7 @@ Kubeloop.moment = (microseconds) => {
 
 Kubeloop.plural = (number, word) => `${Kubeloop.count(number)} ${word}${number === 1 ? "" : "s"}`;
 
-/* element("button", { class: "x", onclick: f, "aria-label": "y" }, "text", child): text is set as text. */
+/* element("button", { class: "x", onclick: f, "aria-label": "y" }, "text", child): strings become text nodes. */
 Kubeloop.element = (tag, properties = {}, ...children) => Kubeloop.fill(document.createElement(tag), properties, children);
 Kubeloop.svg = (tag, properties = {}, ...children) =>
   Kubeloop.fill(document.createElementNS("http://www.w3.org/2000/svg", tag), properties, children);
@@ -77,7 +77,7 @@ Kubeloop.fill = (node, properties, children) => {
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else if (name === "style") for (const [property, each] of Object.entries(value)) node.style.setProperty(property, each);
+    else if (name === "style") for (const [property, setting] of Object.entries(value)) node.style.setProperty(property, setting);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
   node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));

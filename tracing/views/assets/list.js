@@ -1,10 +1,10 @@
-/* A list of any length that keeps as many rows in the document as one sees, and moves by keyboard. */
+/* Virtual list: only visible rows are in the document; with keyboard navigation. */
 "use strict";
 
 Kubeloop.VirtualList = class {
   static OVERSCAN = 6;
 
-  /* container: scrolls, has role grid. make(): a row; show(row, item): put an item in it. open(item): chosen. */
+  /* container: scrolls, has role grid. make() creates a row; show(row, item) fills it; open(item): the user opens it. */
   constructor(container, { make, show, open, keyOf }) {
     this.container = container;
     this.make = make;
@@ -20,7 +20,7 @@ Kubeloop.VirtualList = class {
     this.abort = new AbortController();
     const signal = this.abort.signal;
     container.addEventListener("scroll", () => this.draw(), { passive: true, signal });
-    container.addEventListener("keydown", (event) => this.pressed(event), { signal });
+    container.addEventListener("keydown", (event) => this.keyPressed(event), { signal });
     container.addEventListener("click", (event) => this.clicked(event), { signal });
     container.addEventListener("focus", () => { if (this.active() < 0) this.move(this.first()); }, { signal });
     this.observer = new ResizeObserver(() => { this.measure(); this.draw(); });
@@ -73,7 +73,7 @@ Kubeloop.VirtualList = class {
     else this.container.removeAttribute("aria-activedescendant");
   }
 
-  /* Index of the active item, -1 if it is not among the items. */
+  /* Index of the active item, -1 if it is not in the list. */
   active() {
     if (this.activeKey === null) return -1;
     if (!this.index) this.index = new Map(this.items.map((item, index) => [this.keyOf(item), index]));
@@ -96,7 +96,7 @@ Kubeloop.VirtualList = class {
     this.draw();
   }
 
-  pressed(event) {
+  keyPressed(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const page = Math.max(1, Math.floor(this.container.clientHeight / this.height) - 1);
     const at = this.active();

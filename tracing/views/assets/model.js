@@ -1,31 +1,31 @@
-/* The pods that the page knows, those that are searched for, and what they come to together. */
+/* Model of the page: pods, search, rollouts and statistics. */
 "use strict";
 
-Kubeloop.FINISHED = new Set(["bound", "starting", "running", "ready", "completed", "terminating", "gone"]);
-Kubeloop.BINS = 48; /* of a distribution: 6 a decade, from 10 µs to 1000 s */
+Kubeloop.BOUND_STAGES = new Set(["bound", "starting", "running", "ready", "completed", "terminating", "gone"]);
+Kubeloop.BINS = 48; /* of a distribution: 6 per decade, from 10 µs to 1000 s */
 
 Kubeloop.Pods = class {
   constructor() {
     this.byKey = new Map();
     this.total = 0;
     this.nowUs = 0;
-    this.heardAt = 0; /* performance.now() when nowUs was told */
+    this.respondedAt = 0; /* performance.now() of the last response */
   }
 
-  /* An Answer of the feed (tracing/views/feed.py). True if anything changed. */
-  apply(answer) {
-    if (answer.reset) this.byKey.clear();
-    for (const key of answer.removed) this.byKey.delete(key);
-    for (const line of answer.lines) this.byKey.set(line.key, Kubeloop.line(line));
-    this.total = Math.max(answer.pods, 0);
-    this.nowUs = answer.nowUs;
-    this.heardAt = performance.now();
-    return answer.reset || answer.lines.length > 0 || answer.removed.length > 0;
+  /* Applies a FeedResponse (tracing/views/feed_response.py). Returns true if anything changed. */
+  apply(response) {
+    if (response.reset) this.byKey.clear();
+    for (const key of response.removed) this.byKey.delete(key);
+    for (const line of response.lines) this.byKey.set(line.key, Kubeloop.line(line));
+    this.total = Math.max(response.pods, 0);
+    this.nowUs = response.nowUs;
+    this.respondedAt = performance.now();
+    return response.reset || response.lines.length > 0 || response.removed.length > 0;
   }
 
-  /* Microseconds since the epoch by the process' clock. */
+  /* Microseconds since the epoch, by the clock of the process. */
   now() {
-    return this.nowUs + (performance.now() - this.heardAt) * 1e3;
+    return this.nowUs + (performance.now() - this.respondedAt) * 1e3;
   }
 
   duration(line) {
@@ -33,14 +33,14 @@ Kubeloop.Pods = class {
   }
 };
 
-/* Fields that are left out of JSON when they say nothing, and the text that is searched. */
+/* Adds the fields that JSON omits because of their default, and the text for the search. */
 Kubeloop.line = (line) => {
-  const whole = { segments: [], owner: "", node: "", attempts: 0, reason: "", isOpen: false, traceId: "", ...line };
-  whole.text = `${whole.namespace}/${whole.name} ${whole.owner} ${whole.node} ${whole.stage} ${whole.reason} ${whole.traceId}`.toLowerCase();
-  return whole;
+  const complete = { segments: [], owner: "", node: "", attempts: 0, reason: "", isOpen: false, traceId: "", ...line };
+  complete.text = `${complete.namespace}/${complete.name} ${complete.owner} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
+  return complete;
 };
 
-/* Text of the search field -> a function of a line. Terms that mean nothing find nothing by text, and say so by that. */
+/* Converts the text of the search field to a function that tests a line. An invalid term is searched as text. */
 Kubeloop.search = (text, pods) => {
   const units = { us: 1, "µs": 1, ms: 1e3, s: 1e6, m: 6e7, min: 6e7, h: 3.6e9 };
   const tests = text.toLowerCase().split(/\s+/).filter(Boolean).map((term) => {
@@ -67,21 +67,21 @@ Kubeloop.ORDERS = {
   name: (a, b) => (a.namespace + "/" + a.name < b.namespace + "/" + b.name ? -1 : 1),
 };
 
-/* Microseconds from creation to binding, of a pod that is bound: traces may go on until it is ready. */
+/* Microseconds from creation to binding of a bound pod; its trace may continue until it is ready. */
 Kubeloop.START = Kubeloop.PHASES.findIndex((phase) => phase.key === "start");
 Kubeloop.boundAfter = (line) => {
   for (let at = 0; at < line.segments.length; at += 3) if (line.segments[at] === Kubeloop.START) return line.segments[at + 1];
   return line.durationUs;
 };
 
-/* Pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, p50Us, p99Us, rate }. */
+/* Groups pods by owner: { key, namespace, owner, lines, finished, waiting, startUs, endUs, p50Us, p99Us, rate }. */
 Kubeloop.rollouts = (lines, pods) => {
   const byOwner = new Map();
   for (const line of lines) {
     if (!line.owner) continue;
     const key = `${line.namespace}/${line.owner}`;
-    const found = byOwner.get(key);
-    if (found) found.push(line); else byOwner.set(key, [line]);
+    const group = byOwner.get(key);
+    if (group) group.push(line); else byOwner.set(key, [line]);
   }
   return [...byOwner].map(([key, own]) => Kubeloop.rollout(key, own, pods));
 };
@@ -89,7 +89,7 @@ Kubeloop.rollouts = (lines, pods) => {
 Kubeloop.rollout = (key, lines, pods) => {
   const slash = key.indexOf("/");
   const traced = lines.filter((line) => line.segments.length);
-  const finished = traced.filter((line) => Kubeloop.FINISHED.has(line.stage));
+  const finished = traced.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage));
   let startUs = Infinity, endUs = 0, boundUs = 0;
   for (const line of traced.length ? traced : lines) {
     startUs = Math.min(startUs, line.startUs);
@@ -103,7 +103,7 @@ Kubeloop.rollout = (key, lines, pods) => {
     key, lines, traced, startUs, endUs, sums,
     namespace: key.slice(0, slash),
     owner: key.slice(slash + 1),
-    finished: lines.filter((line) => Kubeloop.FINISHED.has(line.stage)).length,
+    finished: lines.filter((line) => Kubeloop.BOUND_STAGES.has(line.stage)).length,
     waiting: lines.filter((line) => Kubeloop.STAGE_PHASE.get(line.stage) === "waiting").length,
     p50Us: Kubeloop.percentile(totals, 0.5),
     p99Us: Kubeloop.percentile(totals, 0.99),
@@ -118,28 +118,28 @@ Kubeloop.ROLLOUT_ORDERS = {
   name: (a, b) => (a.key < b.key ? -1 : 1),
 };
 
-/* Nearest rank; 0 of nothing. ordered: ascending. */
+/* Nearest-rank percentile; 0 for an empty list. ordered: ascending. */
 Kubeloop.percentile = (ordered, share) =>
   ordered.length ? ordered[Math.max(0, Math.ceil(ordered.length * share) - 1)] : 0;
 
-/* Add the microseconds that a line was in each phase; what it was last seen doing, it does until now. */
+/* Adds the microseconds of a line in each phase; the last phase of an open trace lasts until now. */
 Kubeloop.addPhases = (sums, line, pods) => {
   const segments = line.segments;
   for (let at = 0; at < segments.length; at += 3) sums[segments[at]] += segments[at + 2];
   if (line.isOpen && segments.length) sums[segments.at(-3)] += Math.max(0, pods.duration(line) - line.durationUs);
 };
 
-/* Per phase that any line has: { index, pods, p50, p99, max, share, bins }. Times in microseconds. */
+/* Times of each phase that any line has: { index, pods, p50, p99, max, share, bins }. Times in microseconds. */
 Kubeloop.phaseTimes = (lines, pods) => {
   const count = Kubeloop.PHASES.length;
   const sums = Array.from({ length: count }, () => []);
   const own = new Float64Array(count);
-  let everything = 0;
+  let allUs = 0;
   for (const line of lines) {
     own.fill(0);
     Kubeloop.addPhases(own, line, pods);
     for (let index = 0; index < count; index++) {
-      if (own[index]) { sums[index].push(own[index]); everything += own[index]; }
+      if (own[index]) { sums[index].push(own[index]); allUs += own[index]; }
     }
   }
   return sums.map((values, index) => {
@@ -156,17 +156,17 @@ Kubeloop.phaseTimes = (lines, pods) => {
       index, bins, pods: values.length,
       p50: Kubeloop.percentile(ordered, 0.5), p90: Kubeloop.percentile(ordered, 0.9),
       p99: Kubeloop.percentile(ordered, 0.99), max: ordered[ordered.length - 1],
-      share: everything ? sum / everything : 0,
+      share: allUs ? sum / allUs : 0,
     };
   }).filter(Boolean);
 };
 
-/* Pods bound in each of `buckets` parts of [fromUs, toUs). */
+/* Number of pods bound in each of `buckets` parts of [fromUs, toUs). */
 Kubeloop.boundPer = (lines, fromUs, toUs, buckets) => {
   const counts = new Uint32Array(buckets);
   const width = (toUs - fromUs) / buckets;
   for (const line of lines) {
-    if (!line.segments.length || !Kubeloop.FINISHED.has(line.stage)) continue;
+    if (!line.segments.length || !Kubeloop.BOUND_STAGES.has(line.stage)) continue;
     const at = Math.floor((line.startUs + Kubeloop.boundAfter(line) - fromUs) / width);
     if (at >= 0 && at < buckets) counts[at]++;
   }

@@ -1,59 +1,59 @@
-/* Where the page's pods come from: the process that serves it, or the file that it is. */
+/* Sources of pods and traces: the process that serves the page, or the data embedded in the file. */
 "use strict";
 
-/* Asks for what changed, a second after the last answer; at once while there is more. Holds still while nobody looks. */
+/* Polls for changes, a second after the last response, or at once if there are more. Pauses while the page is hidden. */
 Kubeloop.LiveSource = class {
-  static EVERY_MS = 1000;
-  static LATER_MS = 4000;
+  static POLL_MS = 1000;
+  static RETRY_MS = 4000;
 
   constructor() {
     this.cursor = "";
-    this.live = true;
+    this.running = true;
     this.timer = 0;
-    this.asking = false;
-    document.addEventListener("visibilitychange", () => this.again(0));
+    this.polling = false;
+    document.addEventListener("visibilitychange", () => this.schedule(0));
   }
 
-  /* heard(answer), lost(text): called as it goes on. */
-  start(heard, lost) {
-    this.heard = heard;
-    this.lost = lost;
-    this.ask();
+  /* onResponse(response) is called for every response, onError(text) if a poll fails. */
+  start(onResponse, onError) {
+    this.onResponse = onResponse;
+    this.onError = onError;
+    this.poll();
   }
 
-  hold(still) {
-    this.live = !still;
-    this.again(0);
+  pause(paused) {
+    this.running = !paused;
+    this.schedule(0);
   }
 
-  again(milliseconds) {
+  schedule(milliseconds) {
     clearTimeout(this.timer);
-    if (this.live && !document.hidden) this.timer = setTimeout(() => this.ask(), milliseconds);
+    if (this.running && !document.hidden) this.timer = setTimeout(() => this.poll(), milliseconds);
   }
 
-  async ask() {
-    if (this.asking) return;
-    this.asking = true;
-    let next = Kubeloop.LiveSource.EVERY_MS;
+  async poll() {
+    if (this.polling) return;
+    this.polling = true;
+    let next = Kubeloop.LiveSource.POLL_MS;
     try {
-      const answer = await this.get("debug/traces/lines", { cursor: this.cursor });
-      if (!this.live) return; /* held since it was asked: it will be asked again */
-      this.cursor = answer.cursor;
-      this.heard(answer);
-      if (answer.more) next = 0;
+      const response = await this.get("debug/traces/lines", { cursor: this.cursor });
+      if (!this.running) return; /* paused since the request: the same changes are polled again */
+      this.cursor = response.cursor;
+      this.onResponse(response);
+      if (response.more) next = 0;
     } catch (error) {
-      next = Kubeloop.LiveSource.LATER_MS;
-      this.lost(error.message);
+      next = Kubeloop.LiveSource.RETRY_MS;
+      this.onError(error.message);
     } finally {
-      this.asking = false;
-      this.again(next);
+      this.polling = false;
+      this.schedule(next);
     }
   }
 
   async get(path, query) {
-    const answer = await fetch(`${path}?${new URLSearchParams(query)}`, { cache: "no-store" });
-    const value = await answer.json();
-    if (!answer.ok) throw new Error(value.error || `the endpoint answers ${answer.status}`);
+    const response = await fetch(`${path}?${new URLSearchParams(query)}`, { cache: "no-store" });
+    const value = await response.json();
+    if (!response.ok) throw new Error(value.error || `HTTP status ${response.status}`);
     return value;
   }
 
@@ -66,20 +66,20 @@ Kubeloop.LiveSource = class {
   }
 };
 
-/* Everything stands in the page, packed: lines at once, traces when one is looked at. */
+/* Data embedded in the page, compressed: lines are unpacked at once, traces on demand. */
 Kubeloop.FileSource = class {
   constructor() {
     this.chunks = new Map();
   }
 
-  async start(heard, lost) {
+  async start(onResponse, onError) {
     try {
       const content = await this.unpack(document.getElementById("lines"));
-      this.where = new Map(content.where);
+      this.chunkByKey = new Map(content.where);
       this.first = content.first;
-      heard({ reset: true, removed: [], lines: content.lines, nowUs: 0, pods: content.lines.length, more: false, title: content.title });
+      onResponse({ reset: true, removed: [], lines: content.lines, nowUs: 0, pods: content.lines.length, more: false, title: content.title });
     } catch (error) {
-      lost(`this file cannot be read: ${error.message}`);
+      onError(`this file cannot be read: ${error.message}`);
     }
   }
 
@@ -90,8 +90,8 @@ Kubeloop.FileSource = class {
   }
 
   async find(key) {
-    const number = this.where.get(key);
-    if (number === undefined) throw new Error("it is not in this file");
+    const number = this.chunkByKey.get(key);
+    if (number === undefined) throw new Error("not in this file");
     if (!this.chunks.has(number)) this.chunks.set(number, this.unpack(document.getElementById(`traces-${number}`)));
     return (await this.chunks.get(number))[key];
   }

@@ -1,16 +1,16 @@
-/* One trace as a tree of bars over time, and what each span has to say. */
+/* Waterfall: one trace as a tree of bars over time, with details of each span. */
 "use strict";
 
 Kubeloop.phaseOf = (name) => {
-  const starts = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
+  const prefixes = [["create", "create"], ["watch delivery", "delivery"], ["queue active", "queue"], ["queue", "waiting"],
     ["scheduling attempt", "scheduling"], ["reserve", "permit"], ["permit", "permit"], ["pre-bind", "permit"], ["bind", "bind"],
     ["confirmation", "confirmation"], ["start ", "start"], ["event loop", "loop"]];
   const inAttempt = ["snapshot", "pre-filter", "filter", "post-filter", "pre-score", "score"];
   if (inAttempt.includes(name)) return "scheduling";
-  return (starts.find(([start]) => name.startsWith(start)) || [null, "other"])[1];
+  return (prefixes.find(([start]) => name.startsWith(start)) || [null, "other"])[1];
 };
 
-/* A span's name with what it is about (tracing/views/remarks.py). */
+/* Name of a span with its object (tracing/views/span_titles.py). */
 Kubeloop.titleOf = (span) => {
   const attributes = span.attributes;
   if (span.name === "pod") return `pod ${attributes["k8s.namespace.name"] || ""}/${attributes["k8s.pod.name"] || "(never created)"}`;
@@ -19,8 +19,8 @@ Kubeloop.titleOf = (span) => {
   return String(attributes["kubeloop.action"] || span.name);
 };
 
-/* What a span says beyond its time, in a few words. */
-Kubeloop.remarkOn = (span) => {
+/* Short text of a span's attributes. */
+Kubeloop.summaryOf = (span) => {
   const attributes = span.attributes, name = span.name;
   if (span.status.code === "ERROR" && name !== "pod") return attributes["kubeloop.message"] || span.status.message || "failed";
   if (name.startsWith("queue")) {
@@ -39,7 +39,7 @@ Kubeloop.remarkOn = (span) => {
   return name === "pod" ? "" : String(attributes["kubeloop.reason"] || attributes["kubeloop.scheduler"] || "");
 };
 
-/* Spans in the order of the tree, with their depth. A span whose parent is not here stands at the top. */
+/* Spans in tree order, with their depth. A span without its parent is at the top level. */
 Kubeloop.tree = (spans) => {
   const children = new Map(), ids = new Set(spans.map((span) => span.spanId)), rows = [], seen = new Set();
   for (const span of spans) {
@@ -47,35 +47,35 @@ Kubeloop.tree = (spans) => {
     if (children.has(parent)) children.get(parent).push(span); else children.set(parent, [span]);
   }
   const latestFirst = (list) => [...list].reverse().sort((a, b) => b.start - a.start || b.end - a.end);
-  const waiting = latestFirst(children.get("") || []).map((span) => [span, 0]);
-  while (waiting.length) {
-    const [span, depth] = waiting.pop();
+  const pending = latestFirst(children.get("") || []).map((span) => [span, 0]);
+  while (pending.length) {
+    const [span, depth] = pending.pop();
     if (seen.has(span.spanId)) continue;
     seen.add(span.spanId);
     rows.push({ span, depth });
-    for (const child of latestFirst(children.get(span.spanId) || [])) waiting.push([child, depth + 1]);
+    for (const child of latestFirst(children.get(span.spanId) || [])) pending.push([child, depth + 1]);
   }
   return rows;
 };
 
-/* The tree as rows with bars. opened: a Set of span ids whose details are shown, kept over redraws. */
+/* The tree as rows with bars. opened: Set of span IDs whose details are shown; it survives redraws. */
 Kubeloop.Waterfall = class {
-  static MOST = 300; /* rows drawn; of a story longer than that the first and the last ones */
+  static MAX_ROWS = 300; /* rows drawn; of a longer trace the first and last ones */
 
   constructor(opened = new Set()) {
     this.opened = opened;
     this.axis = Kubeloop.element("div", { class: "axis", "aria-hidden": "true" });
     this.body = Kubeloop.element("div", { class: "spans", role: "tree", "aria-label": "Spans" });
     this.node = Kubeloop.element("div", { class: "waterfall" }, this.axis, this.body);
-    this.body.addEventListener("keydown", (event) => this.pressed(event));
+    this.body.addEventListener("keydown", (event) => this.keyPressed(event));
     this.focused = null;
   }
 
   draw(trace) {
     let rows = Kubeloop.tree(trace.spans), leftOut = 0;
-    if (rows.length > Kubeloop.Waterfall.MOST) {
-      leftOut = rows.length - Kubeloop.Waterfall.MOST;
-      rows = [...rows.slice(0, 50), ...rows.slice(-(Kubeloop.Waterfall.MOST - 50))];
+    if (rows.length > Kubeloop.Waterfall.MAX_ROWS) {
+      leftOut = rows.length - Kubeloop.Waterfall.MAX_ROWS;
+      rows = [...rows.slice(0, 50), ...rows.slice(-(Kubeloop.Waterfall.MAX_ROWS - 50))];
     }
     const start = Math.min(...trace.spans.map((span) => span.start));
     const total = Math.max(1, Math.max(...trace.spans.map((span) => span.end)) - start);
@@ -93,10 +93,10 @@ Kubeloop.Waterfall = class {
   row(span, depth, start, total, index) {
     const error = span.status.code === "ERROR", open = this.opened.has(span.spanId);
     const left = (100 * (span.start - start)) / total, width = (100 * (span.end - span.start)) / total;
-    const took = Kubeloop.duration((span.end - span.start) / 1e3), remark = Kubeloop.remarkOn(span);
-    /* beside its bar where there is room for it, else in a line of its own; on a phone always there */
-    const short = remark.length <= 60, after = left + width;
-    const beside = !depth || !remark || !short ? null : after <= 55 ? { left: `calc(${Math.max(after, left + 0.5)}% + 8px)` }
+    const duration = Kubeloop.duration((span.end - span.start) / 1e3), summary = Kubeloop.summaryOf(span);
+    /* next to its bar if there is room, else in a line of its own; on a phone always in a line of its own */
+    const short = summary.length <= 60, after = left + width;
+    const position = !depth || !summary || !short ? null : after <= 55 ? { left: `calc(${Math.max(after, left + 0.5)}% + 8px)` }
       : left >= 45 ? { right: `calc(${100 - left}% + 8px)` } : null;
     const head = Kubeloop.element("div", { class: "head" },
       Kubeloop.element("span", { class: "name", style: { "--depth": depth } }, span.name === "pod" ? "pod" : Kubeloop.titleOf(span),
@@ -104,14 +104,14 @@ Kubeloop.Waterfall = class {
       Kubeloop.element("span", { class: "track" },
         Kubeloop.element("i", { class: error ? "error" : "", "data-phase": depth ? Kubeloop.phaseOf(span.name) : "root", style: { left: `${Math.min(left, 99.6)}%`, width: `${width}%` } }),
         (span.events || []).map((event) => Kubeloop.element("u", { title: event.name, style: { left: `${(100 * (event.time - start)) / total}%` } })),
-        beside && Kubeloop.element("span", { style: beside }, remark)),
-      Kubeloop.element("span", { class: "took" }, took));
+        position && Kubeloop.element("span", { style: position }, summary)),
+      Kubeloop.element("span", { class: "took" }, duration));
     const item = Kubeloop.element("div", {
       class: `span${error ? " failed" : ""}`, role: "treeitem", "aria-level": depth + 1, "aria-expanded": String(open), "data-span": span.spanId,
       tabindex: (this.focused ? this.focused === span.spanId : index === 0) ? "0" : "-1",
-      "aria-label": `${Kubeloop.titleOf(span)}, ${took}${remark ? `, ${remark}` : ""}`,
-      onfocus: () => { this.focused = span.spanId; for (const each of this.items()) each.tabIndex = each === item ? 0 : -1; },
-    }, head, remark && (depth || error) ? Kubeloop.element("p", { class: beside ? "remark inside" : "remark" }, remark) : null);
+      "aria-label": `${Kubeloop.titleOf(span)}, ${duration}${summary ? `, ${summary}` : ""}`,
+      onfocus: () => { this.focused = span.spanId; for (const other of this.items()) other.tabIndex = other === item ? 0 : -1; },
+    }, head, summary && (depth || error) ? Kubeloop.element("p", { class: position ? "span-summary inside" : "span-summary" }, summary) : null);
     head.addEventListener("click", () => { item.focus({ preventScroll: true }); this.toggle(item, span, start); });
     item.toggle = () => this.toggle(item, span, start);
     if (open) item.append(Kubeloop.spanDetails(span, start));
@@ -131,7 +131,7 @@ Kubeloop.Waterfall = class {
     return [...this.body.querySelectorAll(".span")];
   }
 
-  pressed(event) {
+  keyPressed(event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const items = this.items(), at = items.indexOf(document.activeElement);
     const to = { ArrowDown: at + 1, j: at + 1, ArrowUp: at - 1, k: at - 1, Home: 0, End: items.length - 1 }[event.key];
@@ -146,11 +146,11 @@ Kubeloop.Waterfall = class {
   }
 };
 
-/* All that a span has: times, attributes, events, links. */
+/* All data of a span: times, attributes, events, links. */
 Kubeloop.spanDetails = (span, start) => {
   const text = (value) => (typeof value === "object" && value !== null ? JSON.stringify(value) : String(value));
   const rows = [
-    ["began after", Kubeloop.duration((span.start - start) / 1e3)],
+    ["starts after", Kubeloop.duration((span.start - start) / 1e3)],
     ["span", span.spanId],
     ...(span.kind ? [["kind", span.kind]] : []),
     ...(span.status.code === "ERROR" ? [["error", span.status.message || "failed"]] : []),
