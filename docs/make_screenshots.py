@@ -1,7 +1,7 @@
-"""The pictures of docs/tracing.md, made anew: `python docs/make_screenshots.py`, from the repository, with Chromium.
+"""Create the screenshots of docs/tracing.md: run `python docs/make_screenshots.py` in the repository, with Chromium.
 
-Starts `kubeloop up` with an application of 400 pods and the example of pods that wait, looks at its page for browsers
-in headless Chromium, and writes docs/images/*.png.
+Starts `kubeloop up` with an application of 400 pods and the example of pending pods, opens the trace page in headless
+Chromium, and writes docs/images/*.png.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.browser import Page, browsing, chromium  # noqa: E402  # the path comes first
+from support.browser import Page, chromium, running_browser  # noqa: E402  # after the change of sys.path
 from support.cli_processes import MIXED, Kubeloop  # noqa: E402
 
 APPLICATION = """
@@ -41,10 +41,10 @@ Steps = Callable[[Page], Awaitable[None]]
 
 
 async def pods(page: Page) -> None:
-    """The list, as it opens."""
+    """The list after the page has loaded."""
 
 
-async def pod_that_waits(page: Page) -> None:
+async def pending_pod(page: Page) -> None:
     await page.press("/")
     await page.write("impossible")
     await page.press("Enter")
@@ -68,24 +68,26 @@ async def pod(page: Page) -> None:
     await page.wait_for("document.querySelectorAll('.span').length > 8")
 
 
-PICTURES: dict[str, tuple[dict[str, int | bool], Steps]] = {
+SCREENSHOTS: dict[str, tuple[dict[str, int | bool], Steps]] = {
     "pods": ({}, pods),
     "pod": ({}, pod),
-    "waiting": ({"dark": True}, pod_that_waits),
+    "waiting": ({"dark": True}, pending_pod),
     "rollout": ({"dark": True}, rollout),
     "phone-pods": ({"width": 390, "height": 844}, pods),
     "phone-rollout": ({"width": 390, "height": 844, "dark": True}, rollout),
 }
 
 
-async def take(url: str) -> None:
-    async with browsing() as browser:
-        for name, (look, steps) in PICTURES.items():
-            async with browser.page(url, **look) as page:
+async def take_screenshots(url: str) -> None:
+    async with running_browser() as browser:
+        for name, (viewport, steps) in SCREENSHOTS.items():
+            async with browser.page(url, **viewport) as page:
                 await page.wait_for("document.querySelectorAll('.row:not([hidden])').length > 5")
                 await steps(page)
                 await page.evaluate("document.activeElement.blur()")
-                await page.evaluate("new Promise(done => setTimeout(done, 600))")  # bars have grown to their lengths
+                await page.evaluate(
+                    "new Promise(done => setTimeout(done, 600))"
+                )  # until the animation of the bars has ended
                 (IMAGES / f"{name}.png").write_bytes(await page.screenshot())
 
 
@@ -100,7 +102,7 @@ def main() -> None:
         with kubeloop.running("up", "--nodes", 20, "-f", MIXED, "-f", manifest, "--trace-until", "ready") as up:
             up.wait_for("runs until Ctrl-C")
             url = up.wait_for(r"in a browser: (http://\S+)").group(1)
-            asyncio.run(take(url))
+            asyncio.run(take_screenshots(url))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Libraries that people use, against `kubeloop apiserver`: create, read, watch, patch, apply, conflict, delete."""
+"""Python client libraries with `kubeloop apiserver`: create, read, watch, patch, apply, conflict, delete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 @pytest.fixture(autouse=True)
-def connections_are_collected_here() -> Any:
+def collect_connections() -> Any:
     yield
     gc.collect()
 
@@ -41,7 +41,7 @@ def deployment(name: str) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
-def test_the_official_client(kubeconfig):
+def test_kubernetes_client(kubeconfig):
     kubernetes = pytest.importorskip("kubernetes")
     with kubernetes.config.new_client_from_config(str(kubeconfig)) as api:
         core, apps = kubernetes.client.CoreV1Api(api), kubernetes.client.AppsV1Api(api)
@@ -67,7 +67,7 @@ def test_the_official_client(kubeconfig):
         assert seen == ["ADDED", "MODIFIED", "DELETED"]
 
 
-async def test_the_asynchronous_client(kubeconfig):
+async def test_kubernetes_asyncio_client(kubeconfig):
     from kubernetes_asyncio import client, config, watch
 
     api = await config.new_client_from_config(str(kubeconfig))
@@ -90,44 +90,44 @@ async def test_the_asynchronous_client(kubeconfig):
 
 
 @pytest.mark.filterwarnings("ignore:Kubernetes version")  # kr8s knows releases up to 1.35
-async def test_kr8s(kubeconfig):
+async def test_kr8s_client(kubeconfig):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own imports
+        warnings.simplefilter("ignore")  # from its imports
         kr8s = pytest.importorskip("kr8s")
         from kr8s.asyncio import api as connect
         from kr8s.asyncio.objects import ConfigMap, Deployment
     api = await connect(kubeconfig=str(kubeconfig))
-    made = await Deployment(deployment("kr8s"), api=api)
-    await made.create()
-    await made.scale(2)
-    assert made.spec.replicas == 2
-    await made.annotate(note="x")
-    found = [each async for each in api.get("deployments", namespace="default", field_selector="metadata.name=kr8s")]
-    assert [each.annotations["note"] for each in found] == ["x"]
-    await made.delete()
-    assert not await made.exists()
+    created = await Deployment(deployment("kr8s"), api=api)
+    await created.create()
+    await created.scale(2)
+    assert created.spec.replicas == 2
+    await created.annotate(note="x")
+    listed = [obj async for obj in api.get("deployments", namespace="default", field_selector="metadata.name=kr8s")]
+    assert [obj.annotations["note"] for obj in listed] == ["x"]
+    await created.delete()
+    assert not await created.exists()
     with pytest.raises(kr8s.NotFoundError):
         await ConfigMap.get("no-such", namespace="default", api=api)
 
 
-def test_lightkube(kubeconfig):
+def test_lightkube_client(kubeconfig):
     lightkube = pytest.importorskip("lightkube")
     from lightkube.config.kubeconfig import KubeConfig
     from lightkube.models.meta_v1 import ObjectMeta
     from lightkube.resources.core_v1 import ConfigMap
 
     client = lightkube.Client(config=KubeConfig.from_file(str(kubeconfig)), field_manager="tests")
-    mine = ConfigMap(metadata=ObjectMeta(name="lightkube", namespace="default"), data={"a": "1"})
-    applied = client.apply(mine)
+    config_map = ConfigMap(metadata=ObjectMeta(name="lightkube", namespace="default"), data={"a": "1"})
+    applied = client.apply(config_map)
     assert applied.metadata.managedFields[0].operation == "Apply"
-    mine.data = {"a": "2"}
+    config_map.data = {"a": "2"}
     with pytest.raises(lightkube.ApiError) as refused:
-        client.apply(mine, field_manager="somebody else")
+        client.apply(config_map, field_manager="another manager")
     assert refused.value.status.code == 409
     assert 'conflict with "tests": .data.a' in refused.value.status.message
-    client.apply(mine, field_manager="somebody else", force=True)
-    for event, each in client.watch(ConfigMap, namespace="default", fields={"metadata.name": "lightkube"}):
-        assert (event, each.data) == ("ADDED", {"a": "2"})
+    client.apply(config_map, field_manager="another manager", force=True)
+    for event, obj in client.watch(ConfigMap, namespace="default", fields={"metadata.name": "lightkube"}):
+        assert (event, obj.data) == ("ADDED", {"a": "2"})
         break
     client.delete(ConfigMap, "lightkube", namespace="default")
     assert not list(client.list(ConfigMap, namespace="default", fields={"metadata.name": "lightkube"}))

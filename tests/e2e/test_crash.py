@@ -1,4 +1,4 @@
-"""kubeloop killed in the middle of its work, and API servers that misbehave: nothing lost, nothing twice."""
+"""kubeloop killed during a rollout, also with a faulty API server: no pod is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ FAULTS = "error=0.02,throttle=0.01,conflict=0.02,silence=0.002,lost-answer=0.01,
 ANNOTATION = "tracing.k8s.io/traceparent"
 
 
-class Story:
-    """Every pod as a watch saw it. Asserts on the way that no pod ever changes its node."""
+class PodHistory:
+    """The pods received by a watch. Asserts that no pod changes its node."""
 
     def __init__(self) -> None:
         self.node_of: dict[str, str] = {}
         self.pods: dict[str, Pod] = {}
 
-    def see(self, pod: Pod, *, deleted: bool) -> None:
+    def record(self, pod: Pod, *, deleted: bool) -> None:
         uid = pod.metadata.uid
         before = self.node_of.get(uid, "")
         assert before in ("", pod.spec.node_name), f"{pod.key} moved from {before} to {pod.spec.node_name}"
@@ -47,7 +47,7 @@ class Story:
         return [pod for pod in self.pods.values() if pod.spec.containers[0].image == image]
 
 
-async def follow(client: Client, story: Story) -> None:
+async def watch_pods(client: Client, history: PodHistory) -> None:
     version = "0"
     while True:
         try:
@@ -57,45 +57,45 @@ async def follow(client: Client, story: Story) -> None:
                         break
                     version = event.object.metadata.resource_version
                     if event.type != "BOOKMARK":
-                        story.see(event.object, deleted=event.type == "DELETED")
+                        history.record(event.object, deleted=event.type == "DELETED")
         except (ApiError, ServerUnreachable):
             await asyncio.sleep(0.05)
 
 
-async def until(condition, what: str) -> None:
+async def wait_until(condition, description: str) -> None:
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while not await condition():
                 await asyncio.sleep(0.02)
     except TimeoutError:
-        pytest.fail(f"not within {TIMEOUT_SECONDS:g} s: {what}")
+        pytest.fail(f"not within {TIMEOUT_SECONDS:g} s: {description}")
 
 
 @asynccontextmanager
-async def talking_to(kubeconfig: Path) -> AsyncIterator[tuple[Client, Story]]:
+async def connected(kubeconfig: Path) -> AsyncIterator[tuple[Client, PodHistory]]:
     transport = await connect(str(kubeconfig), None)
     client = Client(transport, clock=SystemClock(), rng=random.Random(0))
-    story = Story()
+    history = PodHistory()
     try:
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(follow(client, story))
-            yield client, story
-            following.cancel()
+            watch = group.create_task(watch_pods(client, history))
+            yield client, history
+            watch.cancel()
     finally:
         await client.close()
 
 
-async def insist(call) -> None:
-    """Do what `call` does, however often a misbehaving server makes us ask."""
+async def retry(call) -> None:
+    """Repeat a request of the test until the faulty server accepts it."""
 
-    async def done() -> bool:
+    async def succeeded() -> bool:
         try:
             await call()
         except (ApiError, ServerUnreachable):
             return False
         return True
 
-    await until(done, "a request of the test itself")
+    await wait_until(succeeded, "a request of the test itself")
 
 
 def start(kubeloop: Kubeloop, kubeconfig: Path):
@@ -107,21 +107,21 @@ def kill(running: KubeloopProcess) -> None:
     running.process.wait(TIMEOUT_SECONDS)
 
 
-async def complete(client: Client, image: str, story: Story) -> None:
+async def wait_complete(client: Client, image: str, history: PodHistory) -> None:
     async def is_complete() -> bool:
         try:
-            found = await client.get(DEPLOYMENTS, "web", "default")
+            deployment = await client.get(DEPLOYMENTS, "web", "default")
         except (ApiError, ServerUnreachable):
             return False
-        status = found.status
+        status = deployment.status
         return (
-            status.observed_generation >= found.metadata.generation
+            status.observed_generation >= deployment.metadata.generation
             and status.updated_replicas == status.available_replicas == status.replicas == REPLICAS
-            and len(story.pods) == REPLICAS
+            and len(history.pods) == REPLICAS
         )
 
     try:
-        await until(is_complete, f"all {REPLICAS} pods of {image}")
+        await wait_until(is_complete, f"all {REPLICAS} pods of {image}")
     except BaseException:
         page = await client.list_all(PODS)
         states = Counter(
@@ -133,48 +133,48 @@ async def complete(client: Client, image: str, story: Story) -> None:
             )
             for pod in page.items
         )
-        print(f"the test's watch sees {len(story.pods)} pods; the server has {states}")
+        print(f"the test's watch has {len(history.pods)} pods; the server has {states}")
         print((await client.get_raw(DEPLOYMENTS, "web", "default"))["status"])
         raise
-    assert len(story.with_image(image)) == REPLICAS
+    assert len(history.with_image(image)) == REPLICAS
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("faults", [pytest.param("", id="good server"), pytest.param(FAULTS, id="bad server")])
-async def test_killed_in_a_rollout_and_started_again_ends_with_exactly_the_pods_wanted(kubeloop, tmp_path, faults):
+@pytest.mark.parametrize("faults", [pytest.param("", id="reliable server"), pytest.param(FAULTS, id="faulty server")])
+async def test_rollout_completes_after_sigkill_and_restart(kubeloop, tmp_path, faults):
     kubeconfig = tmp_path / "kubeconfig"
     arguments = ["--nodes", "50", "--kubeconfig", kubeconfig, *(["--faults", faults] if faults else [])]
     with kubeloop.running("apiserver", *arguments) as server:
         await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
-        async with talking_to(kubeconfig) as (client, story):
+        async with connected(kubeconfig) as (client, history):
             with start(kubeloop, kubeconfig) as first:
-                await insist(
+                await retry(
                     lambda: client.create(DEPLOYMENTS, deployment(replicas=REPLICAS, image="one", cpu="10m"), "default")
                 )
 
-                async def half_way() -> bool:
-                    return sum(map(bool, story.node_of.values())) > REPLICAS // 2
+                async def half_bound() -> bool:
+                    return sum(map(bool, history.node_of.values())) > REPLICAS // 2
 
-                await until(half_way, "half of the pods bound")
+                await wait_until(half_bound, "half of the pods bound")
                 kill(first)
             with start(kubeloop, kubeconfig) as second:
-                await complete(client, "one", story)
+                await wait_complete(client, "one", history)
                 spec = deployment(image="two", cpu="10m")["spec"]["template"]["spec"]
                 patch = {"spec": {"template": {"spec": spec}}}
-                await insist(lambda: client.patch(DEPLOYMENTS, "web", patch, PatchType.MERGE, "default"))
+                await retry(lambda: client.patch(DEPLOYMENTS, "web", patch, PatchType.MERGE, "default"))
 
                 async def rolling() -> bool:
-                    return len(story.with_image("two")) > REPLICAS // 3
+                    return len(history.with_image("two")) > REPLICAS // 3
 
-                await until(rolling, "a third of the pods replaced")
+                await wait_until(rolling, "a third of the pods replaced")
                 kill(second)
-            annotated = {uid: pod.metadata.annotations[ANNOTATION] for uid, pod in story.pods.items()}
-            pending = [pod for pod in story.pods.values() if not pod.spec.node_name]
+            annotated = {uid: pod.metadata.annotations[ANNOTATION] for uid, pod in history.pods.items()}
+            pending = [pod for pod in history.pods.values() if not pod.spec.node_name]
             with start(kubeloop, kubeconfig):
-                await complete(client, "two", story)
+                await wait_complete(client, "two", history)
                 for pod in pending[:3]:
-                    if pod.metadata.uid not in story.pods:
+                    if pod.metadata.uid not in history.pods:
                         continue
                     trace = await asyncio.to_thread(kubeloop.json, "trace", f"pod/{pod.metadata.name}", "--json")
                     assert trace["traceId"] == annotated[pod.metadata.uid].split("-")[1]
-            assert all(story.node_of[uid] for uid in story.pods)
+            assert all(history.node_of[uid] for uid in history.pods)

@@ -33,7 +33,7 @@ def folder(tmp_path_factory) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("needs_kubectl")
-def test_kubectl_applies_gets_explains_patches_scales_and_deletes(folder):
+def test_kubectl_commands_on_custom_resources(folder):
     kubectl = Kubectl(str(folder / "kubeconfig"), folder)
     kubectl("apply", "-f", "-", stdin=DEFINITION)
     kubectl("wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout=90s")
@@ -60,56 +60,55 @@ def test_kubectl_applies_gets_explains_patches_scales_and_deletes(folder):
     assert "widget.example.com/w1" in kubectl("get", "all", "-o", "name")
     assert "Color:" in kubectl("describe", "wd", "w1")
     kubectl("delete", "crd", "widgets.example.com")
-    gone = kubectl.run("get", "widgets")
-    assert gone.returncode == 1
+    assert kubectl.run("get", "widgets").returncode == 1
 
 
-async def test_clients_of_python_create_watch_patch_and_delete(folder):
+async def test_python_clients_on_custom_resources(folder):
     from kubernetes_asyncio import client, config, watch
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of its own imports
+        warnings.simplefilter("ignore")  # from its imports
         pytest.importorskip("kr8s")
         from kr8s.asyncio import api as connect
         from kr8s.asyncio.objects import new_class
     warnings.filterwarnings("ignore", "Kubernetes version")  # kr8s knows releases up to 1.35
-    place: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "widgets"}
+    location: dict[str, Any] = {"group": "example.com", "version": "v1", "namespace": "default", "plural": "widgets"}
     async with await config.new_client_from_config(str(folder / "kubeconfig")) as api:
         await client.ApiextensionsV1Api(api).create_custom_resource_definition(WIDGETS)
         widgets = client.CustomObjectsApi(api)
-        await widgets.create_namespaced_custom_object(**place, body=widget("asynchronous"))
+        await widgets.create_namespaced_custom_object(**location, body=widget("asynchronous"))
         seen = []
         async with watch.Watch() as watching, asyncio.timeout(60):
-            async for event in watching.stream(widgets.list_namespaced_custom_object, **place, timeout_seconds=60):
+            async for event in watching.stream(widgets.list_namespaced_custom_object, **location, timeout_seconds=60):
                 seen.append(event["type"])
                 if event["type"] == "ADDED":
                     await widgets.patch_namespaced_custom_object_status(
-                        **place,
+                        **location,
                         name="asynchronous",
                         body={"status": {"phase": "Running"}},
                         _content_type="application/merge-patch+json",
                     )
                 elif event["type"] == "MODIFIED":
-                    await widgets.delete_namespaced_custom_object(**place, name="asynchronous")
+                    await widgets.delete_namespaced_custom_object(**location, name="asynchronous")
                 else:
                     break
         assert seen == ["ADDED", "MODIFIED", "DELETED"]
         with pytest.raises(client.ApiException) as refused:
-            await widgets.create_namespaced_custom_object(**place, body=widget("bad", {"replicas": 101}))
+            await widgets.create_namespaced_custom_object(**location, body=widget("bad", {"replicas": 101}))
         assert refused.value.status == 422
 
         kr8s_api = await connect(kubeconfig=str(folder / "kubeconfig"))
         widget_class = new_class(kind="Widget", version="example.com/v1", namespaced=True, asyncio=True)
-        made = widget_class(widget("kr8s"), api=kr8s_api)
-        await made.create()
-        await made.patch({"spec": {"replicas": 5}})
-        found = [each async for each in kr8s_api.get("widgets.example.com", namespace="default")]
-        assert [(each.name, each.spec.replicas) for each in found] == [("kr8s", 5)]
-        await made.delete()
-        assert not await made.exists()
+        created = widget_class(widget("kr8s"), api=kr8s_api)
+        await created.create()
+        await created.patch({"spec": {"replicas": 5}})
+        listed = [obj async for obj in kr8s_api.get("widgets.example.com", namespace="default")]
+        assert [(obj.name, obj.spec.replicas) for obj in listed] == [("kr8s", 5)]
+        await created.delete()
+        assert not await created.exists()
         definitions = client.ApiextensionsV1Api(api)
         await definitions.delete_custom_resource_definition("widgets.example.com")
-        async with asyncio.timeout(60):  # for the other test, whichever comes first
+        async with asyncio.timeout(60):  # before the next test defines it again
             while (await definitions.list_custom_resource_definition()).items:
                 await asyncio.sleep(0.05)
 
@@ -120,16 +119,16 @@ async def test_definitions_and_objects_survive_sigkill(tmp_path):
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         async with running_apiserver(tmp_path, f"--data-dir={tmp_path / 'data'}") as (process, url):
-            async with session.post(url + crds, json=WIDGETS) as answer:
-                assert answer.status == 201
+            async with session.post(url + crds, json=WIDGETS) as response:
+                assert response.status == 201
             created = []
             for index in range(20):
-                async with session.post(url + objects, json=widget(f"w{index:02}")) as answer:
-                    created.append(await answer.json())
+                async with session.post(url + objects, json=widget(f"w{index:02}")) as response:
+                    created.append(await response.json())
             kill_process(process)
         async with running_apiserver(tmp_path, f"--data-dir={tmp_path / 'data'}") as (_, url):
-            async with session.get(url + objects) as answer:
-                listed = await answer.json()
-            async with session.post(url + objects, json=widget("bad", {"color": "pink"})) as answer:
-                assert answer.status == 422
+            async with session.get(url + objects) as response:
+                listed = await response.json()
+            async with session.post(url + objects, json=widget("bad", {"color": "pink"})) as response:
+                assert response.status == 422
     assert listed["items"] == created

@@ -1,4 +1,4 @@
-"""What users do with kubectl while `kubeloop up` runs, and what a real cluster would show them."""
+"""kubectl commands with `kubeloop up`: rollouts, scaling, deletion, events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def kubectl(web):
 
 @pytest.fixture
 def deployment(kubectl, request):
-    """A Deployment of three replicas of its own for one test."""
+    """A Deployment of three replicas for one test."""
     name = "t-" + re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:40].strip("-")
     kubectl("create", "deployment", name, "--image=registry.example/web:1", "--replicas=3")
     kubectl("rollout", "status", f"deploy/{name}", "--timeout=90s")
@@ -44,7 +44,7 @@ def test_scale_adds_and_removes_pods(kubectl, deployment):
     assert kubectl.json("get", "deploy", deployment)["status"]["availableReplicas"] == 1
 
 
-def test_set_image_rolls_out_and_undo_brings_the_old_one_back(kubectl, deployment):
+def test_set_image_rolls_out_and_undo_restores_the_old_image(kubectl, deployment):
     kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
     assert "successfully rolled out" in kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
     history = kubectl("rollout", "history", f"deploy/{deployment}")
@@ -59,7 +59,7 @@ def test_set_image_rolls_out_and_undo_brings_the_old_one_back(kubectl, deploymen
     assert re.findall(r"^(\d+) ", history, re.MULTILINE) == ["2", "3"]
 
 
-def test_pause_holds_a_rollout_and_resume_lets_it_go(kubectl, deployment):
+def test_pause_stops_a_rollout_and_resume_continues_it(kubectl, deployment):
     kubectl("rollout", "pause", f"deploy/{deployment}")
     kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
     kubectl("wait", f"deploy/{deployment}", "--for=condition=Progressing=Unknown", "--timeout=90s")
@@ -79,7 +79,7 @@ def test_restart_replaces_all_pods(kubectl, deployment):
     assert not before & after
 
 
-def test_deleting_a_deployment_takes_its_replicasets_and_pods_along(kubectl, deployment):
+def test_deleting_a_deployment_deletes_its_replicasets_and_pods(kubectl, deployment):
     pods = kubectl("get", "pods", "-l", f"app={deployment}", "-o", "name").split()
     assert len(pods) == 3
     kubectl("delete", "deploy", deployment)
@@ -87,21 +87,21 @@ def test_deleting_a_deployment_takes_its_replicasets_and_pods_along(kubectl, dep
     assert kubectl("get", "rs,pods", "-l", f"app={deployment}", "-o", "name") == ""
 
 
-def test_deleting_with_orphan_leaves_the_replicaset(kubectl, deployment):
+def test_orphan_deletion_keeps_the_replicaset(kubectl, deployment):
     kubectl("delete", "deploy", deployment, "--cascade=orphan")
     (replica_set,) = kubectl.json("get", "rs", "-l", f"app={deployment}")["items"]
     kubectl("wait", f"rs/{replica_set['metadata']['name']}", "--for=jsonpath={.status.replicas}=3", "--timeout=90s")
     kubectl("delete", "rs", "-l", f"app={deployment}")
 
 
-def test_a_deleted_pod_is_replaced(kubectl, deployment):
+def test_deleted_pod_is_replaced(kubectl, deployment):
     victim = kubectl("get", "pods", "-l", f"app={deployment}", "-o", "name").split()[0]
     kubectl("delete", victim)
     kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.availableReplicas}=3", "--timeout=90s")
     assert victim not in kubectl("get", "pods", "-l", f"app={deployment}", "-o", "name").split()
 
 
-def test_describe_pod_tells_its_story_in_events(kubectl, deployment):
+def test_describe_pod_shows_scheduling_events(kubectl, deployment):
     pod = kubectl("get", "pods", "-l", f"app={deployment}", "-o", "name").split()[0]
     scheduled = r"Normal +Scheduled .* default-scheduler +Successfully assigned default/\S+ to \S+"
     page = kubectl.wait_for_output(scheduled, "describe", pod)
@@ -116,7 +116,7 @@ def test_describe_deployment_shows_conditions_and_scaling_events(kubectl, deploy
     assert re.search(r"Progressing +True +NewReplicaSetAvailable", page)
 
 
-def test_describe_deployment_tells_the_story_of_a_rollout(kubectl, deployment):
+def test_describe_deployment_shows_rollout_events(kubectl, deployment):
     kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
     page = kubectl.wait_for_output(r"Scaled down .* from 1 to 0", "describe", "deploy", deployment)
@@ -126,7 +126,7 @@ def test_describe_deployment_tells_the_story_of_a_rollout(kubectl, deployment):
     assert re.search(r"Replicas: +3 desired \| 3 updated \| 3 total \| 3 available \| 0 unavailable", page)
     assert re.search(r"deployment.kubernetes.io/revision: 2", page)
     steps = re.findall(r"Normal +ScalingReplicaSet .* deployment-controller +(Scaled .*)", page)
-    # One Pod more and none missing: three times a step up and a step down, each after the one before.
+    # maxSurge 1, maxUnavailable 0: three steps, each one up and then one down
     expected = [f"Scaled up replica set {old} from 0 to 3"]
     for size in range(3):
         expected.append(f"Scaled up replica set {new} from {size} to {size + 1}")
@@ -134,7 +134,7 @@ def test_describe_deployment_tells_the_story_of_a_rollout(kubectl, deployment):
     assert steps == expected
 
 
-def test_history_shows_causes_and_undo_goes_to_the_revision_asked_for_even_underway(kubectl, deployment):
+def test_undo_to_revision_works_during_a_rollout(kubectl, deployment):
     for number in (2, 3):
         kubectl("set", "image", f"deploy/{deployment}", f"*=registry.example/web:{number}")
         kubectl("annotate", f"deploy/{deployment}", f"kubernetes.io/change-cause=version {number}", "--overwrite")
@@ -150,7 +150,7 @@ def test_history_shows_causes_and_undo_goes_to_the_revision_asked_for_even_under
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
     history = kubectl("rollout", "history", f"deploy/{deployment}")
     revisions = [revision for revision, _ in re.findall(r"^(\d+) +(.*\S)", history, re.MULTILINE)]
-    assert "2" not in revisions, "a revision that is rolled back to becomes the newest"
+    assert "2" not in revisions, "the restored revision becomes the newest"
     shown = kubectl("rollout", "history", f"deploy/{deployment}", f"--revision={revisions[-1]}")
     assert "registry.example/web:2" in shown
     refused = kubectl.run("rollout", "undo", f"deploy/{deployment}", "--to-revision=77")
@@ -158,18 +158,18 @@ def test_history_shows_causes_and_undo_goes_to_the_revision_asked_for_even_under
     assert "unable to find specified revision 77 in history" in refused.stderr
 
 
-def test_a_paused_deployment_is_neither_undone_nor_restarted_but_scaled(kubectl, deployment):
+def test_paused_deployment_can_be_scaled_but_not_undone(kubectl, deployment):
     kubectl("set", "image", f"deploy/{deployment}", "*=registry.example/web:2")
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
     kubectl("rollout", "pause", f"deploy/{deployment}")
-    for command, told in (
+    for command, message in (
         ("pause", "is already paused"),
         ("undo", "cannot rollback a paused deployment"),
         ("restart", "can't restart paused deployment"),
     ):
         refused = kubectl.run("rollout", command, f"deploy/{deployment}")
         assert refused.returncode != 0
-        assert told in refused.stderr
+        assert message in refused.stderr
     kubectl("scale", f"deploy/{deployment}", "--replicas=4")
     kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.availableReplicas}=4", "--timeout=90s")
     assert re.search(r"Progressing +Unknown +DeploymentPaused", kubectl("describe", "deploy", deployment))
@@ -178,7 +178,7 @@ def test_a_paused_deployment_is_neither_undone_nor_restarted_but_scaled(kubectl,
     kubectl("wait", f"deploy/{deployment}", "--for=condition=Progressing=True", "--timeout=90s")
 
 
-def test_a_rollout_that_gets_nowhere_is_told_when_its_deadline_passes(kubectl, deployment):
+def test_stuck_rollout_exceeds_its_progress_deadline(kubectl, deployment):
     change = '{"spec": {"progressDeadlineSeconds": 2, "template": {"spec": {"nodeSelector": {"no": "where"}}}}}'
     kubectl("patch", "deploy", deployment, "-p", change)
     stuck = kubectl.run("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
@@ -191,7 +191,7 @@ def test_a_rollout_that_gets_nowhere_is_told_when_its_deadline_passes(kubectl, d
     assert "successfully rolled out" in kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
 
 
-def test_what_an_autoscaler_writes_to_the_scale_subresource_takes_effect(kubectl, deployment):
+def test_scale_subresource_changes_the_replicas(kubectl, deployment):
     path = f"/apis/apps/v1/namespaces/default/deployments/{deployment}/scale"
     scale = json.loads(kubectl("get", "--raw", path))
     assert (scale["kind"], scale["spec"], scale["status"]["replicas"]) == ("Scale", {"replicas": 3}, 3)
@@ -201,12 +201,12 @@ def test_what_an_autoscaler_writes_to_the_scale_subresource_takes_effect(kubectl
     kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.availableReplicas}=6", "--timeout=90s")
     kubectl("patch", "deploy", deployment, "--subresource=scale", "--type=merge", "-p", '{"spec": {"replicas": 2}}')
     kubectl("wait", f"deploy/{deployment}", "--for=jsonpath={.status.replicas}=2", "--timeout=90s")
-    late = kubectl.run("replace", "--raw", path, "-f", "-", stdin=json.dumps(scale))
-    assert late.returncode != 0
-    assert "the object has been modified" in late.stderr
+    conflict = kubectl.run("replace", "--raw", path, "-f", "-", stdin=json.dumps(scale))
+    assert conflict.returncode != 0
+    assert "the object has been modified" in conflict.stderr
 
 
-def test_an_autoscaler_object_is_kept_and_listed(kubectl, deployment):
+def test_horizontal_pod_autoscaler_is_stored_and_listed(kubectl, deployment):
     manifest = f"""
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
@@ -222,28 +222,28 @@ spec:
     kubectl("delete", "hpa", deployment)
 
 
-def test_a_pod_that_fits_nowhere_says_why_and_is_scheduled_once_it_does(kubectl):
+def test_unschedulable_pod_is_scheduled_after_a_node_matches(kubectl):
     manifest = """
 apiVersion: v1
 kind: Pod
-metadata: {name: picky}
+metadata: {name: selective}
 spec:
   nodeSelector: {disk: ssd}
   containers: [{name: main, image: registry.example/web:1}]
 """
     kubectl("apply", "-f", "-", stdin=manifest)
-    kubectl("wait", "pod/picky", "--for=condition=PodScheduled=False", "--timeout=90s")
+    kubectl("wait", "pod/selective", "--for=condition=PodScheduled=False", "--timeout=90s")
     reason = r"0/5 nodes are available: 5 node\(s\) didn't match Pod's node affinity/selector\."
-    kubectl.wait_for_output(reason, "describe", "pod", "picky")
+    kubectl.wait_for_output(reason, "describe", "pod", "selective")
     node = kubectl("get", "nodes", "-o", "name").split()[0]
     kubectl("label", node, "disk=ssd")
-    kubectl("wait", "pod/picky", "--for=condition=Ready", "--timeout=90s")
-    assert kubectl.json("get", "pod", "picky")["spec"]["nodeName"] == node.removeprefix("node/")
-    kubectl("delete", "pod", "picky")
+    kubectl("wait", "pod/selective", "--for=condition=Ready", "--timeout=90s")
+    assert kubectl.json("get", "pod", "selective")["spec"]["nodeName"] == node.removeprefix("node/")
+    kubectl("delete", "pod", "selective")
     kubectl("label", node, "disk-")
 
 
-def test_a_namespace_goes_with_all_that_is_in_it(kubectl):
+def test_namespace_deletion_deletes_its_contents(kubectl):
     kubectl("create", "namespace", "shortlived")
     kubectl("create", "deployment", "web", "--image=registry.example/web:1", "--replicas=2", "-n", "shortlived")
     kubectl("create", "configmap", "settings", "--from-literal=a=b", "-n", "shortlived")
@@ -256,15 +256,15 @@ def test_drain_moves_pods_to_other_nodes(kubectl, deployment):
     node = kubectl("get", "pods", "-l", f"app={deployment}", "-o", "jsonpath={.items[0].spec.nodeName}")
     kubectl("drain", node, "--timeout=90s")
     kubectl("rollout", "status", f"deploy/{deployment}", "--timeout=90s")
-    placed = ("get", "pods", "-l", f"app={deployment}", "-o", "jsonpath={.items[*].spec.nodeName}")
-    nodes = kubectl.wait_for_output(r"^\S+ \S+ \S+$", *placed).split()
+    node_names = ("get", "pods", "-l", f"app={deployment}", "-o", "jsonpath={.items[*].spec.nodeName}")
+    nodes = kubectl.wait_for_output(r"^\S+ \S+ \S+$", *node_names).split()
     assert node not in nodes
     kubectl("uncordon", node)
 
 
-def test_apply_twice_changes_nothing(web, kubectl):
+def test_applying_twice_changes_nothing(web, kubectl):
     from support.cli_processes import WEB
 
-    outcome = kubectl("apply", "-f", WEB)
-    assert "deployment.apps/web unchanged" in outcome
-    assert "Warning" not in outcome
+    output = kubectl("apply", "-f", WEB)
+    assert "deployment.apps/web unchanged" in output
+    assert "Warning" not in output

@@ -1,4 +1,4 @@
-"""docs/nodes.md holds: its files are written, its commands run one after the other, and what it promises comes true."""
+"""docs/nodes.md: the test writes its files, runs its commands in order and checks the documented results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ PAGE = (ROOT / "docs" / "nodes.md").read_text()
 
 
 def section(title: str) -> str:
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[1]
+    match = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert match is not None
+    return match[1]
 
 
-class Reader:
-    """Follows a section of the page in `folder`: first `kubeloop up`, then the commands after it."""
+class PageCommands:
+    """Runs the commands of a section of the page in `folder`: first `kubeloop up`, then the others."""
 
     def __init__(self, kubeloop, folder: Path, stack: contextlib.ExitStack) -> None:
         self._kubeloop = kubeloop
@@ -35,8 +35,8 @@ class Reader:
         self._stack = stack
         self.outputs: dict[str, str] = {}
 
-    def follow(self, title: str, *, until: str = "") -> None:
-        """All commands of the section, or those before the first that begins with `until`."""
+    def run(self, title: str, *, until: str = "") -> None:
+        """Run the commands of the section that have not run yet, up to the first that begins with `until`."""
         for block in re.findall(r"^```sh\n(.*?)^```", section(title), re.MULTILINE | re.DOTALL):
             for line in block.splitlines():
                 if line in self.outputs:
@@ -54,7 +54,7 @@ class Reader:
         elif words[0] == "kubectl":
             self.outputs[line] = self.kubectl(*words[1:])
         else:
-            done = subprocess.run(
+            result = subprocess.run(
                 [sys.executable, "-m", *words],
                 env=self._kubeloop.environment,
                 capture_output=True,
@@ -62,103 +62,110 @@ class Reader:
                 timeout=TIMEOUT_SECONDS,
                 check=False,
             )
-            assert done.returncode == 0, f"{line}: {done.stderr}"
-            self.outputs[line] = done.stdout
+            assert result.returncode == 0, f"{line}: {result.stderr}"
+            self.outputs[line] = result.stdout
 
 
 @pytest.fixture
-def reader(kubeloop, tmp_path, needs_kubectl):
+def page_commands(kubeloop, tmp_path, needs_kubectl):
     for name, text in re.findall(r"^```yaml\n# (\S+\.yaml)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(text)
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
     with contextlib.ExitStack() as stack:
-        yield Reader(kubeloop, tmp_path, stack)
+        yield PageCommands(kubeloop, tmp_path, stack)
 
 
-def test_nodes_come_and_go(reader):
-    reader.follow("Manage nodes", until="kubeloop nodes remove")
-    added = next(output for line, output in reader.outputs.items() if "--count 2" in line)
+def test_nodes_are_added_and_removed(page_commands):
+    page_commands.run("Manage nodes", until="kubeloop nodes remove")
+    added = next(output for line, output in page_commands.outputs.items() if "--count 2" in line)
     assert added.splitlines() == ["node/node-3 created", "node/node-4 created"]
-    nodes = {node["metadata"]["name"]: node for node in reader.kubectl.json("get", "nodes")["items"]}
+    nodes = {node["metadata"]["name"]: node for node in page_commands.kubectl.json("get", "nodes")["items"]}
     assert nodes["node-3"]["status"]["allocatable"]["cpu"] == "16"
     assert nodes["node-4"]["spec"]["taints"] == [{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}]
     assert nodes["big"]["metadata"]["labels"]["topology.kubernetes.io/zone"] == "zone-a"
     assert not nodes["node-0"]["spec"].get("unschedulable")
-    reader.follow("Manage nodes")
-    left = [node["metadata"]["name"] for node in reader.kubectl.json("get", "nodes")["items"]]
-    assert left == ["big", "node-0", "node-1", "node-2"]
+    page_commands.run("Manage nodes")
+    remaining = [node["metadata"]["name"] for node in page_commands.kubectl.json("get", "nodes")["items"]]
+    assert remaining == ["big", "node-0", "node-1", "node-2"]
 
 
-def test_a_failed_node_loses_its_pods_to_others_and_comes_back(reader):
-    reader.follow("Node failures", until="kubeloop nodes recover")
-    taints = reader.kubectl.json("get", "node", "node-1")["spec"]["taints"]
+def test_pods_of_a_failed_node_are_evicted_until_it_recovers(page_commands):
+    page_commands.run("Node failures", until="kubeloop nodes recover")
+    taints = page_commands.kubectl.json("get", "node", "node-1")["spec"]["taints"]
     assert {(taint["key"], taint["effect"]) for taint in taints} == {
         ("node.kubernetes.io/unreachable", "NoSchedule"),
         ("node.kubernetes.io/unreachable", "NoExecute"),
     }
-    pods = reader.kubectl.json("get", "pods", "-l", "app=failover")["items"]
+    pods = page_commands.kubectl.json("get", "pods", "-l", "app=failover")["items"]
     lost = [pod for pod in pods if pod["spec"]["nodeName"] == "node-1"]
     assert lost
-    assert all("deletionTimestamp" in pod["metadata"] for pod in lost)  # and nobody confirms that they have ended
-    elsewhere = ("get", "pods", "-l", "app=failover", "--field-selector", "spec.nodeName!=node-1", "-o", "name")
-    reader.kubectl.wait_for_output(r"^(\S+\s){6}$", *elsewhere)
+    assert all("deletionTimestamp" in pod["metadata"] for pod in lost)  # no kubelet confirms their end
+    on_other_nodes = ("get", "pods", "-l", "app=failover", "--field-selector", "spec.nodeName!=node-1", "-o", "name")
+    page_commands.kubectl.wait_for_output(r"^(\S+\s){6}$", *on_other_nodes)
     evictions = ("get", "events", "--field-selector", "reason=TaintManagerEviction")
-    reader.kubectl.wait_for_output("Marking for deletion Pod default/failover-", *evictions)
-    assert "NotReady" in reader.kubectl("get", "node", "node-1")
-    reader.follow("Node failures")
-    reader.kubectl("wait", "--for=delete", *(f"pod/{pod['metadata']['name']}" for pod in lost), "--timeout=90s")
-    wait_until(lambda: "taints" not in reader.kubectl.json("get", "node", "node-1")["spec"], "it takes pods again")
-    assert len(reader.kubectl.json("get", "pods", "-l", "app=failover")["items"]) == 6
+    page_commands.kubectl.wait_for_output("Marking for deletion Pod default/failover-", *evictions)
+    assert "NotReady" in page_commands.kubectl("get", "node", "node-1")
+    page_commands.run("Node failures")
+    page_commands.kubectl("wait", "--for=delete", *(f"pod/{pod['metadata']['name']}" for pod in lost), "--timeout=90s")
+    wait_until(
+        lambda: "taints" not in page_commands.kubectl.json("get", "node", "node-1")["spec"],
+        "the node is schedulable again",
+    )
+    assert len(page_commands.kubectl.json("get", "pods", "-l", "app=failover")["items"]) == 6
 
 
-def test_pods_do_what_their_annotations_say(reader):
-    reader.follow("Pod behaviour")
-    reader.kubectl.wait_for_output("BackOff", "get", "events", "--field-selector", "involvedObject.name=crashes-twice")
+def test_pod_annotations_control_simulated_pods(page_commands):
+    page_commands.run("Pod behaviour")
+    page_commands.kubectl.wait_for_output(
+        "BackOff", "get", "events", "--field-selector", "involvedObject.name=crashes-twice"
+    )
 
 
-def test_stages_of_a_file_are_played(reader):
-    reader.follow("Stages", until="kubeloop up -f database.yaml")
-    reader.kubectl.wait_for_output(
+def test_stages_of_a_file_are_applied(page_commands):
+    page_commands.run("Stages", until="kubeloop up -f database.yaml")
+    page_commands.kubectl.wait_for_output(
         r"(started by a stage(.|\n)*){3}", "get", "events", "--field-selector", "reason=Staged"
     )
-    reader.kubectl.wait_for_output(
+    page_commands.kubectl.wait_for_output(
         "node.kubernetes.io/disk-pressure", "get", "node", "node-0", "-o", "jsonpath={.spec.taints}"
     )
 
 
-def test_stages_of_custom_resources_are_played_and_apply_other_objects(reader):
+def test_stages_of_custom_resources_apply_other_objects(page_commands):
     first = section("Stages").partition("kubeloop up -f deploy/examples/web.yaml")[2].partition("```")[0]
-    reader.outputs.update(dict.fromkeys(first.splitlines(), ""))  # another test has followed these
-    reader.outputs["kubeloop up -f deploy/examples/web.yaml --stages stages.yaml"] = ""
-    reader.follow("Stages")
-    reader.kubectl.wait_for_output("the database is up", "get", "events", "--field-selector", "reason=Started")
-    secret = reader.kubectl.json("get", "secret", "orders-credentials")
+    page_commands.outputs.update(dict.fromkeys(first.splitlines(), ""))  # covered by another test
+    page_commands.outputs["kubeloop up -f deploy/examples/web.yaml --stages stages.yaml"] = ""
+    page_commands.run("Stages")
+    page_commands.kubectl.wait_for_output("the database is up", "get", "events", "--field-selector", "reason=Started")
+    secret = page_commands.kubectl.json("get", "secret", "orders-credentials")
     assert secret["data"] == {"engine": "cG9zdGdyZXM=", "user": "YWRtaW4="}
-    refused = reader.kubectl.run("patch", "database", "orders", "--type=merge", "-p", '{"spec":{"engine":"mysql"}}')
+    refused = page_commands.kubectl.run(
+        "patch", "database", "orders", "--type=merge", "-p", '{"spec":{"engine":"mysql"}}'
+    )
     assert "the engine of a database is immutable" in refused.stderr
 
 
-def test_a_wrong_stage_file_ends_the_start_with_file_and_line(kubeloop, tmp_path):
+def test_invalid_stage_file_is_reported_with_file_and_line(kubeloop, tmp_path):
     path = tmp_path / "wrong.yaml"
     path.write_text(section("Stages").partition("# stages.yaml\n")[2].partition("\n---")[0].replace("Now }}", "now }}"))
     for command in (["up", "--once"], ["apiserver"]):
-        done = kubeloop.run(*command, "--stages", path)
-        assert done.returncode == 2
-        assert f"error: {path}:14: spec.next.statusTemplate: template: function 'now' is not supported" in done.stderr
-        assert "Traceback" not in done.stderr
+        result = kubeloop.run(*command, "--stages", path)
+        assert result.returncode == 2
+        assert f"error: {path}:14: spec.next.statusTemplate: template: function 'now' is not supported" in result.stderr
+        assert "Traceback" not in result.stderr
 
 
-def test_nodes_refuses_what_it_cannot_do(kubeloop, tmp_path):
+def test_nodes_command_reports_invalid_arguments(kubeloop, tmp_path):
     assert "no kubeloop up runs on this machine" in kubeloop.run("nodes", "list").stderr
     kubeconfig = tmp_path / "kubeconfig"
     with kubeloop.running("apiserver", "--nodes", "2", "--kubeconfig", kubeconfig) as server:
         server.wait_for("export KUBECONFIG")
 
         def refusal(*arguments: str) -> str:
-            done = kubeloop.run("nodes", *arguments, "--kubeconfig", kubeconfig)
-            assert done.returncode == 2, done.stdout
-            assert "Traceback" not in done.stderr
-            return done.stderr
+            result = kubeloop.run("nodes", *arguments, "--kubeconfig", kubeconfig)
+            assert result.returncode == 2, result.stdout
+            assert "Traceback" not in result.stderr
+            return result.stderr
 
         assert "did you mean node-1 or node-0?" in refusal("fail", "node-11")
         assert "no nodes selected" in refusal("remove")
@@ -171,14 +178,14 @@ def test_nodes_refuses_what_it_cannot_do(kubeloop, tmp_path):
         assert "'sick'" in refusal("fail", "node-0", "--mode", "sick")
 
 
-def test_the_page_names_all_modes_and_functions(kubeloop):
-    offered = kubeloop.run("nodes", "fail", "--help").stdout
-    assert all(mode in offered for mode in FAILURE_MODES)
+def test_page_lists_all_failure_modes_and_functions(kubeloop):
+    help_text = kubeloop.run("nodes", "fail", "--help").stdout
+    assert all(mode in help_text for mode in FAILURE_MODES)
     assert all(f"`{mode}`" in section("Node failures") for mode in FAILURE_MODES)
     stages = section("Stages")
     sprig = re.search(r"of Sprig's: `(.*?)`", stages, re.DOTALL)
     assert sprig is not None
-    own = {
+    go_builtins = {
         "and",
         "or",
         "not",
@@ -196,7 +203,7 @@ def test_the_page_names_all_modes_and_functions(kubeloop):
         "println",
     }
     kwok = {"Quote", "YAML", "NodeConditions", *CONTEXT}
-    assert set(sprig[1].split()) == set(functions.ARITIES) - own - kwok
-    known = re.search(r"`\|`, and `(.*?)`", stages, re.DOTALL)
-    assert known is not None
-    assert set(known[1].split()) == (set(jq._PLAIN) | set(jq._WITH_ARGUMENT)) - {"not", "select"}
+    assert set(sprig[1].split()) == set(functions.ARITIES) - go_builtins - kwok
+    jq_functions = re.search(r"`\|`, and `(.*?)`", stages, re.DOTALL)
+    assert jq_functions is not None
+    assert set(jq_functions[1].split()) == (set(jq._PLAIN) | set(jq._WITH_ARGUMENT)) - {"not", "select"}

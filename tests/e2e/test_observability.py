@@ -1,4 +1,4 @@
-"""deploy/observability: dashboard and alerts ask for what /metrics has, and the cluster takes the manifests."""
+"""deploy/observability: dashboard and alerts query existing metrics, and the manifests are valid."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from support.cli_processes import ROOT
 
 FOLDER = ROOT / "deploy" / "observability"
 MANIFESTS = ["jaeger.yaml", "tempo.yaml", "otel-collector.yaml"]
-WORDS = {"by", "without", "sum", "rate", "increase", "histogram_quantile", "absent", "on", "le"}
-LATER = {"le", "job"}  # labels that scraping adds, or that only histograms' buckets have
+PROMQL_KEYWORDS = {"by", "without", "sum", "rate", "increase", "histogram_quantile", "absent", "on", "le"}
+EXTRA_LABELS = {"le", "job"}  # added by scraping, or only on histogram buckets
 
 
 def dashboard() -> dict:
@@ -32,24 +32,24 @@ def queries() -> list[str]:
 
 
 def metrics_in(query: str) -> dict[str, set[str]]:
-    """Names of metrics, each with the labels that it is selected by."""
+    """Return the metrics of a query with the labels of their selectors."""
     plain = re.sub(r'"[^"]*"', '""', query)
     plain = re.sub(r"\b(by|without)\s*\([^)]*\)", "", plain)
     plain = re.sub(r"\[[^\]]*\]", "", plain)
-    found: dict[str, set[str]] = {}
+    metrics: dict[str, set[str]] = {}
     for name, selector in re.findall(r"(?<![\w.])([a-zA-Z_:][\w:]*)\s*(?:\{([^}]*)\})?(?!\s*[\w(])", plain):
-        if name not in WORDS and not re.search(rf"\{{[^}}]*\b{name}\b", plain):
-            found.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
-    return found
+        if name not in PROMQL_KEYWORDS and not re.search(rf"\{{[^}}]*\b{name}\b", plain):
+            metrics.setdefault(name, set()).update(re.findall(r"(\w+)\s*[=!]", selector))
+    return metrics
 
 
 @pytest.fixture(scope="module")
 def served(web) -> tuple[set[str], dict[str, set[str]]]:
-    """Names of series that a running process has, and the labels of those that have samples."""
+    """Return the names of all served series, and the labels of those with samples."""
     _, up, _ = web
     url = up.wait_for(r"endpoint (http://\S+)").group(1)
-    with urllib.request.urlopen(f"{url}/metrics") as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        text = response.read().decode()
     names = set()
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE):
         names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
@@ -59,21 +59,21 @@ def served(web) -> tuple[set[str], dict[str, set[str]]]:
     return names, labels
 
 
-def test_every_metric_of_dashboard_and_alerts_is_served_with_the_labels_asked_for(served):
+def test_queried_metrics_are_served_with_the_queried_labels(served):
     names, labels = served
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     assert len(queries()) > 30
     for query in queries():
-        asked = metrics_in(query)
-        assert asked, query
-        assert asked.keys() <= names | recorded, query
-        grouped = {each for group in re.findall(r"\bby\s*\(([^)]*)\)", query) for each in re.findall(r"\w+", group)}
-        for name, selected in asked.items():
+        metrics = metrics_in(query)
+        assert metrics, query
+        assert metrics.keys() <= names | recorded, query
+        grouped = {label for group in re.findall(r"\bby\s*\(([^)]*)\)", query) for label in re.findall(r"\w+", group)}
+        for name, selected in metrics.items():
             if name in labels:
-                assert (selected | grouped) - LATER <= labels[name], query
+                assert (selected | grouped) - EXTRA_LABELS <= labels[name], query
 
 
-def test_the_dashboard_is_one_that_grafana_lays_out_without_overlap():
+def test_dashboard_panels_do_not_overlap():
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
@@ -86,7 +86,7 @@ def test_the_dashboard_is_one_that_grafana_lays_out_without_overlap():
     assert all(0 <= x < 24 for x, _ in cells)
 
 
-def test_every_alert_says_what_to_do():
+def test_alerts_have_summary_description_and_severity():
     alerts = [rule for rule in rules() if "alert" in rule]
     assert alerts
     for alert in alerts:
@@ -96,13 +96,13 @@ def test_every_alert_says_what_to_do():
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
-def test_the_cluster_takes_the_manifests_strictly(web, needs_kubectl, name):
+def test_manifests_pass_strict_validation(web, needs_kubectl, name):
     _, _, kubectl = web
-    told = kubectl("apply", "--validate=strict", "-f", FOLDER / name)
-    objects = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
-    assert len(told.splitlines()) == len(objects)
-    for each in objects:
-        config = each.get("data", {}) if each["kind"] == "ConfigMap" else {}
+    output = kubectl("apply", "--validate=strict", "-f", FOLDER / name)
+    objects = [obj for obj in yaml.safe_load_all((FOLDER / name).read_text()) if obj]
+    assert len(output.splitlines()) == len(objects)
+    for obj in objects:
+        config = obj.get("data", {}) if obj["kind"] == "ConfigMap" else {}
         for file, content in config.items():
             assert isinstance(yaml.safe_load(content), dict), file
     images = re.findall(r"image: (\S+)", (FOLDER / name).read_text())
@@ -110,15 +110,15 @@ def test_the_cluster_takes_the_manifests_strictly(web, needs_kubectl, name):
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
 
 
-def test_services_lead_to_ports_that_their_pods_have():
+def test_services_target_existing_container_ports():
     for name in MANIFESTS:
-        objects = [each for each in yaml.safe_load_all((FOLDER / name).read_text()) if each]
-        for service in (each for each in objects if each["kind"] == "Service"):
+        objects = [obj for obj in yaml.safe_load_all((FOLDER / name).read_text()) if obj]
+        for service in (obj for obj in objects if obj["kind"] == "Service"):
             (workload,) = [
-                each
-                for each in objects
-                if each["kind"] in ("Deployment", "StatefulSet")
-                and service["spec"]["selector"].items() <= each["spec"]["template"]["metadata"]["labels"].items()
+                obj
+                for obj in objects
+                if obj["kind"] in ("Deployment", "StatefulSet")
+                and service["spec"]["selector"].items() <= obj["spec"]["template"]["metadata"]["labels"].items()
             ]
             ports = {
                 port["name"]

@@ -1,4 +1,4 @@
-"""Pods of the mixed example that wait: what `kubectl describe` says, and that they run once the reason is gone."""
+"""Pending pods of the mixed example: the reason in `kubectl describe`, and scheduling once the reason is removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.usefixtures("needs_kubectl")
 
 NODE = MIXED.with_name("mixed-node.yaml")
 VOLUME = MIXED.with_name("mixed-volume.yaml")
-TIMEOUT = "--timeout=90s"  # far more than it takes
+TIMEOUT = "--timeout=90s"
 
 CLAIM = """
 apiVersion: v1
@@ -45,13 +45,13 @@ REASONS = {
 def kubectl(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pending")
     with running_cluster(Kubeloop(folder), folder, "-f", MIXED) as (_, kubectl):
-        for pod, reasons in REASONS.items():  # before a test changes what they wait for
-            wait_for_reason(kubectl, pod, told(reasons))
+        for pod, reasons in REASONS.items():  # before a test changes it
+            wait_for_reason(kubectl, pod, scheduling_message(reasons))
         yield kubectl
 
 
 def wait_for_reason(kubectl: Kubectl, pod: str, text: str) -> None:
-    """Until the scheduler's last attempt ended with `text`, and `kubectl describe` shows it."""
+    """Wait until the scheduler's last attempt reports `text` and `kubectl describe` shows it."""
     path = f"jsonpath={{.status.conditions[?(@.type=='PodScheduled')].message}}={text}"
     try:
         kubectl("wait", "-n", "mixed", f"pod/{pod}", f"--for={path}", TIMEOUT)
@@ -62,36 +62,36 @@ def wait_for_reason(kubectl: Kubectl, pod: str, text: str) -> None:
 
 
 def wait_until_scheduled(kubectl: Kubectl, pod: str) -> str:
-    """The node it then has."""
+    """Wait until the pod is scheduled and return its node."""
     kubectl("wait", "-n", "mixed", f"pod/{pod}", "--for=condition=PodScheduled", TIMEOUT)
     return kubectl.json("get", "pod", pod, "-n", "mixed")["spec"]["nodeName"]
 
 
-def told(reasons: str, preemption: str = "5 Preemption is not helpful for scheduling.") -> str:
+def scheduling_message(reasons: str, preemption: str = "5 Preemption is not helpful for scheduling.") -> str:
     return (
         f"0/5 nodes are available: {reasons}. no new claims to deallocate, "
         f"preemption: 0/5 nodes are available: {preemption}"
     )
 
 
-def test_a_pod_runs_once_the_taint_is_removed(kubectl):
+def test_pod_is_scheduled_after_a_taint_is_removed(kubectl):
     node = kubectl.json("get", "nodes")["items"][0]["metadata"]["name"]
     kubectl("taint", "node", node, "example.com/maintenance=:NoSchedule")
     kubectl("label", "node", node, "example.com/pool=reserved")
     tainted = "1 node(s) had untolerated taint(s), 4 node(s) didn't match Pod's node affinity/selector"
-    wait_for_reason(kubectl, "reserved", told(tainted))
+    wait_for_reason(kubectl, "reserved", scheduling_message(tainted))
     kubectl("taint", "node", node, "example.com/maintenance-")
     assert wait_until_scheduled(kubectl, "reserved") == node
 
 
-def test_a_pod_runs_once_the_pod_in_its_way_is_deleted(kubectl):
+def test_pod_is_scheduled_after_a_conflicting_pod_is_deleted(kubectl):
     reason = re.escape("0/5 nodes are available: 5 node(s) didn't match pod anti-affinity rules. no new claims")
     kubectl.wait_for_output(reason, "describe", "pod", "standby", "-n", "mixed")
     kubectl("delete", "pod", "leader", "-n", "mixed")
     wait_until_scheduled(kubectl, "standby")
 
 
-def test_a_pod_runs_once_there_is_a_volume_for_it(kubectl):
+def test_pod_is_scheduled_after_its_volume_is_created(kubectl):
     kubectl.wait_for_output("waiting for pod archive to be scheduled", "describe", "pvc", "archive", "-n", "mixed")
     kubectl("apply", "-f", VOLUME)
     wait_until_scheduled(kubectl, "archive")
@@ -100,7 +100,7 @@ def test_a_pod_runs_once_there_is_a_volume_for_it(kubectl):
     kubectl("wait", "-n", "mixed", "pod/archive", "--for=condition=Ready", TIMEOUT)
 
 
-def test_a_pod_with_an_immediate_claim_runs_once_the_claim_is_bound(kubectl):
+def test_pod_is_scheduled_after_its_immediate_claim_is_bound(kubectl):
     kubectl("apply", "-f", "-", stdin=CLAIM.format(name="now", storage_class='storageClassName: ""'))
     wait_for_reason(
         kubectl,
@@ -114,7 +114,7 @@ def test_a_pod_with_an_immediate_claim_runs_once_the_claim_is_bound(kubectl):
     wait_until_scheduled(kubectl, "now")
 
 
-def test_the_default_class_provides_a_volume_that_goes_with_its_claim(kubectl):
+def test_default_class_provisions_and_deletes_a_volume(kubectl):
     kubectl("apply", "-f", "-", stdin=CLAIM.format(name="provided", storage_class=""))
     node = wait_until_scheduled(kubectl, "provided")
     claim = kubectl.json("get", "pvc", "provided", "-n", "mixed")
@@ -130,9 +130,9 @@ def test_the_default_class_provides_a_volume_that_goes_with_its_claim(kubectl):
     kubectl("wait", f"pv/{volume}", "--for=delete", TIMEOUT)
 
 
-def test_pods_run_once_there_is_a_node_for_them(kubectl):
+def test_pods_are_scheduled_after_a_matching_node_is_added(kubectl):
     kubectl("apply", "-f", NODE)
     for pod in ("huge", "impossible"):
         assert wait_until_scheduled(kubectl, pod) == "quantum"
         kubectl("delete", "pod", pod, "-n", "mixed", TIMEOUT)
-    kubectl("delete", "-f", NODE)  # the other tests tell of five
+    kubectl("delete", "-f", NODE)  # the other tests expect five nodes

@@ -1,4 +1,4 @@
-"""README.md and docs/ say what is so: their commands run, their links resolve, their options exist."""
+"""README.md and docs/: commands run, links resolve, options exist."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ FOREIGN_FLAGS = {"--controllers=*,-deployment-controller,-replicaset-controller"
 
 
 def command_lines(page: Path) -> list[str]:
-    """The indented lines that begin with a command of ours or a well-known one, without their comments."""
+    """Return the indented lines that start with kubeloop, make, kind or kubectl, without comments."""
     lines = re.findall(r"^ {4}((?:kubeloop|make|kind|kubectl) .*)$", page.read_text(), re.MULTILINE)
     return [re.sub(r"\s+#.*", "", line).rstrip() for line in lines]
 
 
-def ours(page: Path) -> list[str]:
+def kubeloop_lines(page: Path) -> list[str]:
     return [line for line in command_lines(page) if line.startswith("kubeloop ")]
 
 
 @pytest.fixture(scope="module")
 def help_of() -> dict[str, str]:
-    def ask(*command: str) -> str:
-        asked = [sys.executable, "-m", "kubeloop", *command, "--help"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    def help_text(*command: str) -> str:
+        arguments = [sys.executable, "-m", "kubeloop", *command, "--help"]
+        return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
 
-    commands = re.findall(r"^  ([a-z]+) ", ask().partition("Commands:")[2], re.MULTILINE)
-    return {command: ask(command) for command in commands}
+    commands = re.findall(r"^  ([a-z]+) ", help_text().partition("Commands:")[2], re.MULTILINE)
+    return {command: help_text(command) for command in commands}
 
 
-def test_readme_opens_with_the_two_commands_that_matter():
+def test_readme_starts_with_up_and_test():
     assert [line.split()[1] for line in command_lines(README)[:2]] == ["up", "test"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_every_make_target_named_exists(page):
+def test_mentioned_make_targets_exist(page):
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    named = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
-    assert set(named) <= set(targets)
+    mentioned = re.findall(r"(?:^ {4}|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    assert set(mentioned) <= set(targets)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_links_and_files_named_exist(page):
+def test_links_and_files_exist(page):
     text = page.read_text()
     missing = [
         target
@@ -64,49 +64,49 @@ def test_links_and_files_named_exist(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_every_option_of_a_command_line_exists(page, help_of):
-    for line in ours(page):
+def test_options_of_command_lines_exist(page, help_of):
+    for line in kubeloop_lines(page):
         command = shlex.split(line)[1]
         for flag in re.findall(r"(?<=\s)--?[a-z][\w-]*", line):
             assert re.search(rf"(?<![\w-]){flag}(?![\w-])", help_of[command]), f"{line}: {flag}"
 
 
-def test_every_option_mentioned_in_the_readme_exists(help_of):
+def test_options_mentioned_in_the_readme_exist(help_of):
     text = README.read_text()
     for flag in FOREIGN_FLAGS:
         text = text.replace(flag, "")
     text = re.sub(r"^ {4}(?:kind|kubectl|make) .*$", "", text, flags=re.MULTILINE)
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", text)) - {"--help"}
-    everything = "\n".join(help_of.values())
-    assert {flag for flag in mentioned if flag not in everything} == set()
+    all_help = "\n".join(help_of.values())
+    assert {flag for flag in mentioned if flag not in all_help} == set()
 
 
-def test_every_command_of_the_table_exists_and_no_other(help_of):
+def test_table_lists_all_commands(help_of):
     assert set(re.findall(r"^\| `kubeloop (\w+)", README.read_text(), re.MULTILINE)) == set(help_of)
 
 
-def test_the_up_commands_do_what_is_said(kubeloop: Kubeloop):
-    lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "up"]
+def test_up_commands_succeed(kubeloop: Kubeloop):
+    lines = [shlex.split(line) for line in kubeloop_lines(README) if line.split()[1] == "up"]
     assert lines
     for _, *arguments in lines:
         assert "--once" in arguments
-        done = kubeloop.run(*(ROOT / word if word.startswith("deploy/") else word for word in arguments))
-        assert done.returncode == 0, done.stderr
+        result = kubeloop.run(*(ROOT / word if word.startswith("deploy/") else word for word in arguments))
+        assert result.returncode == 0, result.stderr
 
 
-def test_the_trace_commands_answer_while_up_runs(kubeloop: Kubeloop, tmp_path):
-    lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "trace"]
+def test_trace_commands_succeed_with_a_running_cluster(kubeloop: Kubeloop, tmp_path):
+    lines = [shlex.split(line) for line in kubeloop_lines(README) if line.split()[1] == "trace"]
     assert lines
     with running_cluster(kubeloop, tmp_path, "-f", WEB):
         name = kubeloop.json("trace", "deploy/web", "--json")["slowest"][0]
         for _, *arguments in lines:
-            done = kubeloop.run(*(word.replace("NAME", name) for word in arguments))
-            assert done.returncode == 0, done.stderr
-            assert name in done.stdout
+            result = kubeloop.run(*(word.replace("NAME", name) for word in arguments))
+            assert result.returncode == 0, result.stderr
+            assert name in result.stdout
 
 
-def test_the_run_commands_run_against_a_cluster(kubeloop: Kubeloop, tmp_path):
-    lines = [shlex.split(line) for line in ours(README) if line.split()[1] == "run"]
+def test_run_commands_start_with_a_cluster(kubeloop: Kubeloop, tmp_path):
+    lines = [shlex.split(line) for line in kubeloop_lines(README) if line.split()[1] == "run"]
     assert lines
     kubeconfig = tmp_path / "kubeconfig"
     with kubeloop.running("apiserver", "--nodes", "1", "--kubeconfig", kubeconfig) as server:
@@ -116,11 +116,11 @@ def test_the_run_commands_run_against_a_cluster(kubeloop: Kubeloop, tmp_path):
                 run.wait_for("endpoint|running|http://127")
 
 
-def test_the_example_of_a_test_passes(tmp_path):
+def test_example_test_passes(tmp_path):
     (example,) = re.findall(r"^    def test_web.*\n(?:^     .*\n)+", README.read_text(), re.MULTILINE)
     file = tmp_path / "test_web.py"
     file.write_text(textwrap.dedent(example))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-pno:cacheprovider", "-pno:schemathesis", "--rootdir", tmp_path, file],
         cwd=ROOT,
         capture_output=True,
@@ -128,4 +128,4 @@ def test_the_example_of_a_test_passes(tmp_path):
         check=False,
         timeout=TIMEOUT_SECONDS,
     )
-    assert "1 passed" in done.stdout, done.stdout + done.stderr
+    assert "1 passed" in result.stdout, result.stdout + result.stderr

@@ -1,4 +1,4 @@
-"""An application of the time before Deployments: ReplicationControllers and Services, as the old guestbook was."""
+"""An application of ReplicationControllers and Services, like the old guestbook example."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from support.cli_processes import Kubectl, running_cluster, wait_until
 
-# Two documents, the second one a List; no selector but the template's labels, as the oldest examples had it.
+# Two documents, the second one a List. The selectors default to the template's labels.
 GUESTBOOK = """\
 apiVersion: v1
 kind: ReplicationController
@@ -67,17 +67,17 @@ def guestbook(tmp_path):
     return path
 
 
-def test_it_comes_up_with_one_command(kubeloop, guestbook):
-    done = kubeloop.run("up", "--once", "--json", "-f", guestbook)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+def test_up_runs_replication_controllers(kubeloop, guestbook):
+    result = kubeloop.run("up", "--once", "--json", "-f", guestbook)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
     names = [pod["name"].rpartition("-")[0] for pod in document["pods"]]
     assert sorted(names) == ["frontend", "frontend", "frontend", "redis-master"]
     assert all(pod["ready"] and pod["node"] and pod["traceId"] for pod in document["pods"])
 
 
 @pytest.mark.usefixtures("needs_kubectl")
-def test_its_controllers_keep_scale_adopt_and_release_pods(kubeloop, guestbook, tmp_path):
+def test_replication_controller_scales_adopts_and_releases_pods(kubeloop, guestbook, tmp_path):
     with running_cluster(kubeloop, tmp_path, "-f", guestbook) as (_, kubectl):
         pods = names(kubectl)
         assert len(pods) == 3
@@ -88,14 +88,16 @@ def test_its_controllers_keep_scale_adopt_and_release_pods(kubeloop, guestbook, 
         kubectl("scale", "rc/frontend", "--replicas=5")
         kubectl("wait", "rc/frontend", "--for=jsonpath={.status.readyReplicas}=5", "--timeout=90s")
         status = kubectl.json("get", "rc", "frontend")["status"]
-        assert "terminatingReplicas" not in status, "no field of a ReplicationController's status"
+        assert "terminatingReplicas" not in status, "not a field of a ReplicationController's status"
         kubectl("scale", "rc/frontend", "--replicas=2")
         kubectl("wait", "rc/frontend", "--for=jsonpath={.status.replicas}=2", "--timeout=90s")
 
         released = names(kubectl)[0]
         kubectl("label", f"pod/{released}", "tier=debug", "--overwrite")
-        wait_until(lambda: "ownerReferences" not in kubectl.json("get", "pod", released)["metadata"], "it is nobody's")
-        wait_until(lambda: len(names(kubectl)) == 2, "another one in its place")
+        wait_until(
+            lambda: "ownerReferences" not in kubectl.json("get", "pod", released)["metadata"], "the pod is released"
+        )
+        wait_until(lambda: len(names(kubectl)) == 2, "the pod is replaced")
 
         page = kubectl.wait_for_output("2 current / 2 desired", "describe", "rc", "frontend")
         assert f"Created pod: {pods[0]}" in page

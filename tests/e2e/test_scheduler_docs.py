@@ -1,4 +1,4 @@
-"""docs/scheduler.md holds: its files are written, and its commands run one after the other, as a reader would."""
+"""docs/scheduler.md: the test writes its files and runs its commands in order."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EXTENDER_PORT = "10888"
 
 @pytest.fixture(scope="module")
 def page() -> Iterator[str]:
-    """With a free port for the extender."""
+    """The page, with a free port for the extender."""
     with reserved_port() as port:
         yield PAGE.read_text().replace(EXTENDER_PORT, str(port))
 
 
 @pytest.fixture
 def folder(page, tmp_path) -> Path:
-    """The files of the page, in a folder where its commands can be run."""
+    """A folder with the files of the page, in which its commands run."""
     for name, text in re.findall(r"^```\w+\n# (\S+\.(?:yaml|py))\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         (tmp_path / name).write_text(text)
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
@@ -42,8 +42,8 @@ def commands(page: str, title: str) -> list[str]:
     return [line for block in re.findall(r"^```sh\n(.*?)^```", section[1], re.M | re.S) for line in block.splitlines()]
 
 
-class Reader:
-    """Follows the page: `kubeloop up` stays up for the commands after it, until the next one."""
+class PageCommands:
+    """Runs commands of the page. `kubeloop up` keeps running until the next `kubeloop up`."""
 
     def __init__(self, kubeloop, folder: Path, stack: contextlib.ExitStack) -> None:
         self._kubeloop = kubeloop
@@ -55,10 +55,10 @@ class Reader:
         self.cluster = None
         self.kubectl = None
 
-    def follow(self, line: str) -> None:
+    def run(self, line: str) -> None:
         if line.startswith("kubeloop up "):
             self._up.close()
-            arguments = [self._found(word) for word in shlex.split(line)[2:]]
+            arguments = [self._existing_path(word) for word in shlex.split(line)[2:]]
             self.cluster, self.kubectl = self._up.enter_context(
                 running_cluster(self._kubeloop, self._folder, *arguments)
             )
@@ -70,10 +70,10 @@ class Reader:
             self._background.callback(process.wait)
             self._background.callback(process.kill)
         else:
-            # -m kubeloop and not the command: it need not be on the PATH
-            runs = re.sub(r"^kubeloop ", f"{shlex.quote(sys.executable)} -m kubeloop ", line)
-            done = subprocess.run(
-                runs,
+            # `python -m kubeloop`, because kubeloop need not be on the PATH
+            command = re.sub(r"^kubeloop ", f"{shlex.quote(sys.executable)} -m kubeloop ", line)
+            result = subprocess.run(
+                command,
                 shell=True,
                 cwd=self._folder,
                 env=self.environment,
@@ -82,55 +82,55 @@ class Reader:
                 timeout=TIMEOUT_SECONDS,
                 check=False,
             )
-            assert done.returncode == 0, f"{line}: {done.stderr}"
-            self.outputs[line] = done.stdout
+            assert result.returncode == 0, f"{line}: {result.stderr}"
+            self.outputs[line] = result.stdout
 
-    def _found(self, word: str) -> str:
+    def _existing_path(self, word: str) -> str:
         path = self._folder / word
         return os.fspath(path) if path.exists() else word
 
 
 @pytest.fixture
-def reader(kubeloop, folder):
+def page_commands(kubeloop, folder):
     with contextlib.ExitStack() as stack:
-        yield Reader(kubeloop, folder, stack)
+        yield PageCommands(kubeloop, folder, stack)
 
 
-def test_configuration(reader, page, folder):
+def test_configuration_commands(page_commands, page, folder):
     for line in commands(page, "Configuration"):
-        reader.follow(line)
+        page_commands.run(line)
     complete = yaml.safe_load((folder / "complete.yaml").read_text())
     assert [profile["schedulerName"] for profile in complete["profiles"]] == ["default-scheduler", "packing"]
-    (configz,) = (output for line, output in reader.outputs.items() if "configz" in line)
+    (configz,) = (output for line, output in page_commands.outputs.items() if "configz" in line)
     assert "MostAllocated" in configz
     assert "roundRobin" in configz
 
 
-def test_every_key_of_its_own_is_in_the_table(page):
+def test_table_lists_all_kubeloop_keys(page):
     from kubeloop.scheduler.config.v1 import _Kubeloop
 
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(_Kubeloop.__struct_encode_fields__)
 
 
-def test_legacy_configuration(reader, page, folder):
+def test_legacy_configuration_commands(page_commands, page, folder):
     for line in commands(page, "Legacy configuration"):
-        reader.follow(line)
+        page_commands.run(line)
     translated = yaml.safe_load((folder / "translated.yaml").read_text())
     assert "SelectorSpread" in str(translated)
 
 
 @pytest.mark.usefixtures("needs_kubectl")
-def test_extenders(reader, page):
+def test_extenders_commands(page_commands, page):
     for line in commands(page, "Extenders"):
-        reader.follow(line)
-    nodes = {pod["spec"]["nodeName"] for pod in reader.kubectl.json("get", "pods")["items"]}
+        page_commands.run(line)
+    nodes = {pod["spec"]["nodeName"] for pod in page_commands.kubectl.json("get", "pods")["items"]}
     assert nodes
     assert all(name[-1] in "02468" for name in nodes)
 
 
-def test_explain_and_debug(reader, page):
+def test_explain_and_debug_commands(page_commands, page):
     for line in (*commands(page, "Why is this pod pending?"), *commands(page, "Cache and queue")):
-        reader.follow(line)
-    assert "NodeAffinity" in reader.outputs["kubeloop explain pod/impossible -n mixed"]
-    assert '"differences"' in reader.outputs["curl -sf $ENDPOINT/debug/scheduler"]
-    reader.cluster.wait_for("Dump of scheduling queue")
+        page_commands.run(line)
+    assert "NodeAffinity" in page_commands.outputs["kubeloop explain pod/impossible -n mixed"]
+    assert '"differences"' in page_commands.outputs["curl -sf $ENDPOINT/debug/scheduler"]
+    page_commands.cluster.wait_for("Dump of scheduling queue")

@@ -1,4 +1,4 @@
-"""Traces with real parties: kubeloop and a real kube-apiserver export to a real Tempo, which answers as documented."""
+"""Traces of kubeloop and a real kube-apiserver in Grafana Tempo, with the documented queries."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Span:
     start: int
     end: int
     attributes: dict[str, Any]
-    links: tuple[str, ...]  # ids of traces
+    links: tuple[str, ...]  # trace IDs
 
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Tempo, RealApiServer]]:
-    """A Deployment rolled out and a pod that fits nowhere, with all spans in Tempo."""
+    """Roll out a Deployment and create an unschedulable pod, with all spans in Tempo."""
     if TEMPO is None:
         pytest.skip("KUBELOOP_TEMPO names no Tempo")
     needs_binaries()
@@ -69,11 +69,11 @@ def roll_out(server: RealApiServer, folder: Path, tempo: Tempo) -> None:
         huge = {"resources": {"requests": {"cpu": "100"}}}
         server.request("POST", DEPLOYMENTS, deployment("huge", 1, container=huge))
         wait(lambda: available(server) == PODS, "the Deployment is complete")
-        wait(lambda: "Unschedulable" in json.dumps(pods(server)), "the huge pod was tried")
+        wait(lambda: "Unschedulable" in json.dumps(pods(server)), "the huge pod was attempted")
         server.request("DELETE", f"{DEPLOYMENTS}/huge")
         server.request("DELETE", "/apis/apps/v1/namespaces/default/replicasets?labelSelector=app%3Dhuge")
         server.request("DELETE", "/api/v1/namespaces/default/pods?labelSelector=app%3Dhuge")
-        wait(lambda: len(pods(server)) == PODS, "the huge pod is gone")
+        wait(lambda: len(pods(server)) == PODS, "the huge pod is deleted")
         assert running.stop() == 0, running.lines
 
 
@@ -85,52 +85,58 @@ def available(server: RealApiServer) -> int:
     return server.request("GET", f"{DEPLOYMENTS}/frontend").get("status", {}).get("availableReplicas", 0)
 
 
-def wait(condition: Callable[[], object], what: str) -> None:
+def wait(condition: Callable[[], object], description: str) -> None:
     began = time.monotonic()
     while not condition():
-        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {what}"
+        assert time.monotonic() - began < TIMEOUT_SECONDS, f"not within {TIMEOUT_SECONDS:g} s: {description}"
         time.sleep(0.1)
 
 
 def spans_of(trace: dict[str, Any] | None) -> list[Span]:
-    """The spans in Tempo's answer, whose ids are base64, as protobuf's JSON has bytes."""
+    """Return the spans of Tempo's response, whose IDs are base64, like bytes in protobuf's JSON."""
     if trace is None:
         return []
-    found: list[Span] = []
+    spans: list[Span] = []
     for batch in trace.get("batches") or trace["trace"]["resourceSpans"]:
         service = attributes_of(batch["resource"])["service.name"]
         for scope in batch["scopeSpans"]:
-            found += [
+            spans += [
                 Span(
                     service,
                     span["name"],
-                    identity(span["spanId"]),
-                    identity(span.get("parentSpanId", "")),
+                    hex_id(span["spanId"]),
+                    hex_id(span.get("parentSpanId", "")),
                     int(span["startTimeUnixNano"]),
                     int(span["endTimeUnixNano"]),
                     attributes_of(span),
-                    tuple(identity(link["traceId"]) for link in span.get("links", [])),
+                    tuple(hex_id(link["traceId"]) for link in span.get("links", [])),
                 )
                 for span in scope["spans"]
             ]
-    return found
+    return spans
 
 
-def identity(text: str) -> str:
+def hex_id(text: str) -> str:
     return base64.b64decode(text).hex()
 
 
-def attributes_of(thing: dict[str, Any]) -> dict[str, Any]:
-    return {each["key"]: next(iter(each["value"].values()), None) for each in thing.get("attributes", [])}
+def attributes_of(message: dict[str, Any]) -> dict[str, Any]:
+    return {
+        attribute["key"]: next(iter(attribute["value"].values()), None) for attribute in message.get("attributes", [])
+    }
 
 
-def test_spans_of_kubeloop_and_of_kube_apiserver_are_one_tree(stored):
+def test_spans_of_kubeloop_and_kube_apiserver_are_one_tree(stored):
     tempo, _ = stored
     query = '{ resource.service.name = "kubeloop" && name = "pod" && span.k8s.deployment.name = "frontend" }'
     wait(lambda: len(tempo.search(query)) == PODS, "Tempo finds every pod")
-    for found in tempo.search(query):
-        trace_id = found["traceID"].zfill(32)
-        wait(lambda: {span.service for span in spans_of(tempo.trace(trace_id))} == {"kubeloop", "apiserver"}, "both")  # noqa: B023
+    for summary in tempo.search(query):
+        trace_id = summary["traceID"].zfill(32)
+        both = {"kubeloop", "apiserver"}
+        wait(
+            lambda trace_id=trace_id: {span.service for span in spans_of(tempo.trace(trace_id))} == both,
+            "spans of both services",
+        )
         spans = spans_of(tempo.trace(trace_id))
         by_id = {span.span_id: span for span in spans}
         (root,) = [span for span in spans if not span.parent_id]
@@ -143,11 +149,11 @@ def test_spans_of_kubeloop_and_of_kube_apiserver_are_one_tree(stored):
 
 
 def _is_request(span: Span, by_id: dict[str, Span]) -> bool:
-    """A span of the API server's directly under one of kubeloop's."""
+    """Return True for a span of the API server whose parent is a span of kubeloop."""
     return span.service == "apiserver" and bool(span.parent_id) and by_id[span.parent_id].service == "kubeloop"
 
 
-def test_for_a_user_without_privilege_the_api_server_s_spans_are_linked(tmp_path, stored):
+def test_spans_for_an_unprivileged_user_are_linked(tmp_path, stored):
     tempo, server = stored
     certificate, key = server.authority.sign("plain", user="plain", groups=["people"])
     user = {"client-certificate": str(certificate), "client-key": str(key)}
@@ -155,32 +161,40 @@ def test_for_a_user_without_privilege_the_api_server_s_spans_are_linked(tmp_path
     with Kubeloop(tmp_path).running(*arguments, OTEL_EXPORTER_OTLP_ENDPOINT=tempo.otlp_http) as running:
         running.wait_for("endpoint")
         server.request("POST", DEPLOYMENTS, deployment("linked", 1))
-        wait(lambda: any(pod["spec"].get("nodeName") for pod in pods(server) if _is_of(pod, "linked")), "it is bound")
+        wait(
+            lambda: any(pod["spec"].get("nodeName") for pod in pods(server) if _is_of(pod, "linked")),
+            "the pod is bound",
+        )
         assert running.stop() == 0, running.lines
     query = '{ name = "pod" && span.k8s.deployment.name = "linked" }'
     wait(lambda: tempo.search(query), "Tempo finds the pod")
     trace_id = tempo.search(query)[0]["traceID"].zfill(32)
     assert {span.service for span in spans_of(tempo.trace(trace_id))} == {"kubeloop"}
-    theirs = f'{{ resource.service.name = "apiserver" && link:traceID = "{trace_id}" }}'
-    wait(lambda: tempo.search(theirs), "Tempo finds the API server's, by their link")
+    linked = f'{{ resource.service.name = "apiserver" && link:traceID = "{trace_id}" }}'
+    wait(lambda: tempo.search(linked), "Tempo finds the linked spans")
 
 
 def _is_of(pod: dict[str, Any], app: str) -> bool:
     return pod["metadata"]["labels"]["app"] == app
 
 
-def test_tempo_answers_the_queries_in_the_documentation(stored):
+def test_documented_queries_return_results(stored):
     tempo, _ = stored
     section = (ROOT / "docs" / "tracing.md").read_text().partition("TraceQL finds")[2].partition("**Any OTLP")[0]
     queries = [line.strip() for line in section.splitlines() if line.startswith("    {")]
     assert len(queries) >= 3
     for query in queries:
         if "|" in query.replace("||", ""):
-            asked = {"q": query, "start": str(int(time.time()) - 600), "end": str(int(time.time()) + 1), "step": "600s"}
-            assert "series" in tempo.get("/api/metrics/query_range", **asked), query
+            parameters = {
+                "q": query,
+                "start": str(int(time.time()) - 600),
+                "end": str(int(time.time()) + 1),
+                "step": "600s",
+            }
+            assert "series" in tempo.get("/api/metrics/query_range", **parameters), query
         else:
-            found = tempo.search(re.sub(r"duration > \S+", "duration > 1ns", query))  # nobody was slow here
-            assert found, query
+            # all durations are short here
+            assert tempo.search(re.sub(r"duration > \S+", "duration > 1ns", query)), query
 
 
 @pytest.mark.parametrize(
@@ -199,30 +213,29 @@ def test_tempo_answers_the_queries_in_the_documentation(stored):
         pytest.param('{ event:name = "rejected" && event.kubeloop.plugin = "NodeResourcesFit" }', 1, id="event"),
     ],
 )
-def test_documented_attributes_can_be_searched_for(stored, query, count):
+def test_documented_attributes_are_searchable(stored, query, count):
     tempo, _ = stored
     wait(lambda: len(tempo.search(query)) >= count, f"{count} traces for {query}")
     if count in (PODS, PODS + 1):
         assert len(tempo.search(query)) == count
 
 
-def test_links_lead_from_a_pod_to_the_reconcile_that_created_it(stored):
+def test_pod_links_to_the_reconcile_that_created_it(stored):
     tempo, _ = stored
-    found = tempo.search('{ name = "pod" && span.k8s.deployment.name = "frontend" }')
-    for each in found:
-        (root,) = [span for span in spans_of(tempo.trace(each["traceID"].zfill(32))) if span.name == "pod"]
+    for summary in tempo.search('{ name = "pod" && span.k8s.deployment.name = "frontend" }'):
+        (root,) = [span for span in spans_of(tempo.trace(summary["traceID"].zfill(32))) if span.name == "pod"]
         (link,) = root.links
         assert any(span.name == "reconcile replicaset" for span in spans_of(tempo.trace(link)))
 
 
-def test_a_file_of_tempo_s_answer_is_drawn_with_the_api_server_s_spans(stored, tmp_path):
+def test_trace_command_reads_a_tempo_response(stored, tmp_path):
     tempo, _ = stored
-    each = tempo.search('{ name = "pod" && span.k8s.deployment.name = "frontend" }')[0]
-    trace = tempo.trace(each["traceID"].zfill(32))
+    summary = tempo.search('{ name = "pod" && span.k8s.deployment.name = "frontend" }')[0]
+    trace = tempo.trace(summary["traceID"].zfill(32))
     (root,) = [span for span in spans_of(trace) if span.name == "pod"]
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(trace))
     pod = root.attributes["k8s.pod.name"]
-    done = Kubeloop(tmp_path).run("trace", f"pod/{pod}", "--from", file)
-    assert done.returncode == 0, done.stderr
-    assert "POST /api/v1/namespaces/{:namespace}/pods" in done.stdout
+    result = Kubeloop(tmp_path).run("trace", f"pod/{pod}", "--from", file)
+    assert result.returncode == 0, result.stderr
+    assert "POST /api/v1/namespaces/{:namespace}/pods" in result.stdout

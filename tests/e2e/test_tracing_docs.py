@@ -1,4 +1,4 @@
-"""docs/tracing.md holds: its commands run, one after the other, and say what the page says they say."""
+"""docs/tracing.md: its commands run in order with the documented output."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = [
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory) -> Iterator[tuple[Kubeloop, Path]]:
-    """The cluster of the page's first command, and a folder for the files of the others."""
+    """The cluster of the page's first command, and a folder for the files of the other commands."""
     folder = tmp_path_factory.mktemp("mixed")
     kubeloop = Kubeloop(folder)
     with running_cluster(kubeloop, folder, "-f", MIXED) as (up, _):
@@ -29,7 +29,7 @@ def mixed(tmp_path_factory) -> Iterator[tuple[Kubeloop, Path]]:
         yield kubeloop, folder
 
 
-def test_every_command_runs_in_the_order_of_the_page(mixed):
+def test_commands_run_in_the_order_of_the_page(mixed):
     kubeloop, folder = mixed
     files = set()
     assert len(COMMANDS) > 8
@@ -41,9 +41,9 @@ def test_every_command_runs_in_the_order_of_the_page(mixed):
                 watching.wait_for(r"pods: .*bound/s")
                 assert watching.stop() in (0, -15)
             continue
-        done = kubeloop.run(*words)
-        assert done.returncode == 0, (command, done.stderr)
-        assert done.stdout or "wrote" in done.stderr, command
+        result = kubeloop.run(*words)
+        assert result.returncode == 0, (command, result.stderr)
+        assert result.stdout or "wrote" in result.stderr, command
     for file in files:
         content = file.read_text()
         if file.suffix == ".html":
@@ -55,52 +55,52 @@ def test_every_command_runs_in_the_order_of_the_page(mixed):
             assert json.loads(content)["resourceSpans"]
 
 
-def test_a_file_shows_what_the_process_showed(mixed):
+def test_exported_file_gives_the_same_output_as_the_process(mixed):
     kubeloop, folder = mixed
     path = folder / "same.json"
     assert kubeloop.run("trace", "--otlp", path).returncode == 0
-    live, again = (kubeloop.json("trace", "deploy/frontend", "--json", *more) for more in ([], ["--from", path]))
-    for rollout in (live, again):
+    live, exported = (kubeloop.json("trace", "deploy/frontend", "--json", *source) for source in ([], ["--from", path]))
+    for rollout in (live, exported):
         for pod in rollout["pods"]:
-            del pod["stage"]  # the process knows more than the trace: whether the pod is ready
+            del pod["stage"]  # only the process has the pod's readiness
         del rollout["stages"]
-    assert again == live
+    assert exported == live
     name = live["slowest"][0]
-    live, again = (kubeloop.json("trace", f"pod/{name}", "--json", *more) for more in ([], ["--from", path]))
-    assert {span["spanId"] for span in again["spans"]} == {span["spanId"] for span in live["spans"]}
+    live, exported = (kubeloop.json("trace", f"pod/{name}", "--json", *source) for source in ([], ["--from", path]))
+    assert {span["spanId"] for span in exported["spans"]} == {span["spanId"] for span in live["spans"]}
 
 
-def test_a_file_of_one_pod_has_all_that_caused_it(mixed):
+def test_file_of_one_pod_contains_all_causes(mixed):
     kubeloop, folder = mixed
     path = folder / "one.json"
     name = kubeloop.json("trace", "deploy/frontend", "--json")["slowest"][0]
     for source in ([], ["--from", path]):
-        done = kubeloop.run("trace", f"pod/{name}", *source, "--otlp", path)
-        assert "wrote" in done.stderr
+        result = kubeloop.run("trace", f"pod/{name}", *source, "--otlp", path)
+        assert "wrote" in result.stderr
         (resource,) = json.loads(path.read_text())["resourceSpans"]
         spans = resource["scopeSpans"][0]["spans"]
         roots = sorted(span["name"] for span in spans if "parentSpanId" not in span)
         assert roots == ["apply", "pod", "reconcile deployment", "reconcile replicaset"]
 
 
-def test_a_watched_pod_ends_with_its_trace_and_tells_each_span_once(mixed):
+def test_watch_of_a_pod_prints_each_span_once(mixed):
     kubeloop, _ = mixed
     name = kubeloop.json("trace", "deploy/frontend", "--json")["slowest"][0]
-    done = kubeloop.run("trace", f"pod/{name}", "--watch")
-    assert done.returncode == 0
-    lines = done.stdout.splitlines()
+    result = kubeloop.run("trace", f"pod/{name}", "--watch")
+    assert result.returncode == 0
+    lines = result.stdout.splitlines()
     assert len(lines) == len({*lines})
     assert sum("scheduling attempt 1" in line for line in lines) == 1
     assert "pod mixed/" in lines[-1]
 
 
-def test_with_json_there_is_a_document_a_line(mixed):
+def test_watch_with_json_prints_one_document_per_line(mixed):
     kubeloop, _ = mixed
     with kubeloop.running("trace", "deploy/frontend", "--watch", "--json") as watching:
         watching.wait_for(r"^\{")
         watching.stop()
-    whole = [line for line in watching.lines if line.endswith("\n")]  # it may have been stopped within one
-    assert {json.loads(line)["owner"] for line in whole} == {"deployment/frontend"}
+    complete_lines = [line for line in watching.lines if line.endswith("\n")]  # the last line may be truncated
+    assert {json.loads(line)["owner"] for line in complete_lines} == {"deployment/frontend"}
 
 
 @pytest.mark.parametrize(
@@ -114,28 +114,28 @@ def test_with_json_there_is_a_document_a_line(mixed):
         (["--endpoint", "http://127.0.0.1:9"], "does not respond", "is kubeloop running?"),
     ],
 )  # fmt: skip
-def test_errors_say_what_to_try(mixed, arguments, problem, hint):
+def test_errors_have_hints(mixed, arguments, problem, hint):
     kubeloop, _ = mixed
-    done = kubeloop.run("trace", *arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    error, told = done.stderr.splitlines()
+    result = kubeloop.run("trace", *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    error, hint_line = result.stderr.splitlines()
     assert problem in error
-    assert hint in told
+    assert hint in hint_line
 
 
-def test_without_traces_it_is_told_that_there_are_none(tmp_path):
+def test_missing_traces_are_reported(tmp_path):
     kubeloop = Kubeloop(tmp_path)
     with kubeloop.running("up", "--nodes", "3", "-f", WEB, OTEL_TRACES_SAMPLER="always_off") as up:
         up.wait_for("runs until Ctrl-C")
         for arguments in (["trace"], ["trace", "deploy/web"], ["trace", "deploy/web", "--json"]):
-            done = kubeloop.run(*arguments)
-            assert (done.returncode, done.stdout) == (2, "")
-            assert re.search(r"none of the \d+ pods .* has a trace", done.stderr)
-            assert "OTEL_TRACES_SAMPLER" in done.stderr
+            result = kubeloop.run(*arguments)
+            assert (result.returncode, result.stdout) == (2, "")
+            assert re.search(r"none of the \d+ pods .* has a trace", result.stderr)
+            assert "OTEL_TRACES_SAMPLER" in result.stderr
 
 
-def test_the_pictures_are_there_at_the_sizes_of_a_desk_and_of_a_phone():
+def test_screenshots_have_desktop_and_phone_sizes():
     sizes = {}
     for name in re.findall(r"\]\(images/([\w-]+\.png)\)", PAGE):
         content = (ROOT / "docs" / "images" / name).read_bytes()

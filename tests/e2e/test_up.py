@@ -1,4 +1,4 @@
-"""`kubeloop up`, as a new user would try it."""
+"""`kubeloop up`: output, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHARED = ROOT.parent / "shared" / "manifests"
 
 
 def tree(trace: dict) -> dict[str, list[dict]]:
-    """Children by parent span id; asserts that the spans are one tree whose children lie within their parents."""
+    """Return child spans by the parent's ID. Asserts that the spans are one tree with children within their parents."""
     spans = {span["spanId"]: span for span in trace["spans"]}
     assert len(spans) == len(trace["spans"])
     roots = [span for span in spans.values() if span["parentSpanId"] not in spans]
@@ -31,13 +31,13 @@ def tree(trace: dict) -> dict[str, list[dict]]:
     return children
 
 
-def test_once_with_json_prints_one_document_about_bound_and_traced_pods(kubeloop):
-    done = kubeloop.run("up", "--once", "--json", "-f", WEB)
-    assert done.returncode == 0, done.stderr
+def test_once_with_json_prints_one_document(kubeloop):
+    result = kubeloop.run("up", "--once", "--json", "-f", WEB)
+    assert result.returncode == 0, result.stderr
     import json
 
-    document = json.loads(done.stdout)
-    assert {each["name"]: each["available"] == each["replicas"] for each in document["deployments"]} == {"web": True}
+    document = json.loads(result.stdout)
+    assert {item["name"]: item["available"] == item["replicas"] for item in document["deployments"]} == {"web": True}
     assert document["pods"]
     for pod in document["pods"]:
         assert pod["node"]
@@ -51,7 +51,7 @@ def test_once_with_json_prints_one_document_about_bound_and_traced_pods(kubeloop
     assert document["podsPerSecond"] > 0
 
 
-def test_the_trace_of_a_pod_is_one_tree_from_creation_to_binding(web):
+def test_pod_trace_is_one_tree_from_creation_to_binding(web):
     kubeloop, _, kubectl = web
     pod = kubectl("get", "pods", "-o", "name").split()[0]
     trace = kubeloop.json("trace", pod, "--json")
@@ -63,34 +63,34 @@ def test_the_trace_of_a_pod_is_one_tree_from_creation_to_binding(web):
     assert children
 
 
-def test_the_waterfall_is_drawn_for_people(web):
+def test_trace_prints_a_waterfall(web):
     kubeloop, _, _ = web
-    done = kubeloop.run("trace", "deploy/web")
-    assert done.returncode == 0, done.stderr
-    assert "bind" in done.stdout
-    assert "ms" in done.stdout
+    result = kubeloop.run("trace", "deploy/web")
+    assert result.returncode == 0, result.stderr
+    assert "bind" in result.stdout
+    assert "ms" in result.stdout
 
 
-def test_a_published_application_comes_up(kubeloop):
+def test_online_boutique_becomes_available(kubeloop):
     manifest = SHARED / "online-boutique.yaml"
     if not manifest.exists():
-        pytest.skip("no ../shared/manifests beside this checkout")
+        pytest.skip("no ../shared/manifests")
     document = kubeloop.json("up", "--once", "--json", "-f", manifest)
     assert len(document["deployments"]) == 12
-    assert all(each["available"] == each["replicas"] for each in document["deployments"])
+    assert all(item["available"] == item["replicas"] for item in document["deployments"])
 
 
-def test_what_cannot_be_scheduled_ends_in_1_with_the_reason(kubeloop):
-    for seconds in (3, 15, 60):  # on a slow machine the first time is over before the scheduler has begun
-        done = kubeloop.run("up", "--once", "--timeout", seconds, "-f", MIXED)
-        assert done.returncode == 1
-        assert f"not complete after {seconds} s" in done.stderr
-        if "nodes are available" in done.stderr:
+def test_unschedulable_pods_exit_with_1_and_the_reason(kubeloop):
+    for seconds in (3, 15, 60):  # a slow machine needs longer until the first attempt
+        result = kubeloop.run("up", "--once", "--timeout", seconds, "-f", MIXED)
+        assert result.returncode == 1
+        assert f"not complete after {seconds} s" in result.stderr
+        if "nodes are available" in result.stderr:
             break
-    assert "0/5 nodes are available" in done.stderr
+    assert "0/5 nodes are available" in result.stderr
 
 
-def test_the_kubeconfig_is_for_its_owner_alone_and_goes_with_the_process(kubeloop, tmp_path):
+def test_kubeconfig_is_private_and_deleted_at_exit(kubeloop, tmp_path):
     with kubeloop.running("up", "--nodes", "1") as up:
         path = up.wait_for(r"export KUBECONFIG=(\S+)").group(1)
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -98,7 +98,7 @@ def test_the_kubeconfig_is_for_its_owner_alone_and_goes_with_the_process(kubeloo
     assert not os.path.exists(path)
 
 
-def test_a_killed_process_leaves_no_cluster_behind(kubeloop):
+def test_killed_process_leaves_no_cluster(kubeloop):
     with reserved_port() as port, socket.socket() as probe:
         with kubeloop.running("up", "--nodes", "1", "--port", port) as up:
             up.wait_for(rf"at https://127\.0\.0\.1:{port}")
@@ -116,47 +116,47 @@ def test_a_killed_process_leaves_no_cluster_behind(kubeloop):
         pytest.param(["up", "--nodes", "many"], "many", id="not a number"),
         pytest.param(["run", "--controllers", "deploymint"], "no controller named 'deploymint'", id="controller"),
         pytest.param(["run", "--kubeconfig", "missing"], "missing", id="missing kubeconfig"),
-        pytest.param(["trace", "pod/x"], "no kubeloop process runs", id="nothing to ask"),
+        pytest.param(["trace", "pod/x"], "no kubeloop process runs", id="no process"),
         pytest.param(["trace", "web"], "cannot trace 'web'", id="not a kind"),
         pytest.param(["nonsense"], "No such command", id="unknown command"),
     ],
 )
-def test_wrong_input_gives_one_clear_line_and_no_traceback(kubeloop, arguments, problem):
-    done = kubeloop.run(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    error, *hint = done.stderr.strip().splitlines()
+def test_invalid_input_gives_one_line_and_no_traceback(kubeloop, arguments, problem):
+    result = kubeloop.run(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    error, *hint = result.stderr.strip().splitlines()
     assert error.startswith("error: ")
     assert problem in error
     assert all(line.startswith("  hint: ") for line in hint)
 
 
-def test_a_manifest_the_server_refuses_is_named_with_the_servers_words(kubeloop, tmp_path):
+def test_refused_manifest_is_reported_with_the_server_message(kubeloop, tmp_path):
     bad = tmp_path / "bad.yaml"
     bad.write_text(WEB.read_text().replace("replicas: ", "replicas: -"))
-    done = kubeloop.run("up", "--once", "-f", bad)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
-    assert f"error: {bad}" in done.stderr
-    assert "spec.replicas: Invalid value: -" in done.stderr
+    result = kubeloop.run("up", "--once", "-f", bad)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert f"error: {bad}" in result.stderr
+    assert "spec.replicas: Invalid value: -" in result.stderr
 
 
-def test_a_taken_port_is_named(kubeloop):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        done = kubeloop.run("up", "--once", "--port", port)
-        assert done.returncode == 2
-        assert done.stderr.startswith(f"error: port {port} is taken")
-        done = kubeloop.run("up", "--once", "--nodes", "1", "--endpoint-port", port)
-        assert done.returncode == 2
-        assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
-        assert "Traceback" not in done.stderr
+def test_port_in_use_is_reported(kubeloop):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        result = kubeloop.run("up", "--once", "--port", port)
+        assert result.returncode == 2
+        assert result.stderr.startswith(f"error: port {port} is taken")
+        result = kubeloop.run("up", "--once", "--nodes", "1", "--endpoint-port", port)
+        assert result.returncode == 2
+        assert f"cannot listen on 127.0.0.1 port {port}" in result.stderr
+        assert "Traceback" not in result.stderr
 
 
-def test_a_server_that_does_not_answer_is_named(kubeloop, tmp_path):
+def test_unreachable_server_is_reported(kubeloop, tmp_path):
 
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -172,21 +172,21 @@ contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
 current-context: a
 """
     )
-    done = kubeloop.run("run", "--kubeconfig", path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: the API server http://127.0.0.1:{port} does not respond")
-    assert "Traceback" not in done.stderr
+    result = kubeloop.run("run", "--kubeconfig", path)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"error: the API server http://127.0.0.1:{port} does not respond")
+    assert "Traceback" not in result.stderr
 
 
-def test_pages_for_operators_answer(web):
+def test_health_metrics_and_configz_pages(web):
     import urllib.request
 
     _, up, _ = web
     url = up.wait_for(r"endpoint (http://\S+)").group(1)
     pages = {}
     for path in ("/healthz", "/livez", "/readyz", "/readyz?verbose", "/metrics", "/configz"):
-        with urllib.request.urlopen(url + path) as answer:
-            pages[path] = answer.read().decode()
+        with urllib.request.urlopen(url + path) as response:
+            pages[path] = response.read().decode()
     assert pages["/healthz"] == pages["/livez"] == pages["/readyz"] == "ok"
     assert "[+]informer-sync ok" in pages["/readyz?verbose"]
     assert 'scheduler_schedule_attempts_total{profile="default-scheduler",result="scheduled"}' in pages["/metrics"]
@@ -194,7 +194,7 @@ def test_pages_for_operators_answer(web):
     assert "KubeSchedulerConfiguration" in pages["/configz"]
 
 
-def test_two_clusters_run_side_by_side(kubeloop, tmp_path):
+def test_two_clusters_run_concurrently(kubeloop, tmp_path):
     with (
         running_cluster(kubeloop, tmp_path, "-f", WEB) as (one, _),
         running_cluster(kubeloop, tmp_path, "-f", WEB) as (two, _),

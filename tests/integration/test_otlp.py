@@ -16,7 +16,7 @@ FIT_IN_MIXED = 17  # pods of the example; the others have reasons to wait
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector().serving() as collector:
+    with Collector().running() as collector:
         yield collector
 
 

@@ -1,4 +1,4 @@
-"""A headless Chromium, driven by the DevTools protocol over aiohttp's websocket; needs the browser and nothing else."""
+"""A headless Chromium, controlled with the DevTools protocol over an aiohttp websocket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-SECONDS = 90.0  # far more than anything here takes; only what hangs meets it
+TIMEOUT_SECONDS = 90.0  # far longer than any step takes
 _POLL_SECONDS = 0.02
 _KEYS = {
     "Enter": ("Enter", 13, "\r"),
@@ -34,31 +34,31 @@ _KEYS = {
 
 
 def chromium() -> str | None:
-    """The path of a browser that can be driven, None if there is none."""
+    """Return the path of the browser, None if it is not installed."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 class PageFailed(AssertionError):
-    """The page threw, or did not come to what was waited for."""
+    """The page raised an exception, or an awaited condition did not become true."""
 
 
 class Page:
-    """One tab. `problems`: errors that the page met: exceptions, refused loads, violations of its policy."""
+    """One tab. problems: exceptions, failed loads and violations of the content security policy. requested: URLs."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._ids = itertools.count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._pending: dict[int, asyncio.Future[Any]] = {}
         self.problems: list[str] = []
         self.requested: list[str] = []
 
-    async def listen(self) -> None:
+    async def receive(self) -> None:
         async for message in self._socket:
             value = json.loads(message.data)
             if "id" in value:
-                waiting = self._waiting.pop(value["id"], None)
-                if waiting is not None and not waiting.done():
-                    waiting.set_result(value)
+                future = self._pending.pop(value["id"], None)
+                if future is not None and not future.done():
+                    future.set_result(value)
             elif value["method"] == "Runtime.exceptionThrown":
                 self.problems.append(json.dumps(value["params"]["exceptionDetails"]))
             elif value["method"] == "Log.entryAdded" and value["params"]["entry"]["level"] == "error":
@@ -67,26 +67,26 @@ class Page:
                 self.requested.append(value["params"]["request"]["url"])
 
     async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        identity = next(self._ids)
-        answer = self._waiting[identity] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json({"id": identity, "method": method, "params": parameters})
-        async with asyncio.timeout(SECONDS):
-            value = await answer
+        request_id = next(self._ids)
+        response = self._pending[request_id] = asyncio.get_running_loop().create_future()
+        await self._socket.send_json({"id": request_id, "method": method, "params": parameters})
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            value = await response
         if "error" in value:
             raise PageFailed(f"{method}: {value['error']}")
         return value["result"]
 
     async def evaluate(self, expression: str) -> Any:
-        """The value of a JavaScript expression, awaited."""
+        """Return the value of a JavaScript expression; promises are awaited."""
         result = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in result:
             raise PageFailed(f"{expression}: {result['exceptionDetails']['exception'].get('description')}")
         return result["result"].get("value")
 
     async def wait_for(self, expression: str) -> Any:
-        """Until the expression is true; its value."""
+        """Wait until the expression is truthy and return its value."""
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while True:
                     value = await self.evaluate(expression)
                     if value:
@@ -102,27 +102,29 @@ class Page:
 
     async def press(self, key: str) -> None:
         code, number, text = _KEYS.get(key, (key, ord(key[0].upper()), key))
-        about = {"key": key, "code": code, "windowsVirtualKeyCode": number}
-        await self.call("Input.dispatchKeyEvent", type="keyDown", **about, **({"text": text} if text else {}))
-        await self.call("Input.dispatchKeyEvent", type="keyUp", **about)
+        event = {"key": key, "code": code, "windowsVirtualKeyCode": number}
+        await self.call("Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {}))
+        await self.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     async def write(self, text: str) -> None:
         await self.call("Input.insertText", text=text)
 
     async def click(self, selector: str) -> None:
-        """In the middle of the first element that matches, as a mouse does."""
-        where = await self.wait_for(
+        """Click the center of the first matching element."""
+        position = await self.wait_for(
             f"(() => {{ const node = document.querySelector({json.dumps(selector)});"
             " node?.scrollIntoView({block: 'nearest'}); const b = node?.getBoundingClientRect();"
             " return b && b.width && {x: b.x + b.width / 2, y: b.y + b.height / 2}; })()"
         )
         for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
             await self.call(
-                "Input.dispatchMouseEvent", type=kind, x=where["x"], y=where["y"], button="left", clickCount=1
+                "Input.dispatchMouseEvent", type=kind, x=position["x"], y=position["y"], button="left", clickCount=1
             )
 
-    async def look(self, *, width: int = 1440, height: int = 900, dark: bool = False, scale: float = 1.0) -> None:
-        """Size and colours of what shows the page."""
+    async def set_viewport(
+        self, *, width: int = 1440, height: int = 900, dark: bool = False, scale: float = 1.0
+    ) -> None:
+        """Set size, colour scheme and scale of the viewport."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -131,45 +133,47 @@ class Page:
             mobile=width < 700,
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        still = {"name": "prefers-reduced-motion", "value": "reduce"}
-        await self.call("Emulation.setEmulatedMedia", features=[scheme, still])
+        reduced_motion = {"name": "prefers-reduced-motion", "value": "reduce"}
+        await self.call("Emulation.setEmulatedMedia", features=[scheme, reduced_motion])
 
     async def screenshot(self) -> bytes:
-        """A PNG."""
+        """Return a PNG."""
         result = await self.call("Page.captureScreenshot", format="png")
         return base64.b64decode(result["data"])
 
 
 class Browser:
+    """A running browser."""
+
     def __init__(self, session: aiohttp.ClientSession, address: str) -> None:
         self._session = session
         self._address = address
 
     @contextlib.asynccontextmanager
-    async def page(self, url: str, **look: Any) -> AsyncIterator[Page]:
-        """A tab that shows `url`; see Page.look. Fails at the end if the page met a problem."""
-        async with self._session.put(f"http://{self._address}/json/new?about:blank") as answer:
-            tab = await answer.json()
+    async def page(self, url: str, **viewport: Any) -> AsyncIterator[Page]:
+        """Open a tab with `url`; see Page.set_viewport. Fails at the end if the page reported a problem."""
+        async with self._session.put(f"http://{self._address}/json/new?about:blank") as response:
+            tab = await response.json()
         async with self._session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
             page = Page(socket)
             async with asyncio.TaskGroup() as group:
-                listening = group.create_task(page.listen())
+                listener = group.create_task(page.receive())
                 try:
                     for domain in ("Page", "Runtime", "Log", "Network"):
                         await page.call(f"{domain}.enable")
-                    await page.look(**look)
+                    await page.set_viewport(**viewport)
                     await page.open(url)
                     yield page
                 finally:
-                    listening.cancel()
+                    listener.cancel()
         async with self._session.get(f"http://{self._address}/json/close/{tab['id']}"):
             pass
         assert page.problems == []
 
 
 @contextlib.asynccontextmanager
-async def browsing() -> AsyncIterator[Browser]:
-    """A browser of its own for the length of the context."""
+async def running_browser() -> AsyncIterator[Browser]:
+    """Run a browser until the end of the context."""
     path = chromium()
     assert path is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -190,23 +194,23 @@ async def browsing() -> AsyncIterator[Browser]:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # it has children of its own, which end with it
+            start_new_session=True,  # a process group, so that its children are killed with it
         )
         assert process.stderr is not None
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while True:
                     line = (await process.stderr.readline()).decode(errors="replace")
-                    assert line, "the browser ended before it listened"
-                    found = re.search(r"DevTools listening on ws://([^/]+)/", line)
-                    if found is not None:
+                    assert line, "the browser exited before it listened"
+                    match = re.search(r"DevTools listening on ws://([^/]+)/", line)
+                    if match is not None:
                         break
             async with asyncio.TaskGroup() as group, aiohttp.ClientSession() as session:
-                draining = group.create_task(_drain(process.stderr))  # or it blocks on a full pipe
+                drain = group.create_task(_drain(process.stderr))  # otherwise the browser blocks on a full pipe
                 try:
-                    yield Browser(session, found.group(1))
+                    yield Browser(session, match.group(1))
                 finally:
-                    draining.cancel()
+                    drain.cancel()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

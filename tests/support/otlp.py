@@ -1,4 +1,4 @@
-"""Where traces go in tests: a receiver of our own on opentelemetry-proto, and Phoenix, a trace store from PyPI."""
+"""Receivers of traces: an OTLP collector on opentelemetry-proto, and Phoenix, a trace store from PyPI."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _START_SECONDS = 90.0
 
 
 @dataclass(frozen=True)
-class Received:
-    """A span as a receiver has it. Times in ns; links as (trace id, span id)."""
+class ReceivedSpan:
+    """A span as received. Times in ns; links as (trace ID, span ID)."""
 
     trace_id: str
     span_id: str
@@ -49,7 +49,7 @@ class Received:
 
 
 class Collector:
-    """An OTLP/HTTP receiver that keeps what it gets. delay_seconds: before each answer; status: of the answers."""
+    """An OTLP/HTTP receiver that stores all requests. delay_seconds: before each response; status: of all responses."""
 
     def __init__(self) -> None:
         self.requests: list[ExportTraceServiceRequest] = []
@@ -59,7 +59,7 @@ class Collector:
         self.status = 200
         collector = self
 
-        class Answer(BaseHTTPRequestHandler):
+        class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
@@ -69,25 +69,25 @@ class Collector:
                 collector.headers.append({name.lower(): value for name, value in self.headers.items()})
                 if collector.status == 200:
                     collector.requests.append(ExportTraceServiceRequest.FromString(body))
-                answer = ExportTraceServiceResponse().SerializeToString()
-                with contextlib.suppress(ConnectionError):  # whoever sent it may have lost patience
+                response = ExportTraceServiceResponse().SerializeToString()
+                with contextlib.suppress(ConnectionError):  # the sender may have timed out
                     self.send_response(collector.status)
                     self.send_header("Content-Type", "application/x-protobuf")
-                    self.send_header("Content-Length", str(len(answer)))
+                    self.send_header("Content-Length", str(len(response)))
                     self.end_headers()
-                    self.wfile.write(answer)
+                    self.wfile.write(response)
 
             def log_message(self, *_: object) -> None:
-                """Quiet: the test looks at what arrived."""
+                """Log nothing."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_port}"
 
     @contextmanager
-    def serving(self) -> Iterator[Collector]:
+    def running(self) -> Iterator[Collector]:
         thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
         thread.start()
         try:
@@ -99,21 +99,21 @@ class Collector:
 
     def resources(self) -> list[dict[str, str]]:
         return [
-            {each.key: each.value.string_value for each in part.resource.attributes}
+            {attribute.key: attribute.value.string_value for attribute in part.resource.attributes}
             for request in self.requests
             for part in request.resource_spans
         ]
 
-    def spans(self) -> list[Received]:
+    def spans(self) -> list[ReceivedSpan]:
         return [
-            Received(
+            ReceivedSpan(
                 span.trace_id.hex(),
                 span.span_id.hex(),
                 span.parent_span_id.hex(),
                 span.name,
                 span.start_time_unix_nano,
                 span.end_time_unix_nano,
-                {each.key: _value(each.value) for each in span.attributes},
+                {attribute.key: _value(attribute.value) for attribute in span.attributes},
                 span.status.message if span.status.code == 2 else None,
                 tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
                 tuple(event.name for event in span.events),
@@ -126,7 +126,7 @@ class Collector:
 
 
 class Phoenix:
-    """Arize Phoenix in a process of its own: what it has stored is read from its database, in microseconds."""
+    """Arize Phoenix as a process. Spans are read from its database, which stores microseconds."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -145,14 +145,14 @@ class Phoenix:
         }
 
     @contextmanager
-    def serving(self) -> Iterator[Phoenix]:
+    def running(self) -> Iterator[Phoenix]:
         log = (self._folder / "phoenix.log").open("wb")
         process = subprocess.Popen([PHOENIX or "", "serve"], stdout=log, stderr=log, env=self._environment)
         try:
-            until = time.monotonic() + _START_SECONDS
-            while not self._answers():
+            deadline = time.monotonic() + _START_SECONDS
+            while not self._is_healthy():
                 assert process.poll() is None, (self._folder / "phoenix.log").read_text()[-2000:]
-                assert time.monotonic() < until, "Phoenix does not start"
+                assert time.monotonic() < deadline, "Phoenix does not start"
                 time.sleep(0.2)
             yield self
         finally:
@@ -160,15 +160,15 @@ class Phoenix:
             process.wait(30)
             log.close()
 
-    def _answers(self) -> bool:
+    def _is_healthy(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as answer:
-                return bool(answer.status == 200)
+            with urllib.request.urlopen(f"{self.url}/healthz", timeout=5) as response:
+                return bool(response.status == 200)
         except OSError:
             return False
 
-    def spans(self) -> list[Received]:
-        """When nothing has come for a while: it stores in the background."""
+    def spans(self) -> list[ReceivedSpan]:
+        """Wait until no more spans arrive, because Phoenix stores them asynchronously, and return all spans."""
         before = -1
         while True:
             rows = self._rows()
@@ -177,14 +177,14 @@ class Phoenix:
             before = len(rows)
             time.sleep(2.0)
 
-    def _rows(self) -> list[Received]:
+    def _rows(self) -> list[ReceivedSpan]:
         with sqlite3.connect(f"file:{self._folder / 'phoenix.db'}?mode=ro", uri=True) as database:
             rows = database.execute(
                 "select t.trace_id, s.span_id, s.parent_id, s.name, s.start_time, s.end_time, s.attributes, "
                 "s.status_code, s.status_message, s.events from spans s join traces t on t.id = s.trace_rowid"
             ).fetchall()
         return [
-            Received(
+            ReceivedSpan(
                 trace_id,
                 span_id,
                 parent_id or "",
@@ -200,7 +200,7 @@ class Phoenix:
         ]
 
 
-def by_trace(spans: list[Received]) -> dict[str, list[Received]]:
+def by_trace(spans: list[ReceivedSpan]) -> dict[str, list[ReceivedSpan]]:
     traces = defaultdict(list)
     for span in spans:
         traces[span.trace_id].append(span)
@@ -210,7 +210,7 @@ def by_trace(spans: list[Received]) -> dict[str, list[Received]]:
 def _value(value: AnyValue) -> Any:
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return [_value(each) for each in value.array_value.values]
+        return [_value(item) for item in value.array_value.values]
     return getattr(value, kind) if kind else None
 
 
@@ -220,7 +220,7 @@ def _ns(text: str) -> int:
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Phoenix unfolds the dots in names."""
+    """Return nested attributes with dotted names; Phoenix stores dotted names as nested objects."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}

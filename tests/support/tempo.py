@@ -1,6 +1,6 @@
-"""Grafana Tempo, configured as deploy/observability/tempo.yaml has it: KUBELOOP_TEMPO names its binary (3.0 or later).
+"""Grafana Tempo with the configuration of deploy/observability/tempo.yaml. KUBELOOP_TEMPO names its binary (>= 3.0).
 
-Only ports and folders differ from the committed configuration, so that what starts here starts in a cluster.
+Only ports and folders differ from the committed configuration, so that the test covers the deployed one.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ _START_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Tempo:
-    """url: queries; otlp_http, otlp_grpc: where spans go."""
+    """url: address for queries. otlp_http, otlp_grpc: addresses for spans."""
 
     url: str
     otlp_http: str
     otlp_grpc: str
 
     def get(self, path: str, **query: str) -> Any:
-        """The decoded answer; None for 404."""
-        asked = urllib.request.Request(
+        """Return the decoded response; None for 404."""
+        request = urllib.request.Request(
             f"{self.url}{path}?{urllib.parse.urlencode(query)}", headers={"Accept": "application/json"}
         )
         try:
-            with urllib.request.urlopen(asked, timeout=30) as answer:
-                return json.load(answer)
+            with urllib.request.urlopen(request, timeout=30) as response:
+                return json.load(response)
         except urllib.error.HTTPError as error:
             if error.code == 404:
                 return None
@@ -58,9 +58,9 @@ class Tempo:
 
 def committed_configuration() -> dict[str, Any]:
     (config_map,) = [
-        each
-        for each in yaml.safe_load_all(MANIFEST.read_text())
-        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "tempo"
+        obj
+        for obj in yaml.safe_load_all(MANIFEST.read_text())
+        if obj["kind"] == "ConfigMap" and obj["metadata"]["name"] == "tempo"
     ]
     return yaml.safe_load(config_map["data"]["tempo.yaml"])
 
@@ -76,7 +76,7 @@ def running_tempo(folder: Path) -> Iterator[Tempo]:
     protocols["grpc"]["endpoint"], protocols["http"]["endpoint"] = f"127.0.0.1:{otlp_grpc}", f"127.0.0.1:{otlp_http}"
     storage = config["storage"]["trace"]
     storage["wal"]["path"], storage["local"]["path"] = str(folder / "wal"), str(folder / "blocks")
-    # the defaults of these are under /var/tempo, where the manifest has its volume
+    # defaults are under /var/tempo, the volume of the manifest
     config["live_store"] = {"wal": {"path": str(folder / "live")}, "shutdown_marker_dir": str(folder / "marker")}
     config["backend_scheduler"] = {"local_work_path": str(folder / "work")}
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,4 +102,4 @@ def _wait_ready(tempo: Tempo, process: subprocess.Popen[bytes], log: Path) -> No
                 return
         except (urllib.error.URLError, ConnectionError):
             time.sleep(0.1)
-    raise AssertionError("Tempo did not get ready: " + log.read_text()[-2000:])
+    raise AssertionError("Tempo is not ready: " + log.read_text()[-2000:])

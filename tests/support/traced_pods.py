@@ -1,4 +1,4 @@
-"""Pods that go through the recorder and the informer's store by hand, behind an endpoint, for tests of its pages."""
+"""An HTTP endpoint with traced pods: tests put pods into the recorder and the informer's store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 
 class TracedPods:
-    """One process' pods. Names are "web-5f-N" in namespace "shop", of Deployment "web", unless said otherwise."""
+    """The pods of one process, in namespace "shop", of the Deployment "web"; names are "web-5f-N"."""
 
     def __init__(self) -> None:
         self.tracing = Tracing(clock=SystemClock(), rng=random.Random(11), environ={})
@@ -30,8 +30,8 @@ class TracedPods:
         self.creator = ""  # traceparent of the reconcile that creates them
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
-        """An endpoint with their pages; its URL."""
+    async def running(self) -> AsyncIterator[str]:
+        """Run an endpoint with the trace pages and yield its URL."""
         stores = {PODS: self.pods, DEPLOYMENTS: self.deployments}
         plane = SimpleNamespace(
             tracing=self.tracing,
@@ -56,10 +56,10 @@ class TracedPods:
         )
 
     def pending(self, name: str, *, message: str = "") -> None:
-        """Created and queued; with a message, refused by the scheduler in these words."""
+        """Create and queue a pod; with a message, record an unschedulable attempt with this message."""
         self.requested(name)
         traces = self.tracing.pods
-        pod = self._shown(name)
+        pod = self._put_pod(name)
         traces.created(self.traceparents[name], pod, traces.now_ns())
         traces.observed(pod)
         traces.queued(pod, "active", "PodAdd")
@@ -73,7 +73,7 @@ class TracedPods:
             traces.queued(pod, "unschedulable", "ScheduleAttemptFailure")
 
     def bound(self, name: str, node: str = "node-1") -> None:
-        """From pending to bound and ready."""
+        """Record that a pending pod was bound and is ready."""
         traces = self.tracing.pods
         pod = self.pods[f"shop/{name}"]
         traces.attempt_started(pod, 1)
@@ -82,12 +82,12 @@ class TracedPods:
         traces.attempt_finished(pod, facts)
         traces.bind_started(pod, node)
         traces.bind_finished(pod)
-        traces.observed(self._shown(name, node=node))
+        traces.observed(self._put_pod(name, node=node))
 
     def untraced(self, name: str) -> None:
-        self._shown(name, node="node-9")
+        self._put_pod(name, node="node-9")
 
-    def _shown(self, name: str, node: str = "") -> api_types.Pod:
+    def _put_pod(self, name: str, node: str = "") -> api_types.Pod:
         traceparent = self.traceparents.get(name, "")
         ready = [{"type": "Ready", "status": "True"}] if node else []
         pod = api_types.convert(

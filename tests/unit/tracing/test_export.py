@@ -118,7 +118,7 @@ def trace(number, count=2):
 
 @pytest.fixture
 def collector():
-    with Collector().serving() as collector:
+    with Collector().running() as collector:
         yield collector
 
 

@@ -19,7 +19,7 @@ async def test_trace_pages_reject_foreign_host_headers():
 
     hosts = {"127.0.0.1:1": 200, "localhost": 200, "[::1]:80": 200}
     hosts |= dict.fromkeys(["evil.example", "localhost.evil.example:80", "127.0.0.1.evil.example"], 403)
-    async with pods.serving() as url, aiohttp.ClientSession() as session:
+    async with pods.running() as url, aiohttp.ClientSession() as session:
         for path in ("/traces", "/traces/app.js", "/debug/traces", "/debug/traces/lines"):
             for host, expected in hosts.items():
                 async with session.get(url + path, headers={"Host": host}) as response:
@@ -46,7 +46,7 @@ async def test_missing_traces_have_error_and_hint(query, problem, hint):
     pods.pending("web-5f-1")
     pods.pending("web-5f-2")
     pods.untraced("old")
-    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?{query}") as response:
+    async with pods.running() as url, aiohttp.request("GET", f"{url}/debug/traces?{query}") as response:
         assert response.status == 404
         body = await response.json()
     assert problem in body["error"]
@@ -57,7 +57,7 @@ async def test_error_of_an_unsampled_pod_states_that():
     pods = TracedPods()
     pods.traceparents["web-5f-1"] = f"00-{'1' * 32}-{'2' * 16}-00"
     pods.untraced("web-5f-1")
-    async with pods.serving() as url, aiohttp.request("GET", f"{url}/debug/traces?pod=web-5f-1") as response:
+    async with pods.running() as url, aiohttp.request("GET", f"{url}/debug/traces?pod=web-5f-1") as response:
         assert "it was not sampled" in (await response.json())["error"]
 
 
@@ -71,7 +71,7 @@ async def test_stream_has_each_trace_once_with_its_causes():
     for number in range(120):
         pods.pending(f"web-5f-{number}")
     reconcile.finish(True)
-    async with pods.serving() as url, aiohttp.ClientSession() as session:
+    async with pods.running() as url, aiohttp.ClientSession() as session:
         for query, count in {"": 122, "?deployment=web": 122, "?pod=web-5f-7": 3, "?namespace=shop": 122}.items():
             async with session.get(f"{url}/debug/traces/stream{query}") as response:
                 assert response.content_type == "application/x-ndjson"
@@ -87,7 +87,7 @@ async def test_lines_response_is_bounded():
     pods = TracedPods()
     for number in range(700):
         pods.pending(f"web-5f-{number}")
-    async with pods.serving() as url, aiohttp.ClientSession() as session:
+    async with pods.running() as url, aiohttp.ClientSession() as session:
         for limit, count in {"": 500, "1000000": 500, "3": 3, "0": 1, "-1": 500, "x": 500}.items():
             async with session.get(f"{url}/debug/traces/lines", params={"limit": limit}) as response:
                 body = await response.json()
