@@ -116,6 +116,10 @@ def spans_of(trace: dict[str, Any] | None) -> list[Span]:
     return spans
 
 
+def services_of(tempo: Tempo, trace_id: str) -> set[str]:
+    return {span.service for span in spans_of(tempo.trace(trace_id))}
+
+
 def hex_id(text: str) -> str:
     return base64.b64decode(text).hex()
 
@@ -132,11 +136,7 @@ def test_spans_of_kubeloop_and_kube_apiserver_are_one_tree(stored):
     wait(lambda: len(tempo.search(query)) == PODS, "Tempo finds every pod")
     for summary in tempo.search(query):
         trace_id = summary["traceID"].zfill(32)
-        both = {"kubeloop", "apiserver"}
-        wait(
-            lambda trace_id=trace_id: {span.service for span in spans_of(tempo.trace(trace_id))} == both,
-            "spans of both services",
-        )
+        wait(lambda trace_id=trace_id: services_of(tempo, trace_id) == {"kubeloop", "apiserver"}, "both services")
         spans = spans_of(tempo.trace(trace_id))
         by_id = {span.span_id: span for span in spans}
         (root,) = [span for span in spans if not span.parent_id]
