@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from kubeloop.process.apiserver_process import starting_cluster
+from kubeloop.process.apiserver_process import starting_api_server
 from scheduler_perf.figures import Metrics
 
 _STOP_SECONDS = 20.0
@@ -29,7 +29,7 @@ async def development_cluster(folder: Path, *, tls: bool) -> AsyncIterator[Path]
     """A development cluster without nodes, in a process of its own; gives its kubeconfig."""
     path = folder / "kubeconfig"
     arguments = ["--nodes=0", f"--kubeconfig={path}", "--start-delay=0", "--start-spread=0"]
-    async with starting_cluster(arguments, token=secrets.token_urlsafe(16)) as starting:
+    async with starting_api_server(arguments, token=secrets.token_urlsafe(16)) as starting:
         cluster = await starting.ready()
         if not tls:
             config = yaml.safe_load(path.read_text())
