@@ -1,4 +1,4 @@
-"""kubeloop as pip installs it: a copy in an environment of its own, modules compiled, no editable finder in the way."""
+"""Installation of kubeloop as by pip: a copy in a separate environment, with compiled modules."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ import kubeloop
 
 @contextlib.contextmanager
 def installed() -> Iterator[Path]:
-    """The Python of that environment; its dependencies are those of the Python that runs this."""
+    """Yield the Python of that environment; it uses the dependencies of the current Python."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
         packages = Path(sysconfig.get_path("purelib", vars={"base": folder, "platbase": folder}))
-        # .pth files in a folder that a .pth file names are not read: that of an editable installation among them
+        # a folder added by a .pth file has its own .pth files ignored, including that of an editable installation
         (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         copied = packages / "kubeloop"
         shutil.copytree(Path(kubeloop.__path__[0]), copied, ignore=shutil.ignore_patterns("__pycache__"))
@@ -31,5 +31,5 @@ def installed() -> Iterator[Path]:
 
 
 def environment() -> dict[str, str]:
-    """Ours, but dependencies that are not compiled yet are compiled and kept."""
+    """Return the environment without PYTHONDONTWRITEBYTECODE: dependencies are compiled once."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -1,8 +1,8 @@
-"""What idle simulated nodes cost: leases, reports and the monitor, in CPU of the process they run in.
+"""CPU of idle simulated nodes: Leases, status reports and the node lifecycle controller, in one process.
 
     python benchmarks/node_heartbeats.py [--nodes 5000] [--seconds 20]
 
-Prints one JSON document: CPU as a share of one core while nothing happens, and the time it takes to start them.
+Prints one JSON document: CPU as a share of one core while nothing happens, and the seconds to start them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Load of Deployments on nodes that nobody runs, and what a watch shows of it; for every kind of API server."""
+"""Deployments on nodes without kubelets, observed by a watch; for any API server."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kubeloop.kube.objects.resources import NODES, PODS
 
 @dataclass
 class Run:
-    """What one run showed. Seconds are of time.perf_counter()."""
+    """Observations of one run. Seconds are those of time.perf_counter()."""
 
-    wanted: int
+    expected: int
     created: dict[str, float] = field(default_factory=dict)
     bound: dict[str, float] = field(default_factory=dict)
     ready: set[str] = field(default_factory=set)
     cpu_at: list[tuple[int, float]] = field(default_factory=list)  # (pods bound, CPU seconds of the control plane)
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def see(self, pod: Pod, now: float, cpu_seconds: float | None) -> None:
+    def observe(self, pod: Pod, now: float, cpu_seconds: float | None) -> None:
         uid = pod.metadata.uid
         self.created.setdefault(uid, now)
         if pod.spec.node_name and uid not in self.bound:
@@ -36,11 +36,11 @@ class Run:
                 self.cpu_at.append((len(self.bound), cpu_seconds))
         if any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions):
             self.ready.add(uid)
-        if len(self.bound) >= self.wanted:
+        if len(self.bound) >= self.expected:
             self.done.set()
 
     def waits_milliseconds(self) -> dict[str, float]:
-        """Created to bound, as the watch saw both."""
+        """Return the times from the created to the bound event of the watch."""
         waits = [self.bound[uid] - self.created[uid] for uid in self.bound]
         return {f"p{round(share * 100)}": round(percentile(waits, share) * 1000, 1) for share in (0.5, 0.9, 0.99)}
 
@@ -49,7 +49,7 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
-async def make_nodes(client: Client, count: int) -> None:
+async def create_nodes(client: Client, count: int) -> None:
     resources = {"cpu": "32", "memory": "128Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
     async def make(number: int) -> None:
@@ -62,7 +62,7 @@ async def make_nodes(client: Client, count: int) -> None:
         status = {"capacity": resources, "allocatable": resources, "conditions": [ready]}
         node = await client.get_raw(NODES, name)
         node["status"] = status
-        node["spec"].pop("taints", None)  # kube-apiserver adds not-ready, which no controller takes away here
+        node["spec"].pop("taints", None)  # kube-apiserver adds not-ready, which no controller removes here
         node = await client.update_raw(NODES, name, node)
         node["status"] = status
         await client.update_raw(NODES, name, node, subresource="status")
@@ -98,9 +98,9 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
 
 
 async def watch(client: Client, namespace: str, run: Run, cpu_seconds: Callable[[], float]) -> None:
-    """Until cancelled. kube-apiserver ends watches that it cannot serve in time, as on a busy machine in a burst of
-    events; they go on from where they ended."""
-    step = max(1, run.wanted // 20)
+    """Watch until cancelled. kube-apiserver ends watches that are too slow, as on a busy machine in a burst of events;
+    the watch then resumes where it ended."""
+    step = max(1, run.expected // 20)
     version = "0"
     while True:
         try:
@@ -112,8 +112,8 @@ async def watch(client: Client, namespace: str, run: Run, cpu_seconds: Callable[
                     version = event.object.metadata.resource_version
                     if event.type in ("ADDED", "MODIFIED"):
                         cpu = cpu_seconds() if len(run.bound) % step == 0 else None
-                        run.see(event.object, time.perf_counter(), cpu)
+                        run.observe(event.object, time.perf_counter(), cpu)
         except (ApiError, ServerUnreachable) as error:
-            print(f"the watch on pods is opened again: {error}", file=sys.stderr)
+            print(f"reopened the watch on pods: {error}", file=sys.stderr)
             version = "0"
             await asyncio.sleep(0.1)

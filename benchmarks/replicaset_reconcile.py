@@ -1,10 +1,10 @@
-"""CPU of one reconcile of a large ReplicaSet: with nothing to do, and choosing the Pods to delete.
+"""CPU of one reconcile of a large ReplicaSet: without changes, and choosing the Pods to delete.
 
     .venv/bin/python benchmarks/replicaset_reconcile.py [PODS ...]
 
-The ReplicaSet controller alone, its caches filled by hand, no API: a Deployment's new and old ReplicaSet of PODS Pods
-each, on PODS / 10 nodes, ready since an hour, give or take a minute; some have restarted. Choosing is one synchronous
-piece of work: how long it takes is how long everything else waits. CPU milliseconds, best of 7.
+The ReplicaSet controller alone, with caches filled directly, without an API server: a Deployment's new and old
+ReplicaSet of PODS Pods each, on PODS / 10 nodes, ready for about an hour, some with restarts. Choosing is synchronous:
+it blocks the event loop for its whole duration. CPU milliseconds, best of 7.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def pod(number: int, rs: dict[str, Any], nodes: int, rng: random.Random) -> dict
 
 
 def best_ms(work: Callable[[], object]) -> float:
-    """CPU milliseconds of the quickest of REPEATS runs."""
+    """Return the CPU milliseconds of the fastest of REPEATS runs."""
     spent = []
     for _ in range(REPEATS):
         began = time.process_time()
@@ -93,7 +93,7 @@ def best_ms(work: Callable[[], object]) -> float:
 
 
 async def measure(pods: int) -> tuple[float, float]:
-    """CPU milliseconds of a reconcile with nothing to do, and of choosing the Pods of one burst."""
+    """Return the CPU milliseconds of a reconcile without changes, and of choosing the Pods of one burst."""
     rng = random.Random(1)
     cluster = RolloutSimulation(SetClock(NOW), rng)
     for name in ("new", "old"):
@@ -109,7 +109,7 @@ async def measure(pods: int) -> tuple[float, float]:
             coroutine.send(None)
         except StopIteration:
             return
-        raise AssertionError("a reconcile with nothing to do sent a request")
+        raise AssertionError("a reconcile without changes sent a request")
 
     smaller = convert(ReplicaSet, replica_set("new", max(0, pods - BURST_REPLICAS)))
     groups = {**controller._groups.get(controller_index_key(smaller))}
@@ -124,7 +124,7 @@ async def measure(pods: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    print("| pods | nothing to do, ms | choosing 500 to delete, ms |")
+    print("| pods | no changes, ms | choosing 500 to delete, ms |")
     print("|---|---|---|")
     for pods in [int(argument) for argument in sys.argv[1:]] or [500, 5000]:
         nothing, choosing = asyncio.run(measure(pods))

@@ -1,10 +1,10 @@
-"""API writes of a rollout, by kind: how they grow with the number of replicas.
+"""API writes of a rollout by kind, for increasing numbers of replicas.
 
     .venv/bin/python benchmarks/rollout_writes.py [REPLICAS ...]
 
-Runs the Deployment and ReplicaSet controllers against the cluster in memory of the simulation tests, in virtual time:
-create a Deployment, wait until it is complete, change its image, wait again. Prints the writes of the second part (the
-rollout) as a table for benchmarks/README.md, and the virtual and real seconds it took.
+Runs the Deployment and ReplicaSet controllers against the in-memory cluster of the simulation tests, in virtual time:
+create a Deployment, wait until it is complete, change its image, wait again. Prints the writes of the rollout as a
+table for benchmarks/README.md, and its virtual and real seconds.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ async def complete(cluster: RolloutSimulation, replicas: int) -> None:
 
 
 async def rollout(replicas: int) -> tuple[Counter[str], float]:
-    """The writes of one rollout, and its virtual seconds."""
+    """Return the writes of one rollout, and its virtual seconds."""
     pace = SimulationSettings(request=0.01, watch=0.02, start=4.0, stop=2.0)
     cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(1), pace)
     async with asyncio.TaskGroup() as tasks:
-        running = tasks.create_task(cluster.run())
+        control_plane_task = tasks.create_task(cluster.run())
         cluster.apply("deployments", deployment(replicas=replicas))
         await complete(cluster, replicas)
         cluster.writes.clear()
@@ -60,7 +60,7 @@ async def rollout(replicas: int) -> tuple[Counter[str], float]:
         cluster.apply("deployments", deployment(replicas=replicas, image="app:2"))
         await complete(cluster, replicas)
         seconds = asyncio.get_running_loop().time() - began
-        running.cancel()
+        control_plane_task.cancel()
     return cluster.writes, seconds
 
 

@@ -1,11 +1,11 @@
-"""CPU time of one scheduling cycle, from the snapshot's update to the chosen node, without the API.
+"""CPU time of one scheduling cycle, from the snapshot update to the selected node, without an API server.
 
     python benchmarks/scheduler --cycle [--nodes 5000] [--pods 20000] [--deployments 100] [--cycles 300] [--profile]
     python benchmarks/scheduler --cycle --workload NAME
 
-Pods of Deployments (default spread constraints, CPU and memory requests) fill the cluster, and then one pod after the
-other is scheduled and assumed. Two runs: all pods of one class, and each pod of another class than the one before it
-(classes come round again) or of one never seen. Prints microseconds of CPU per cycle and part, and the memory in use.
+Pods of Deployments (default spread constraints, CPU and memory requests) fill the cluster; then pods are scheduled and
+assumed one after the other: all of one class, alternating between known classes, and each of a new class. Prints
+microseconds of CPU per cycle and per part, and the memory in use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FixedClock:
 
 
 class Bench:
-    """The scheduler's parts that decide, over a made-up cluster; also the handle the plugins get."""
+    """The scheduler's decision parts over a synthetic cluster; also the handle of the plugins."""
 
     def __init__(self, nodes: int, deployments: int) -> None:
         self.replica_sets: Store[ReplicaSet] = Store()
@@ -103,7 +103,7 @@ class Bench:
         return self.framework.run_filters_with_nominated_pods(*args)
 
     async def cycle(self, pending: Pod) -> None:
-        """One cycle; what each part took is added to `parts`."""
+        """Run one cycle, and add the time of each part to `parts`."""
         marks = [("", time.process_time_ns())]
         info = PodInfo(pending)
         marks.append(("pod info", time.process_time_ns()))
@@ -162,8 +162,13 @@ def pod(number: int, app: str, node_name: str) -> dict[str, Any]:
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
     }
     tolerations = [
-        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-        for what in ("not-ready", "unreachable")
+        {
+            "key": f"node.kubernetes.io/{condition}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 300,
+        }
+        for condition in ("not-ready", "unreachable")
     ]
     spec: dict[str, Any] = {"containers": [container], "tolerations": tolerations, "schedulerName": "default-scheduler"}
     if node_name:
@@ -175,20 +180,22 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=20000)
-    parser.add_argument("--memory-pods", type=int, default=50000, help="with how many pods memory is measured at last")
+    parser.add_argument(
+        "--memory-pods", type=int, default=50000, help="number of pods for the final memory measurement"
+    )
     parser.add_argument("--deployments", type=int, default=100)
     parser.add_argument("--cycles", type=int, default=300)
-    parser.add_argument("--profile", action="store_true", help="print where the time goes")
-    parser.add_argument("--workload", help='another situation, or "all" of them: see scheduler_situations.py')
-    parser.add_argument("--preemption", action="store_true", help="short for --workload preemption")
+    parser.add_argument("--profile", action="store_true", help="print a profile")
+    parser.add_argument("--workload", help='a situation of scheduler_situations.py, or "all"')
+    parser.add_argument("--preemption", action="store_true", help="same as --workload preemption")
     options = parser.parse_args()
     if options.workload or options.preemption:
         from scheduler_situations import SITUATIONS, measure_all
 
-        wanted = options.workload or "preemption"
-        if wanted != "all" and wanted not in SITUATIONS:
-            parser.error(f"no workload {wanted}; there are all, {', '.join(SITUATIONS)}")
-        await measure_all(list(SITUATIONS) if wanted == "all" else [wanted], options)
+        name = options.workload or "preemption"
+        if name != "all" and name not in SITUATIONS:
+            parser.error(f"no workload {name}; choose all, {', '.join(SITUATIONS)}")
+        await measure_all(list(SITUATIONS) if name == "all" else [name], options)
         return
     bench = Bench(options.nodes, options.deployments)
     for number in range(options.pods):
@@ -202,8 +209,8 @@ async def main() -> None:
     same, known = itertools.repeat(bench.names[0]), itertools.cycle(bench.names)
     fresh = (f"fresh-{number}" for number in itertools.count())
     await bench.measure("same class", same, options.cycles, options.profile)
-    await bench.measure("classes in turn, seen before", known, options.cycles, False)
-    await bench.measure("classes in turn, again", known, options.cycles, False)
+    await bench.measure("known classes in turn", known, options.cycles, False)
+    await bench.measure("known classes in turn, again", known, options.cycles, False)
 
     def never_seen() -> Iterator[str]:
         for name in fresh:

@@ -1,10 +1,10 @@
-"""One scheduling cycle in situations that take more than a Deployment's: volumes, affinity, preemption, no room.
+"""One scheduling cycle in special situations: volumes, affinity, preemption, full nodes.
 
     .venv/bin/python benchmarks/scheduler --cycle --workload NAME      (or "all"; --nodes, --pods, --cycles, --profile)
 
-Each has a cluster of its own; CPU time from the pod to the chosen node and back into the cache, or, where the pod fits
-nowhere, to the message of its event and the victims of its preemption. The first cycle is told apart: it fills what is
-kept from cycle to cycle.
+Each situation has its own cluster. The figure is the CPU time of an attempt, up to the assumed pod, or, if the pod fits
+no node, up to the message of its event and the victims of its preemption. The first cycle is reported separately: it
+fills caches that later cycles use.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ZONE = "topology.kubernetes.io/zone"
 
 
 class Situation(Bench):
-    """A cluster of `nodes` with `pods` on it; filled by the functions below."""
+    """A cluster of `nodes` with `pods`, filled by the functions below."""
 
     def __init__(self, options: argparse.Namespace, deployments: int = 100) -> None:
         self.nodes: int = options.nodes
@@ -52,7 +52,7 @@ class Situation(Bench):
         return NodeDryRuns(self.framework, state, pod)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        work.close()  # nothing is evicted: what is measured is finding whom
+        work.close()  # no eviction: only the choice of victims is measured
 
     def add_nodes(self, change: Callable[[int, JSON], None] = lambda index, body: None) -> None:
         for index in range(self.nodes):
@@ -61,13 +61,13 @@ class Situation(Bench):
             self.cache.add_node(convert(Node, body))
 
     def put(self, lister: str, kind: type[Any], body: JSON) -> None:
-        made = convert(kind, body)
-        getattr(self.listers, lister).put(made.key, made)
+        obj = convert(kind, body)
+        getattr(self.listers, lister).put(obj.key, obj)
 
     def body(self, app: str, change: Callable[[JSON], None], node_name: str = "") -> Pod:
-        made = pod(next(self.serial), app, node_name)
-        change(made)
-        return convert(Pod, made)
+        body = pod(next(self.serial), app, node_name)
+        change(body)
+        return convert(Pod, body)
 
     def fill(self, change: Callable[[JSON], None] = lambda body: None) -> None:
         for number in range(self.existing):
@@ -75,7 +75,7 @@ class Situation(Bench):
             self.cache.add_pod(self.body(app, change, f"node-{self.random.randrange(self.nodes)}"))
 
     async def attempt(self, pending: Pod) -> int:
-        """CPU nanoseconds of one attempt, whatever it comes to."""
+        """Return the CPU nanoseconds of one attempt, whatever its result."""
         self.waiting.put(pending.key, pending)
         start_ns = time.process_time_ns()
         info, state, facts = PodInfo(pending), CycleState(), AttemptFacts("error")
@@ -133,54 +133,54 @@ def _volume(name: str, claim: str = "", storage_class: str = "", at: tuple[str, 
     return {"metadata": {"name": name, "uid": name}, "spec": spec, "status": {"phase": "Available"}}
 
 
-def _bound_volumes(here: Situation, zoned: bool) -> Pods:
-    """Every pod has a bound CSI volume; nodes take 39 of them."""
-    here.add_nodes()
-    for index in range(here.nodes):
+def _bound_volumes(situation: Situation, zoned: bool) -> Pods:
+    """Every pod has a bound CSI volume; the limit per node is 39."""
+    situation.add_nodes()
+    for index in range(situation.nodes):
         driver = {"name": _DRIVER, "nodeID": f"node-{index}", "allocatable": {"count": 39}}
-        here.put("csi_nodes", CSINode, {"metadata": {"name": f"node-{index}"}, "spec": {"drivers": [driver]}})
+        situation.put("csi_nodes", CSINode, {"metadata": {"name": f"node-{index}"}, "spec": {"drivers": [driver]}})
     numbers = itertools.count()
 
     def own_volume(body: JSON) -> None:
         number = next(numbers)
         at = (_ZONE, f"zone-{number % 3}") if zoned else None
-        here.put("persistent_volumes", PersistentVolume, _volume(f"pv-{number}", f"claim-{number}", at=at))
-        here.put("persistent_volume_claims", PersistentVolumeClaim, _claim(f"claim-{number}", f"pv-{number}"))
+        situation.put("persistent_volumes", PersistentVolume, _volume(f"pv-{number}", f"claim-{number}", at=at))
+        situation.put("persistent_volume_claims", PersistentVolumeClaim, _claim(f"claim-{number}", f"pv-{number}"))
         _volumes(body, f"claim-{number}")
 
-    here.fill(own_volume)
-    return (here.body(here.names[0], own_volume) for _ in itertools.count())
+    situation.fill(own_volume)
+    return (situation.body(situation.names[0], own_volume) for _ in itertools.count())
 
 
-def _unbound_claims(here: Situation, provisioner: str) -> Pods:
-    """Every pod waits with a claim of its own, for a local volume of each node or for one to be provisioned."""
-    here.add_nodes()
-    here.fill()
+def _unbound_claims(situation: Situation, provisioner: str) -> Pods:
+    """Every pod has an unbound claim: for a local volume of each node, or with dynamic provisioning."""
+    situation.add_nodes()
+    situation.fill()
     mode = {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": provisioner}
-    here.put("storage_classes", StorageClass, {"metadata": {"name": "wait"}, **mode})
+    situation.put("storage_classes", StorageClass, {"metadata": {"name": "wait"}, **mode})
     if provisioner == "kubernetes.io/no-provisioner":
-        for index in range(here.nodes):
+        for index in range(situation.nodes):
             at = ("kubernetes.io/hostname", f"node-{index}")
-            here.put("persistent_volumes", PersistentVolume, _volume(f"pv-{index}", storage_class="wait", at=at))
+            situation.put("persistent_volumes", PersistentVolume, _volume(f"pv-{index}", storage_class="wait", at=at))
     numbers = itertools.count()
 
     def own_claim(body: JSON) -> None:
         name = f"claim-{next(numbers)}"
-        here.put("persistent_volume_claims", PersistentVolumeClaim, _claim(name, storage_class="wait"))
+        situation.put("persistent_volume_claims", PersistentVolumeClaim, _claim(name, storage_class="wait"))
         _volumes(body, name)
 
-    return (here.body(here.names[0], own_claim) for _ in itertools.count())
+    return (situation.body(situation.names[0], own_claim) for _ in itertools.count())
 
 
-def _affinity(here: Situation, kind: str, term: JSON, weight: int | None, namespaces: int = 1) -> Pods:
-    """Every pod, running or waiting, has the term about pods of its own app."""
+def _affinity(situation: Situation, kind: str, term: JSON, weight: int | None, namespaces: int = 1) -> Pods:
+    """Every pod, bound or pending, has the affinity term for pods of its own app."""
     for number in range(namespaces):
         metadata = {"name": f"ns-{number}", "labels": {"team": f"team-{number % 10}"}}
-        here.put("namespaces", Namespace, {"metadata": metadata})
+        situation.put("namespaces", Namespace, {"metadata": metadata})
 
     def with_term(body: JSON) -> None:
         if namespaces > 1:
-            body["metadata"]["namespace"] = f"ns-{next(here.serial) % namespaces}"
+            body["metadata"]["namespace"] = f"ns-{next(situation.serial) % namespaces}"
         own = term | {"labelSelector": {"matchLabels": {"app": body["metadata"]["labels"]["app"]}}}
         if weight is None:
             terms: JSON = {"requiredDuringSchedulingIgnoredDuringExecution": [own]}
@@ -189,97 +189,103 @@ def _affinity(here: Situation, kind: str, term: JSON, weight: int | None, namesp
             terms = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
         body["spec"]["affinity"] = {kind: terms}
 
-    here.add_nodes()
-    here.fill(with_term)
-    return (here.body(here.names[number % len(here.names)], with_term) for number in itertools.count())
+    situation.add_nodes()
+    situation.fill(with_term)
+    return (situation.body(situation.names[number % len(situation.names)], with_term) for number in itertools.count())
 
 
-def _full(here: Situation, cpu: str, classes: int, priority: int) -> Pods:
+def _full(situation: Situation, cpu: str, classes: int, priority: int) -> Pods:
     """Nodes of 4 CPUs with four pods of 900m and priority 0."""
 
     def of_four(index: int, body: JSON) -> None:
         body["status"]["allocatable"] = {"cpu": "4", "memory": "32Gi", "pods": "110"}
 
-    def asks(amount: str, body: JSON) -> None:
+    def request_cpu(amount: str, body: JSON) -> None:
         body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": amount, "memory": "500Mi"}}
 
     def low(body: JSON) -> None:
-        asks("900m", body)
+        request_cpu("900m", body)
         body["status"]["startTime"] = "2026-01-01T00:00:00Z"
 
-    here.add_nodes(of_four)
-    for number in range(4 * here.nodes):
-        here.cache.add_pod(here.body(here.names[number % len(here.names)], low, f"node-{number % here.nodes}"))
+    situation.add_nodes(of_four)
+    for number in range(4 * situation.nodes):
+        situation.cache.add_pod(
+            situation.body(situation.names[number % len(situation.names)], low, f"node-{number % situation.nodes}")
+        )
 
     def high(number: int, body: JSON) -> None:
-        asks(cpu, body)
+        request_cpu(cpu, body)
         body["spec"]["priority"] = priority
         body["metadata"]["labels"]["class"] = f"c-{number % classes}"
 
-    return (here.body("high", lambda body, number=number: high(number, body)) for number in itertools.count())  # type: ignore[misc]
+    return (situation.body("high", lambda body, number=number: high(number, body)) for number in itertools.count())  # type: ignore[misc]
 
 
-def _deployments(here: Situation) -> Pods:
-    here.add_nodes()
-    here.fill()
-    return (here.pod(app) for app in itertools.cycle(here.names))
+def _deployments(situation: Situation) -> Pods:
+    situation.add_nodes()
+    situation.fill()
+    return (situation.pod(app) for app in itertools.cycle(situation.names))
 
 
-def _tainted(here: Situation) -> Pods:
-    """A twentieth of the nodes is tainted: what is feasible is not simply all rows."""
+def _tainted(situation: Situation) -> Pods:
+    """Every twentieth node is tainted, so that not all rows are feasible."""
 
     def taint(index: int, body: JSON) -> None:
         if index % 20 == 0:
             body["spec"] = {"taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
 
-    here.add_nodes(taint)
-    here.fill()
-    return (here.pod(here.names[0]) for _ in itertools.count())
+    situation.add_nodes(taint)
+    situation.fill()
+    return (situation.pod(situation.names[0]) for _ in itertools.count())
 
 
 _NEAR = {"topologyKey": _ZONE}
 SITUATIONS: dict[str, tuple[int, Callable[[Situation], Pods]]] = {
     "tainted": (100, _tainted),
     "600-deployments": (600, _deployments),
-    "csi-volumes": (100, lambda here: _bound_volumes(here, zoned=False)),
-    "zonal-volumes": (100, lambda here: _bound_volumes(here, zoned=True)),
-    "local-volumes": (100, lambda here: _unbound_claims(here, "kubernetes.io/no-provisioner")),
-    "provisioned-volumes": (100, lambda here: _unbound_claims(here, _DRIVER)),
-    "preferred-affinity": (100, lambda here: _affinity(here, "podAffinity", _NEAR, 10)),
-    "required-affinity": (100, lambda here: _affinity(here, "podAffinity", _NEAR, None)),
+    "csi-volumes": (100, lambda situation: _bound_volumes(situation, zoned=False)),
+    "zonal-volumes": (100, lambda situation: _bound_volumes(situation, zoned=True)),
+    "local-volumes": (100, lambda situation: _unbound_claims(situation, "kubernetes.io/no-provisioner")),
+    "provisioned-volumes": (100, lambda situation: _unbound_claims(situation, _DRIVER)),
+    "preferred-affinity": (100, lambda situation: _affinity(situation, "podAffinity", _NEAR, 10)),
+    "required-affinity": (100, lambda situation: _affinity(situation, "podAffinity", _NEAR, None)),
     "anti-affinity": (
         100,
-        lambda here: _affinity(here, "podAntiAffinity", {"topologyKey": "kubernetes.io/hostname"}, None),
+        lambda situation: _affinity(situation, "podAntiAffinity", {"topologyKey": "kubernetes.io/hostname"}, None),
     ),
     "namespace-selector": (
         100,
-        lambda here: _affinity(
-            here, "podAffinity", _NEAR | {"namespaceSelector": {"matchLabels": {"team": "team-1"}}}, 10, namespaces=100
+        lambda situation: _affinity(
+            situation,
+            "podAffinity",
+            _NEAR | {"namespaceSelector": {"matchLabels": {"team": "team-1"}}},
+            10,
+            namespaces=100,
         ),
     ),
-    "no-room": (1, lambda here: _full(here, "3", 1, 0)),
-    "no-room-each-another-class": (1, lambda here: _full(here, "3", 1 << 30, 0)),
-    "preemption": (1, lambda here: _full(here, "3", 1, 10)),
-    "preemption-each-another-class": (1, lambda here: _full(here, "3", 1 << 30, 10)),
+    "no-room": (1, lambda situation: _full(situation, "3", 1, 0)),
+    "no-room-each-another-class": (1, lambda situation: _full(situation, "3", 1 << 30, 0)),
+    "preemption": (1, lambda situation: _full(situation, "3", 1, 10)),
+    "preemption-each-another-class": (1, lambda situation: _full(situation, "3", 1 << 30, 10)),
 }
-"""name -> (deployments, what makes the cluster and gives its pods)"""
+"""name -> (number of deployments, function that fills the cluster and returns its pending pods)"""
 
 
 async def measure(name: str, options: argparse.Namespace) -> None:
-    """Prints one row."""
-    deployments, situation = SITUATIONS[name]
-    here = Situation(options, deployments)
-    pods = situation(here)
-    here.cache.update_snapshot(here.snapshot)
-    first_ns = await here.attempt(next(pods))
-    for pending in itertools.islice(pods, deployments - 1):  # each class once
-        await here.attempt(pending)
+    """Measure a situation and print one row."""
+    deployments, create = SITUATIONS[name]
+    situation = Situation(options, deployments)
+    pods = create(situation)
+    situation.cache.update_snapshot(situation.snapshot)
+    first_ns = await situation.attempt(next(pods))
+    for pending in itertools.islice(pods, deployments - 1):  # every class once
+        await situation.attempt(pending)
     profile = cProfile.Profile()
     taken: list[int] = []
     for pending in list(itertools.islice(pods, options.cycles)):
         if options.profile:
             profile.enable()
-        taken.append(await here.attempt(pending))
+        taken.append(await situation.attempt(pending))
         profile.disable()
     taken.sort()
     p50, p99 = taken[len(taken) // 2], taken[min(len(taken) - 1, len(taken) * 99 // 100)]
@@ -291,33 +297,33 @@ async def measure(name: str, options: argparse.Namespace) -> None:
 
 
 def heartbeats(options: argparse.Namespace) -> None:
-    """Prints what a kubelet's status update costs cache and snapshot: nothing that matters to scheduling changed."""
-    here = Situation(options)
-    here.add_nodes()
-    here.fill()
-    here.cache.update_snapshot(here.snapshot)
-    old = [info.node for info in here.snapshot.node_infos if info.node is not None]
+    """Print the CPU time of cache and snapshot for a kubelet's status update without relevant changes."""
+    situation = Situation(options)
+    situation.add_nodes()
+    situation.fill()
+    situation.cache.update_snapshot(situation.snapshot)
+    old = [info.node for info in situation.snapshot.node_infos if info.node is not None]
     new = []
-    for each in old:
-        body = msgspec.to_builtins(each)
+    for node_ in old:
+        body = msgspec.to_builtins(node_)
         body["status"]["conditions"] = [
             {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:10Z"}
         ]
         new.append(convert(Node, body))
     start_ns = time.process_time_ns()
     for before, after in zip(old, new, strict=True):
-        here.cache.update_node(before, after)
+        situation.cache.update_node(before, after)
     events_ns = time.process_time_ns() - start_ns
-    here.cache.update_snapshot(here.snapshot)
+    situation.cache.update_snapshot(situation.snapshot)
     all_ns = time.process_time_ns() - start_ns
     print(
-        f"{len(new)} nodes send their status: {events_ns / len(new) / 1000:.1f} us each in the cache, "
+        f"{len(new)} node status updates: {events_ns / len(new) / 1000:.1f} us each in the cache, "
         f"{(all_ns - events_ns) / len(new) / 1000:.1f} us in the snapshot"
     )
 
 
 async def measure_all(names: list[str], options: argparse.Namespace) -> None:
-    print(f"{'us of CPU per attempt':32}{'the first':>12}{'p50':>10}{'p99':>10}{'most':>10}")
+    print(f"{'us of CPU per attempt':32}{'first':>12}{'p50':>10}{'p99':>10}{'max':>10}")
     with short_collections(time.perf_counter):  # as in `kubeloop run`
         for name in names:
             await measure(name, options)

@@ -1,8 +1,8 @@
-"""What a browser that looks on costs the process: `python benchmarks/trace_page.py [--pods 10000]`.
+"""Load of an open trace page on the process: `python benchmarks/trace_page.py [--pods 10000]`.
 
-Pods go through the recorder by hand; then the feed of the page (tracing/views/pod_feed.py) is asked as a page asks it:
-for everything, when nothing changed, and when 300 pods changed. Per question: CPU, bytes of JSON, and the longest time
-that any other task of the loop had to wait for its turn.
+Pods are recorded directly; then the feed of the page (tracing/views/pod_feed.py) is polled as by a page: for
+everything, without changes, and with 300 changed pods. Per poll: CPU, bytes of JSON, and the longest wait of another
+task of the event loop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests")]
 
 from kubeloop.tracing.views import pod_feed as feeds  # noqa: E402
 from kubeloop.tracing.views.pod_feed import PodFeed  # noqa: E402
-from support.traced_pods import TracedPods  # noqa: E402  # the path comes first
+from support.traced_pods import TracedPods  # noqa: E402  # after the import path is set
 
 
 class Lag:
-    """The longest wait of a task that wants its turn all the time."""
+    """Measures the longest wait of a task that is always ready."""
 
     def __init__(self) -> None:
         self.worst_seconds = 0.0
@@ -37,24 +37,24 @@ class Lag:
 
 async def measure(name: str, feed: PodFeed, cursor: str) -> str:
     await asyncio.sleep(feeds.COMPARE_SECONDS)
-    lag, answers, size, lines = Lag(), 0, 0, 0
+    lag, responses, size, lines = Lag(), 0, 0, 0
     began = time.thread_time()
     busy = 0.0
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(lag.run())
+        lag_task = group.create_task(lag.run())
         while True:
-            answer = await feed.poll(cursor)
+            response = await feed.poll(cursor)
             before = time.perf_counter()
-            size += len(msgspec.json.encode(answer))
+            size += len(msgspec.json.encode(response))
             lag.worst_seconds = max(lag.worst_seconds, time.perf_counter() - before)
-            answers, cursor, lines = answers + 1, answer.cursor, lines + len(answer.lines)
-            if not answer.more:
+            responses, cursor, lines = responses + 1, response.cursor, lines + len(response.lines)
+            if not response.more:
                 break
         busy = time.thread_time() - began
-        waiting.cancel()
+        lag_task.cancel()
     print(
-        f"{name:<24} {lines:>6} lines in {answers:>3} answers {size / 1e3:>9.1f} KB {busy * 1e3:>8.1f} ms CPU"
-        f"  longest wait of others {lag.worst_seconds * 1e3:.1f} ms"
+        f"{name:<24} {lines:>6} lines in {responses:>3} responses {size / 1e3:>9.1f} KB {busy * 1e3:>8.1f} ms CPU"
+        f"  longest wait of other tasks {lag.worst_seconds * 1e3:.1f} ms"
     )
     return cursor
 
@@ -67,11 +67,11 @@ async def run(pods: int) -> None:
             traced.bound(f"web-5f-{number:05}", node=f"node-{number % 100}")
     feed = PodFeed(traced.tracing.recent, traced.pods, now_ns=time.time_ns, instance="benchmark")
     print(f"{pods} pods")
-    cursor = await measure("a page is opened", feed, "")
-    cursor = await measure("nothing changed", feed, cursor)
+    cursor = await measure("opened page", feed, "")
+    cursor = await measure("no changes", feed, cursor)
     for number in range(300):
         traced.bound(f"web-5f-{number:05}")
-    await measure("300 pods changed", feed, cursor)
+    await measure("300 changed pods", feed, cursor)
 
 
 def main() -> None:

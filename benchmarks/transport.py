@@ -1,7 +1,7 @@
-"""What a request costs in CPU on our side, by transport: `python benchmarks/transport.py`.
+"""Client CPU per request, by transport: `python benchmarks/transport.py`.
 
-An aiohttp server in a process of its own answers a pod-sized PUT; this process sends requests, some at a time, and its
-CPU time (user and system) divided by their number is the figure. Plain and TLS, on uvloop unless --asyncio-loop.
+An aiohttp server in a separate process handles a pod-sized PUT. This process sends concurrent requests; the figure is
+its CPU time (user and system) per request. Plain and TLS, on uvloop unless --asyncio-loop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADERS = {"accept": "application/json", "user-agent": "benchmark", "content-typ
 HEADERS["authorization"] = "Bearer " + "t" * 40
 
 
-async def _answer(request: web.Request) -> web.Response:
+async def _handle(request: web.Request) -> web.Response:
     await request.read()
     return web.Response(
         body=BODY, content_type="application/json", headers={"Audit-Id": "1", "Cache-Control": "no-cache"}
@@ -40,7 +40,7 @@ async def _answer(request: web.Request) -> web.Response:
 def _serve(tls_files: tuple[Path, Path] | None, port: Connection) -> None:
     async def main() -> None:
         app = web.Application()
-        app.router.add_route("*", "/{path:.*}", _answer)
+        app.router.add_route("*", "/{path:.*}", _handle)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         tls = None
@@ -58,15 +58,15 @@ def _serve(tls_files: tuple[Path, Path] | None, port: Connection) -> None:
 async def _cpu_microseconds(
     make: Callable[[Endpoint], Any], endpoint: Endpoint, requests: int, at_once: int
 ) -> tuple[float, float]:
-    """CPU per request, and requests per second."""
+    """Return CPU microseconds per request, and requests per second."""
     transport = make(endpoint)
 
     async def send(count: int) -> None:
         for _ in range(count):
-            answer = await transport.request(
+            response = await transport.request(
                 "PUT", "/api/v1/namespaces/default/pods/web/status", headers=HEADERS, body=BODY, timeout_seconds=30.0
             )
-            assert answer.status == 200
+            assert response.status == 200
 
     await asyncio.gather(*(send(20) for _ in range(at_once)))
     cpu, wall = time.process_time(), time.perf_counter()
@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--at-once", type=int, default=16)
-    parser.add_argument("--asyncio-loop", action="store_true", help="asyncio's own loop in place of uvloop")
+    parser.add_argument("--asyncio-loop", action="store_true", help="use asyncio's loop instead of uvloop")
     options = parser.parse_args()
     runner = asyncio.run if options.asyncio_loop else uvloop.run
     with tempfile.TemporaryDirectory() as folder:
@@ -89,10 +89,12 @@ def main() -> None:
         extra = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(files[1]), "-out", str(files[0])]
         subprocess.run([*command.split(), *extra], check=True, capture_output=True)
         for name, tls_files in (("plain", None), ("TLS", files)):
-            ours, theirs = multiprocessing.Pipe()
-            server = multiprocessing.get_context("spawn").Process(target=_serve, args=(tls_files, theirs), daemon=True)
+            parent_end, child_end = multiprocessing.Pipe()
+            server = multiprocessing.get_context("spawn").Process(
+                target=_serve, args=(tls_files, child_end), daemon=True
+            )
             server.start()
-            port = ours.recv()
+            port = parent_end.recv()
             tls = ssl.create_default_context(cafile=str(files[0])) if tls_files else None
             endpoint = endpoint_from_url(f"{'https' if tls else 'http'}://127.0.0.1:{port}", tls)
             for make in (AiohttpTransport, AsyncioTransport):

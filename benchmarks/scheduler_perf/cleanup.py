@@ -1,4 +1,4 @@
-"""What a workload left on an API server that goes on living, and taking it away again."""
+"""Cleanup of the objects that a workload created on an existing API server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORKERS = 32
 
 
 class Created:
-    """Cluster-wide objects that a workload made, by resource."""
+    """Cluster-scoped objects that a workload created, by resource."""
 
     def __init__(self) -> None:
         self._names: dict[Resource[Any], set[str]] = defaultdict(set)
@@ -31,17 +31,17 @@ class Created:
         self._names[resource].add(name)
 
     async def remove(self, client: Client) -> None:
-        """Delete all of it: namespaces with what they hold first. Pods do not get a grace period."""
+        """Delete all objects: first namespaces with their content. Pods get no grace period."""
         for namespace in self._names.pop(NAMESPACES, set()):
             await _empty(client, namespace)
             with contextlib.suppress(NotFound):
                 await client.delete(NAMESPACES, namespace)
             await _finalize(client, namespace)
         for resource, names in self._names.items():
-            waiting = iter(names)
+            remaining = iter(names)
 
-            async def work(resource: Resource[Any] = resource, waiting: Any = waiting) -> None:
-                for name in waiting:
+            async def work(resource: Resource[Any] = resource, remaining: Any = remaining) -> None:
+                for name in remaining:
                     with contextlib.suppress(NotFound):
                         await client.delete(resource, name)
                         if resource is PERSISTENT_VOLUMES:
@@ -54,7 +54,7 @@ class Created:
 
 
 async def _empty(client: Client, namespace: str) -> None:
-    """Delete what the namespace holds. Services one by one: not every server has a deletecollection for them."""
+    """Delete the content of a namespace. Services individually: not every server supports deletecollection of them."""
     for service in (await client.list_all(SERVICES, namespace)).items:
         with contextlib.suppress(NotFound):
             await client.delete(SERVICES, service.metadata.name, namespace)
@@ -67,13 +67,14 @@ async def _empty(client: Client, namespace: str) -> None:
 
 
 async def _release(client: Client, resource: Resource[Any], name: str, namespace: str = "") -> None:
-    """Take the finalizers away: of the workload, or of a controller that need not run here."""
+    """Remove the finalizers: of the workload, or of a controller that may not run."""
     with contextlib.suppress(NotFound):
         await client.patch(resource, name, {"metadata": {"finalizers": None}}, PatchType.MERGE, namespace)
 
 
 async def _finalize(client: Client, namespace: str) -> None:
-    """Without a namespace controller an empty namespace would stay "Terminating"; with one, it may be gone already."""
+    """Finalize an empty namespace. Without a namespace controller it would stay "Terminating"; with one, it may already
+    be deleted."""
     with contextlib.suppress(ApiError):
         raw = await client.get_raw(NAMESPACES, namespace)
         raw["spec"]["finalizers"] = []

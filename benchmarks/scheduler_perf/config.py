@@ -1,8 +1,8 @@
 """performance-config.yaml: test cases, their workloads and operations.
 
 A test case is a list of operations with parameters, a workload the values of those parameters. `Workload.operations()`
-gives the operations with all values in place, createPodSets taken apart, template paths resolved. Whatever is wrong in
-a file is a ConfigError that names file, test case or workload, and operation.
+returns the operations with all values substituted, createPodSets expanded and template paths resolved. An invalid file
+raises a ConfigError that names file, test case or workload, and operation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from scheduler_perf.templates import load_yaml
 
 
 class ConfigError(Exception):
-    """A config file that cannot be used; the text says where and what."""
+    """An invalid config file; the text has the place and the problem."""
 
 
 class _Problem(Exception):
-    """What is wrong with one operation, before it is known where that stands."""
+    """A problem of one operation, without its place in the file."""
 
 
 class _Params:
@@ -58,7 +58,7 @@ class Operation(
     paths: ClassVar[tuple[str, ...]] = ()  # fields that hold template paths
 
     def with_values(self, params: _Params) -> Operation:
-        """All parameters in place. Raises _Problem."""
+        """Return the operation with parameters substituted. Raises _Problem."""
         changes: dict[str, Any] = {}
         count_param = getattr(self, "count_param", "")
         if count_param:
@@ -72,18 +72,19 @@ class Operation(
         return msgspec.structs.replace(self, **changes)
 
     def with_folder(self, folder: Path) -> Operation:
-        """Template paths are relative to the folder of the config. Raises _Problem if a file is missing."""
+        """Return the operation with template paths relative to the config's folder. Raises _Problem for a missing
+        file."""
         changes: dict[str, Any] = {}
         for name in self.paths:
             value = getattr(self, name)
             if not value:
                 continue
-            found = [_existing(folder, each) for each in ([value] if isinstance(value, str) else value)]
-            changes[name] = found[0] if isinstance(value, str) else tuple(found)
+            result = [_existing(folder, path) for path in ([value] if isinstance(value, str) else value)]
+            changes[name] = result[0] if isinstance(value, str) else tuple(result)
         return msgspec.structs.replace(self, **changes)
 
     def check(self) -> None:
-        """Raises _Problem. Called for the operation as written, and again with its values."""
+        """Raise _Problem if invalid. Called before and after the substitution of parameters."""
         if getattr(self, "count", 0) is not None and getattr(self, "count", 0) < 0:
             raise _Problem("count is negative")
 
@@ -96,7 +97,7 @@ def _existing(folder: Path, relative: str) -> str:
 
 
 class LabelNodePrepareStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
-    """Nodes get the label `label_key` with `label_values` in turn."""
+    """Set the label `label_key` of nodes to `label_values` in turn."""
 
     label_key: str
     label_values: list[str]
@@ -107,7 +108,7 @@ class CSINodeAllocatable(msgspec.Struct, rename="camel", forbid_unknown_fields=T
 
 
 class NodeAllocatableStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
-    """More in status.allocatable, and a CSINode with limits per driver."""
+    """Add to status.allocatable, and create a CSINode with limits per driver."""
 
     node_allocatable: dict[str, str] = {}
     csi_node_allocatable: dict[str, CSINodeAllocatable] = {}
@@ -115,13 +116,13 @@ class NodeAllocatableStrategy(msgspec.Struct, rename="camel", forbid_unknown_fie
 
 
 class UniqueNodeLabelStrategy(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
-    """Nodes get the label `label_key`, each with a value of its own."""
+    """Set the label `label_key` of each node to a unique value."""
 
     label_key: str
 
 
 class CreateNodes(Operation, tag="createNodes", frozen=True):
-    """Create nodes; they carry kubernetes.io/hostname. Without a template: 4 CPU, 32Gi, 110 pods."""
+    """Create nodes with the label kubernetes.io/hostname. Without a template: 4 CPU, 32Gi, 110 pods."""
 
     paths = ("node_template_path",)
     count: int = 0
@@ -144,9 +145,9 @@ class CreateNamespaces(Operation, tag="createNamespaces", frozen=True):
 
 
 class CreatePods(Operation, tag="createPods", frozen=True):
-    """Create pods, in "namespace-<index of the operation>" if none is named, and wait until all are bound.
+    """Create pods, by default in "namespace-<index of the operation>", and wait until all are bound.
 
-    `steady_state`: keep `count` pods waiting for `duration`, each deleted once bound and followed by another.
+    `steady_state`: keep `count` pods pending for `duration`; each is deleted when bound, and replaced by another.
     """
 
     paths = ("pod_template_path", "persistent_volume_template_path", "persistent_volume_claim_template_path")
@@ -184,12 +185,12 @@ class CreatePods(Operation, tag="createPods", frozen=True):
         if self.steady_state and self.skip_wait_to_completion:
             raise _Problem("steadyState and skipWaitToCompletion are mutually exclusive")
         if bool(self.persistent_volume_template_path) != bool(self.persistent_volume_claim_template_path):
-            raise _Problem("persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath belong together")
+            raise _Problem("persistentVolumeTemplatePath and persistentVolumeClaimTemplatePath require each other")
         _check_duration(self.duration)
 
 
 class CreatePodSets(Operation, tag="createPodSets", frozen=True):
-    """createPods in each of the namespaces `namespace_prefix`-0 to `namespace_prefix`-(count-1)."""
+    """Run createPods in each of the namespaces `namespace_prefix`-0 to `namespace_prefix`-(count-1)."""
 
     namespace_prefix: str
     create_pods_op: CreatePods
@@ -202,7 +203,7 @@ class CreatePodSets(Operation, tag="createPodSets", frozen=True):
 
 
 class DeletePods(Operation, tag="deletePods", frozen=True):
-    """Delete the pods of a namespace: at once, or so many per second."""
+    """Delete the pods of a namespace, at once or at a rate per second."""
 
     namespace: str
     label_selector: dict[str, str] = {}
@@ -215,8 +216,8 @@ class DeletePods(Operation, tag="deletePods", frozen=True):
 
 
 class Churn(Operation, tag="churn", frozen=True):
-    """To the end of the workload, each interval: create the objects of all templates ("create", at most `number`
-    times), or create and delete them in turn, `number` of each ("recreate")."""
+    """In each interval until the end of the workload: create the objects of all templates ("create", at most `number`
+    times), or alternately create and delete `number` of each ("recreate")."""
 
     paths = ("template_paths",)
     mode: Literal["create", "recreate"]
@@ -233,7 +234,7 @@ class Churn(Operation, tag="churn", frozen=True):
 
 
 class Barrier(Operation, tag="barrier", frozen=True):
-    """Wait for the pods of createPods operations that did not wait: of these namespaces, or of all."""
+    """Wait for the pods of createPods operations that did not wait, in these namespaces or in all."""
 
     namespaces: list[str] = []
     label_selector: dict[str, str] = {}
@@ -263,7 +264,7 @@ class CreateAny(Operation, tag="createAny", frozen=True):
 
 
 class UpdateAny(Operation, tag="updateAny", frozen=True):
-    """Replace `count` objects, and their status: at once, or so many per second."""
+    """Replace `count` objects and their status, at once or at a rate per second."""
 
     paths = ("template_path",)
     template_path: str
@@ -281,7 +282,7 @@ class UpdateAny(Operation, tag="updateAny", frozen=True):
 
 
 class StartCollectingMetrics(Operation, tag="startCollectingMetrics", frozen=True):
-    """Measure from here to stopCollectingMetrics: the throughput of pods in these namespaces with these labels."""
+    """Start the measurement of pods in these namespaces with these labels, until stopCollectingMetrics."""
 
     namespaces: list[str]
     name: str = ""
@@ -297,8 +298,8 @@ class StopCollectingMetrics(Operation, tag="stopCollectingMetrics", frozen=True)
 
 
 OPERATIONS: dict[str, type[Operation]] = {
-    each.__struct_config__.tag: each  # type: ignore[misc]
-    for each in (
+    operation.__struct_config__.tag: operation  # type: ignore[misc]
+    for operation in (
         CreateNodes,
         CreateNamespaces,
         CreatePods,
@@ -321,7 +322,7 @@ def _check_duration(text: str) -> None:
 
 
 class ThresholdMetricSelector(msgspec.Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
-    """Which figure the threshold is for; `expect_lower`: it is a maximum."""
+    """Metric of a threshold; `expect_lower`: the threshold is a maximum."""
 
     name: str = "SchedulingThroughput"
     labels: dict[str, str] = {}
@@ -372,38 +373,38 @@ class Workload:
         return f"{self.test_case}/{self.name}"
 
     def threshold(self, topic: str) -> float:
-        """0: none. The threshold of the topic, or the one for all."""
+        """Return the threshold of the topic, or the general one; 0 for none."""
         if isinstance(self.thresholds, dict):
             return self.thresholds.get(topic, 0.0)
         return self.thresholds
 
     def selected(self, label_filter: str) -> bool:
-        """Whether the labels fit "a,+b,-c": a and b must be there, c must not. "" fits all."""
+        """Return True if the labels match "a,+b,-c": with a and b, without c. "" matches all."""
         for word in filter(None, label_filter.split(",")):
-            wanted = not word.startswith("-")
-            if (word.lstrip("+-") in self.labels) is not wanted:
+            required = not word.startswith("-")
+            if (word.lstrip("+-") in self.labels) is not required:
                 return False
         return True
 
     def with_params(self, values: dict[str, Any]) -> Workload:
-        """With other values of some parameters. One that the workload does not have is a ConfigError."""
-        strangers = [name for name in values if name not in self.params]
-        if strangers:
+        """Return the workload with other parameter values. Raises ConfigError for a parameter that it does not have."""
+        unknown = [name for name in values if name not in self.params]
+        if unknown:
             raise ConfigError(
-                f"{self.full_name} has no parameter {', '.join(strangers)}; it has: {', '.join(self.params)}"
+                f"{self.full_name} has no parameter {', '.join(unknown)}; it has: {', '.join(self.params)}"
             )
         return replace(self, params={**self.params, **values}, overridden=self.overridden | values.keys())
 
     def operations(self) -> list[Operation]:
-        """What to do, with all values. Raises ConfigError."""
+        """Return the operations with all values substituted. Raises ConfigError."""
         params = _Params(self.params)
-        found: list[Operation] = []
+        result: list[Operation] = []
         for index, operation in enumerate(self.template):
             try:
-                for each in _taken_apart(operation, params):
-                    complete = each.with_values(params)
+                for expanded in _expand(operation, params):
+                    complete = expanded.with_values(params)
                     complete.check()
-                    found.append(complete)
+                    result.append(complete)
             except _Problem as problem:
                 raise ConfigError(
                     f"{_place(self.file, self.full_name, index, _opcode(operation))}: {problem}"
@@ -411,7 +412,7 @@ class Workload:
         unused = sorted(self.params.keys() - params.used)
         if unused:
             raise ConfigError(f"{self.file}: workload {self.full_name}: parameters are not used: {', '.join(unused)}")
-        return found
+        return result
 
 
 def _opcode(operation: Operation) -> str:
@@ -422,7 +423,7 @@ def _place(file: Path, workload: str, index: int, opcode: str) -> str:
     return f"{file}: workload {workload}: operation {index} ({opcode})"
 
 
-def _taken_apart(operation: Operation, params: _Params) -> Iterator[Operation]:
+def _expand(operation: Operation, params: _Params) -> Iterator[Operation]:
     if not isinstance(operation, CreatePodSets):
         yield operation
         return
@@ -432,15 +433,15 @@ def _taken_apart(operation: Operation, params: _Params) -> Iterator[Operation]:
         namespace = f"{complete.namespace_prefix}-{number}"
         yield msgspec.structs.replace(complete.create_pods_op, namespace=namespace)
     if complete.count == 0:
-        complete.create_pods_op.with_values(params)  # its parameters are used all the same
+        complete.create_pods_op.with_values(params)  # marks its parameters as used
 
 
 def read_operation(raw: dict[str, Any], folder: Path) -> Operation:
-    """Raises _Problem."""
+    """Parse an operation. Raises _Problem."""
     opcode = raw.get("opcode", "")
     kind = OPERATIONS.get(opcode)
     if kind is None:
-        raise _Problem(f"unknown opcode {opcode!r}; known are {', '.join(OPERATIONS)}")
+        raise _Problem(f"unknown opcode {opcode!r}; supported are {', '.join(OPERATIONS)}")
     try:
         operation = msgspec.convert(raw, kind)
     except msgspec.ValidationError as error:
@@ -454,7 +455,7 @@ def read_operation(raw: dict[str, Any], folder: Path) -> Operation:
 
 
 def read_config(file: Path) -> list[Workload]:
-    """All workloads of a config file. Raises ConfigError."""
+    """Return all workloads of a config file. Raises ConfigError."""
     try:
         cases = msgspec.convert(load_yaml(file.read_text()), list[_TestCaseFile])
     except OSError as error:
@@ -467,10 +468,10 @@ def read_config(file: Path) -> list[Workload]:
     return [workload for case in cases for workload in _workloads(file, case)]
 
 
-def _check_unique(file: Path, what: str, names: Sequence[str]) -> None:
+def _check_unique(file: Path, kind: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise ConfigError(f"{file}: two {what}s are named {name}")
+            raise ConfigError(f"{file}: two {kind}s are named {name}")
 
 
 def _workloads(file: Path, case: _TestCaseFile) -> list[Workload]:
@@ -496,19 +497,19 @@ def _workloads(file: Path, case: _TestCaseFile) -> list[Workload]:
         Workload(
             file=file,
             test_case=case.name,
-            name=each.name,
+            name=workload.name,
             template=tuple(template),
-            params=each.params,
-            labels=frozenset(case.labels) | frozenset(each.labels),
-            feature_gates={**case.feature_gates, **each.feature_gates},
-            thresholds=each.threshold,
-            threshold_metric=each.threshold_metric_selector
+            params=workload.params,
+            labels=frozenset(case.labels) | frozenset(workload.labels),
+            feature_gates={**case.feature_gates, **workload.feature_gates},
+            thresholds=workload.threshold,
+            threshold_metric=workload.threshold_metric_selector
             or case.default_threshold_metric_selector
             or ThresholdMetricSelector(),
             scheduler_config=scheduler,
             default_pod_template=pod_template,
         )
-        for each in case.workloads
+        for workload in case.workloads
     ]
 
 
@@ -519,16 +520,16 @@ def _collects(operation: Operation) -> bool:
 
 
 def config_files(paths: Sequence[Path]) -> list[Path]:
-    """The config files named, or found below the folders named. Raises ConfigError."""
-    found: list[Path] = []
+    """Return the given config files, and those below the given folders. Raises ConfigError."""
+    result: list[Path] = []
     for path in paths:
         if path.is_dir():
             below = sorted(path.rglob("performance-config.yaml"))
             if not below:
                 raise ConfigError(f"{path}: no performance-config.yaml below")
-            found += below
+            result += below
         elif path.exists():
-            found.append(path)
+            result.append(path)
         else:
             raise ConfigError(f"{path}: no such file or folder")
-    return found
+    return result

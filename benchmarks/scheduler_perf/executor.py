@@ -45,8 +45,8 @@ from scheduler_perf.processes import Kubeloop
 from scheduler_perf.templates import ObjectTemplate, TemplateError, object_template
 
 _NODE_WORKERS = 32
-_POD_WORKERS = 30  # as test/utils CreatePod
-_LOOK_SECONDS = 0.05
+_POD_WORKERS = 30  # source: CreatePod in test/utils
+_POLL_SECONDS = 0.05
 _SCAN_SECONDS = 0.25
 _CREATE_ANY_SECONDS = 20.0
 _NAME_TRIES = 4
@@ -58,11 +58,11 @@ T = TypeVar("T")
 
 
 class WorkloadFailed(Exception):
-    """A workload that cannot go on; the text says at which operation, and why."""
+    """A failed workload; the text has the operation and the reason."""
 
 
-class PodsSeen:
-    """All pods, as a watch shows them, and how many are bound in each namespace."""
+class PodCounter:
+    """All pods of a watch, and the number of bound pods per namespace."""
 
     def __init__(self, informers: InformerFactory) -> None:
         informer = informers.informer(PODS)
@@ -86,14 +86,14 @@ class PodsSeen:
     def _now_bound(self, pod: Pod) -> None:
         metadata = pod.metadata
         self._bound.setdefault(metadata.namespace, set()).add(metadata.uid)
-        if self.throughput is not None and self.throughput.wants(metadata.namespace, metadata.labels):
+        if self.throughput is not None and self.throughput.matches(metadata.namespace, metadata.labels):
             self.throughput.pod_bound(asyncio.get_running_loop().time())
         if self.bound_listener is not None:
             self.bound_listener(pod)
 
     def of(self, namespace: str, labels: Mapping[str, str]) -> list[Pod]:
         pods = self.store.by_index("namespace", namespace)
-        return [pod for pod in pods if all(pod.metadata.labels.get(key) == each for key, each in labels.items())]
+        return [pod for pod in pods if all(pod.metadata.labels.get(key) == value for key, value in labels.items())]
 
     def bound(self, namespace: str, labels: Mapping[str, str]) -> int:
         if not labels:
@@ -101,17 +101,17 @@ class PodsSeen:
         return sum(1 for pod in self.of(namespace, labels) if pod.spec.node_name)
 
     def attempted(self, namespace: str, labels: Mapping[str, str]) -> int:
-        """Bound, or found unschedulable, or gated."""
+        """Return the number of pods that are bound, unschedulable or gated."""
         return sum(1 for pod in self.of(namespace, labels) if pod.spec.node_name or _scheduling_condition(pod))
 
 
 def _scheduling_condition(pod: Pod) -> Any:
-    return next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    return next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
 
 
 @dataclass
 class _Collecting:
-    """A measurement under way."""
+    """A running measurement."""
 
     name: str
     throughput: Throughput
@@ -123,7 +123,7 @@ class _Collecting:
 
 @dataclass
 class Executor:
-    """One workload against one API server. `limit_seconds` is for one wait for pods."""
+    """Runs one workload against one API server. `limit_seconds` applies to each wait for pods."""
 
     workload: config.Workload
     client: Client
@@ -132,13 +132,13 @@ class Executor:
     created: Created
     rng: random.Random
     limit_seconds: float
-    say: Callable[[str], None]
+    print_progress: Callable[[str], None]
     service_accounts: bool = False
     measurements: list[Measurement] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._pods = PodsSeen(self.informers)
-        self._waited_for: dict[str, int] = {}  # namespace -> pods that a barrier waits for
+        self._pods = PodCounter(self.informers)
+        self._expected_pods: dict[str, int] = {}  # namespace -> number of pods that a barrier waits for
         self._priorities: set[int] = set()
         self._collecting: _Collecting | None = None
         self._next_node = 0
@@ -159,7 +159,7 @@ class Executor:
                     raise WorkloadFailed(f"{place}: {error}") from error
                 if task is not None:
                     watching.append(task)
-                self.say(f"{place} took {loop.time() - started_at:.1f} s")
+                self.print_progress(f"{place} took {loop.time() - started_at:.1f} s")
             for task in watching:
                 task.cancel()
         return self.measurements
@@ -167,7 +167,7 @@ class Executor:
     async def _run(
         self, index: int, operation: config.Operation, background: asyncio.TaskGroup
     ) -> asyncio.Task[None] | None:
-        """Run one operation. A task that outlives it is returned."""
+        """Run one operation. Returns a task that continues after it, if any."""
         match operation:
             case config.CreateNodes():
                 await self._create_nodes(index, operation)
@@ -210,7 +210,7 @@ class Executor:
 
         def node_of(number: int) -> JSON:
             node = (
-                template.make(number, operation.count, operation.template_params)
+                template.create(number, operation.count, operation.template_params)
                 if template
                 else _base_node(f"node-{index}-")
             )
@@ -227,28 +227,28 @@ class Executor:
                 node["status"]["allocatable"] = {**capacity, **allocatable.node_allocatable}
             return node
 
-        async def make(number: int) -> None:
-            answer = await _first_new_name(lambda: self.client.create(NODES, node_of(number)))
-            name = answer.metadata.name
+        async def create(number: int) -> None:
+            response = await _create_with_new_name(lambda: self.client.create(NODES, node_of(number)))
+            name = response.metadata.name
             self.created.add(NODES, name)
-            if any(taint.key == _NOT_READY for taint in answer.spec.taints):
-                await self._take_not_ready_away(name)
-            if not answer.status.allocatable:
+            if any(taint.key == _NOT_READY for taint in response.spec.taints):
+                await self._remove_not_ready_taint(name)
+            if not response.status.allocatable:
                 raise WorkloadFailed(f"the API server stored node {name} without status.allocatable")
             if allocatable is not None and allocatable.csi_node_allocatable:
                 await self.client.create(CSI_NODES, _csi_node(name, allocatable))
                 self.created.add(CSI_NODES, name)
 
-        await _each(range(operation.count), make, workers=_NODE_WORKERS)
+        await _for_each(range(operation.count), create, workers=_NODE_WORKERS)
 
-    async def _take_not_ready_away(self, name: str) -> None:
-        """kube-apiserver puts this taint on every new node, and it is the node lifecycle controller's to remove."""
+    async def _remove_not_ready_taint(self, name: str) -> None:
+        """Remove the taint that kube-apiserver adds to new nodes; the node lifecycle controller may not run."""
         while True:
             node = await self.client.get_raw(NODES, name)
             taints = node["spec"].get("taints", [])
-            others = [each for each in taints if each["key"] != _NOT_READY]
+            others = [taint for taint in taints if taint["key"] != _NOT_READY]
             if others == taints:
-                return  # such a controller runs here
+                return  # the node lifecycle controller runs
             node["spec"]["taints"] = others
             with contextlib.suppress(Conflict):
                 await self.client.update_raw(NODES, name, node)
@@ -257,11 +257,11 @@ class Executor:
         path = operation.namespace_template_path
         template = object_template(Path(path)) if path else None
         for number in range(operation.count):
-            namespace = template.make() if template else {"apiVersion": "v1", "kind": "Namespace", "metadata": {}}
+            namespace = template.create() if template else {"apiVersion": "v1", "kind": "Namespace", "metadata": {}}
             await self._need_namespace(f"{operation.prefix}-{number}", namespace)
 
     async def _need_namespace(self, name: str, body: JSON | None = None) -> None:
-        if name in self._waited_for:
+        if name in self._expected_pods:
             return
         body = body or {"apiVersion": "v1", "kind": "Namespace", "metadata": {}}
         body["metadata"]["name"] = name
@@ -274,62 +274,62 @@ class Executor:
             account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
             with contextlib.suppress(AlreadyExists):
                 await self.client.create_raw(SERVICE_ACCOUNTS, account, name)
-        self._waited_for[name] = 0
+        self._expected_pods[name] = 0
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
     async def _create_pods(self, index: int, operation: config.CreatePods, background: asyncio.TaskGroup) -> None:
         namespace = operation.namespace or f"namespace-{index}"
         await self._need_namespace(namespace)
-        make = await self._pod_maker(operation, namespace)
+        create = await self._pod_creator(operation, namespace)
         if operation.collect_metrics:
             await self._start(namespace, [namespace], {}, background)
         if operation.steady_state:
-            await self._create_steadily(operation, namespace, make)
+            await self._create_steadily(operation, namespace, create)
         else:
-            await _each(range(operation.count), make, workers=_POD_WORKERS)
+            await _for_each(range(operation.count), create, workers=_POD_WORKERS)
             if operation.skip_wait_to_completion:
-                self._waited_for[namespace] += operation.count
+                self._expected_pods[namespace] += operation.count
                 return
             await self._wait(namespace, {}, operation.count, self._pods.bound, "bound")
         if operation.collect_metrics:
             await self._stop()
 
-    async def _pod_maker(self, operation: config.CreatePods, namespace: str) -> Callable[[int], Awaitable[None]]:
-        """A function that creates the pod of a number, and its volume and claim if it has some."""
+    async def _pod_creator(self, operation: config.CreatePods, namespace: str) -> Callable[[int], Awaitable[None]]:
+        """Return a function that creates the pod with a number, and its volume and claim if it has them."""
         path = operation.pod_template_path or self.workload.default_pod_template
         template = object_template(Path(path)) if path else None
         volumes = operation.persistent_volume_template_path
 
         async def pod_body(number: int) -> JSON:
-            pod = template.make(number, operation.count, operation.template_params) if template else _base_pod()
+            pod = template.create(number, operation.count, operation.template_params) if template else _base_pod()
             await self._prioritised(pod)
             return pod
 
         if not volumes and (template is None or template.constant):
-            same = msgspec.json.encode(await pod_body(0))  # encoded once: without actions, all pods are alike
+            same = msgspec.json.encode(await pod_body(0))  # encoded once: without template actions, all pods are equal
 
-            async def make_same(number: int) -> None:
+            async def create_same(number: int) -> None:
                 await self._create_pod(same, namespace)
 
-            return make_same
+            return create_same
 
-        async def make(number: int) -> None:
+        async def create(number: int) -> None:
             pod = await pod_body(number)
             if volumes:
                 claim = await self._create_volume(operation, namespace, number)
                 pod["spec"]["volumes"] = [{"name": "vol", "persistentVolumeClaim": {"claimName": claim}}]
             await self._create_pod(msgspec.json.encode(pod), namespace)
 
-        return make
+        return create
 
     async def _create_pod(self, pod: bytes, namespace: str) -> None:
-        await _first_new_name(lambda: self.client.create(PODS, pod, namespace))
+        await _create_with_new_name(lambda: self.client.create(PODS, pod, namespace))
 
     async def _create_volume(self, operation: config.CreatePods, namespace: str, number: int) -> str:
-        """A volume and its claim, bound to each other; returns the claim's name."""
-        volume = object_template(Path(operation.persistent_volume_template_path)).make()
-        claim = object_template(Path(operation.persistent_volume_claim_template_path)).make()
+        """Create a volume and a claim that are bound to each other; return the claim's name."""
+        volume = object_template(Path(operation.persistent_volume_template_path)).create()
+        claim = object_template(Path(operation.persistent_volume_claim_template_path)).create()
         volume_id, claim_name = f"vol-{number}", f"pvc-{number}"
         volume_name = f"{namespace}-{volume_id}"
         spec = volume["spec"]
@@ -342,7 +342,7 @@ class Executor:
         volume.setdefault("metadata", {})["name"] = volume_name
         claim["spec"]["volumeName"] = volume_name
         claim.setdefault("metadata", {})["name"] = claim_name
-        # The claim first: a volume whose claim does not exist would be released.
+        # the claim first: a volume without its claim would be released
         await self._create_bound(PERSISTENT_VOLUME_CLAIMS, claim, claim_name, namespace)
         await self._create_bound(PERSISTENT_VOLUMES, volume, volume_name)
         self.created.add(PERSISTENT_VOLUMES, volume_name)
@@ -354,19 +354,19 @@ class Executor:
         await self.client.update_raw(resource, name, stored, namespace, subresource="status")
 
     async def _create_steadily(
-        self, operation: config.CreatePods, namespace: str, make: Callable[[int], Awaitable[None]]
+        self, operation: config.CreatePods, namespace: str, create: Callable[[int], Awaitable[None]]
     ) -> None:
         bound: asyncio.Queue[Pod] = asyncio.Queue()
         self._pods.bound_listener = lambda pod: bound.put_nowait(pod) if pod.metadata.namespace == namespace else None
         count = 0
         try:
             async with asyncio.timeout(parse_duration_seconds(operation.duration)):
-                await _each(range(operation.count), make, workers=_POD_WORKERS)
+                await _for_each(range(operation.count), create, workers=_POD_WORKERS)
                 while True:
                     pod = await bound.get()
                     count += 1
                     await self.client.delete(PODS, pod.metadata.name, namespace, grace_period_seconds=0)
-                    await make(operation.count + count)
+                    await create(operation.count + count)
         except TimeoutError:
             if count == 0:
                 raise WorkloadFailed(f"no pod was bound within {operation.duration}") from None
@@ -374,7 +374,8 @@ class Executor:
             self._pods.bound_listener = None
 
     async def _prioritised(self, pod: JSON) -> None:
-        """A bare spec.priority is refused where the Priority admission runs; a class of the same value never is."""
+        """Replace spec.priority by a class with the same value, since the Priority admission plugin rejects the
+        former."""
         priority = pod["spec"].get("priority")
         if priority is None or "priorityClassName" in pod["spec"]:
             return
@@ -395,39 +396,39 @@ class Executor:
                 try:
                     await self.client.delete(PODS, pods[number].metadata.name, operation.namespace)
                 except NotFound:
-                    self.say(f"pod {pods[number].key} was gone before it was deleted")
+                    self.print_progress(f"pod {pods[number].key} was already deleted")
             return
         labels = ",".join(f"{key}={value}" for key, value in operation.label_selector.items())
         await self.client.delete_collection(PODS, operation.namespace, label_selector=labels)
 
     async def _barrier(self, operation: config.Barrier) -> None:
-        unknown = [name for name in operation.namespaces if name not in self._waited_for]
+        unknown = [name for name in operation.namespaces if name not in self._expected_pods]
         if unknown:
             raise WorkloadFailed(f"unknown namespaces: {', '.join(unknown)}")
         attempted = operation.stage_requirement == "Attempted"
-        count, what = (self._pods.attempted, "attempted") if attempted else (self._pods.bound, "bound")
-        for namespace in operation.namespaces or [*self._waited_for]:
-            await self._wait(namespace, operation.label_selector, self._waited_for[namespace], count, what)
+        count, state = (self._pods.attempted, "attempted") if attempted else (self._pods.bound, "bound")
+        for namespace in operation.namespaces or [*self._expected_pods]:
+            await self._wait(namespace, operation.label_selector, self._expected_pods[namespace], count, state)
         if not attempted:
-            for namespace in operation.namespaces or [*self._waited_for]:
-                self._waited_for[namespace] = 0
+            for namespace in operation.namespaces or [*self._expected_pods]:
+                self._expected_pods[namespace] = 0
 
     async def _wait(
         self,
         namespace: str,
         labels: Mapping[str, str],
-        wanted: int,
+        expected: int,
         count: Callable[[str, Mapping[str, str]], int],
-        what: str,
+        state: str,
     ) -> None:
-        """Wait until so many pods are there. Raises WorkloadFailed with a pod that is not, once the time is up."""
-        every = _SCAN_SECONDS if labels or what != "bound" else _LOOK_SECONDS
+        """Wait until so many pods are in the state. Raises WorkloadFailed with an example pod after the timeout."""
+        every = _SCAN_SECONDS if labels or state != "bound" else _POLL_SECONDS
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.limit_seconds
-        while (found := count(namespace, labels)) < wanted:
+        while (current := count(namespace, labels)) < expected:
             if loop.time() >= deadline:
                 raise WorkloadFailed(
-                    f"{found} of {wanted} pods in {namespace} are {what} after {self.limit_seconds:g} s"
+                    f"{current} of {expected} pods in {namespace} are {state} after {self.limit_seconds:g} s"
                     f"{self._example(namespace, labels)}"
                 )
             await asyncio.sleep(every)
@@ -436,7 +437,7 @@ class Executor:
         for pod in self._pods.of(namespace, labels):
             if not pod.spec.node_name:
                 condition = _scheduling_condition(pod)
-                return f"; {pod.key} waits: {condition.message if condition else 'never attempted'}"
+                return f"; {pod.key} is pending: {condition.message if condition else 'never attempted'}"
         return ""
 
     # --- any object --------------------------------------------------------------------------------------------------
@@ -460,16 +461,16 @@ class Executor:
                         name, names[slot] = names[slot], ""
                         await self.client.delete(resource, name, namespace if resource.namespaced else "")
                     else:
-                        names[slot] = await self._create_object(template.make(), namespace, template)
+                        names[slot] = await self._create_object(template.create(), namespace, template)
                 except ApiError as error:
-                    self.say(f"churn of {template.path.name}: {error}")
+                    self.print_progress(f"churn of {template.path.name}: {error}")
 
     async def _create_object(self, body: JSON, namespace: str, template: ObjectTemplate) -> str:
         resource = _resource_of(template, body)
         if resource is PODS:
             await self._prioritised(body)
-        answer = await self.client.create_raw(resource, body, namespace if resource.namespaced else "")
-        name = str(answer["metadata"]["name"])
+        response = await self.client.create_raw(resource, body, namespace if resource.namespaced else "")
+        name = str(response["metadata"]["name"])
         if not resource.namespaced:
             self.created.add(resource, name)
         return name
@@ -481,7 +482,7 @@ class Executor:
         count = 1 if operation.count is None else operation.count
         loop = asyncio.get_running_loop()
         for number in range(count):
-            body = template.make(number, count, operation.template_params)
+            body = template.create(number, count, operation.template_params)
             _check_scope(_resource_of(template, body), operation.namespace, template)
             deadline = loop.time() + _CREATE_ANY_SECONDS
             while True:
@@ -500,12 +501,12 @@ class Executor:
         count = 1 if operation.count is None else operation.count
 
         async def update(number: int) -> None:
-            body = template.make(number, count, operation.template_params)
+            body = template.create(number, count, operation.template_params)
             resource = _resource_of(template, body)
             _check_scope(resource, operation.namespace, template)
             name = body["metadata"]["name"]
             if resource is NODES:
-                await self._keep_allocated(body, name)
+                await self._preserve_allocated(body, name)
             subresource = "/".join(operation.subresources)
             await self.client.update_raw(resource, name, body, operation.namespace, subresource=subresource)
             await self.client.update_raw(resource, name, body, operation.namespace, subresource="status")
@@ -517,11 +518,11 @@ class Executor:
             for number in range(count):
                 await update(number)
 
-    async def _keep_allocated(self, node: JSON, name: str) -> None:
-        """What a controller of the cluster has given to a node may not be taken away by an update."""
+    async def _preserve_allocated(self, node: JSON, name: str) -> None:
+        """Copy fields that a controller has set on the node: an update must not remove them."""
         spec = (await self.client.get_raw(NODES, name))["spec"]
-        kept = {key: spec[key] for key in ("podCIDR", "podCIDRs", "providerID") if key in spec}
-        node["spec"] = {**kept, **node.get("spec", {})}
+        allocated = {key: spec[key] for key in ("podCIDR", "podCIDRs", "providerID") if key in spec}
+        node["spec"] = {**allocated, **node.get("spec", {})}
 
     # --- measuring ---------------------------------------------------------------------------------------------------
 
@@ -567,11 +568,11 @@ class Executor:
 
 
 def _resource_of(template: ObjectTemplate, body: JSON | None = None) -> Resource[Any]:
-    body = body or template.make()
+    body = body or template.create()
     group = body["apiVersion"].rpartition("/")[0]
     resource = BY_GROUP_KIND.get((group, body["kind"]))
     if resource is None:
-        raise WorkloadFailed(f"{template.path}: {body['apiVersion']} {body['kind']} is not a kind that kubeloop knows")
+        raise WorkloadFailed(f"{template.path}: {body['apiVersion']} {body['kind']} is not a known kind")
     return resource
 
 
@@ -579,7 +580,7 @@ def _check_scope(resource: Resource[Any], namespace: str, template: ObjectTempla
     if resource.namespaced and not namespace:
         raise WorkloadFailed(f"{template.path}: {resource.kind} needs a namespace")
     if namespace and not resource.namespaced:
-        raise WorkloadFailed(f"{template.path}: {resource.kind} has no namespace, and one is given")
+        raise WorkloadFailed(f"{template.path}: {resource.kind} is cluster-scoped, but has a namespace")
 
 
 def _base_node(prefix: str) -> JSON:
@@ -630,12 +631,12 @@ def _csi_node(name: str, strategy: config.NodeAllocatableStrategy) -> JSON:
     }
 
 
-async def _each(numbers: range, do: Callable[[int], Awaitable[None]], *, workers: int) -> None:
-    """`do` for each number, so many at a time. Raises the first error, by itself."""
-    waiting = iter(numbers)
+async def _for_each(numbers: range, do: Callable[[int], Awaitable[None]], *, workers: int) -> None:
+    """Call `do` for each number, `workers` at a time. Raises the first error without a group."""
+    remaining = iter(numbers)
 
     async def work() -> None:
-        for number in waiting:
+        for number in remaining:
             await do(number)
 
     try:
@@ -646,8 +647,8 @@ async def _each(numbers: range, do: Callable[[int], Awaitable[None]], *, workers
         raise errors.exceptions[0] from None
 
 
-async def _first_new_name(create: Callable[[], Awaitable[T]]) -> T:
-    """Create, and try again where the name is taken: of generated names, now and then two are the same."""
+async def _create_with_new_name(create: Callable[[], Awaitable[T]]) -> T:
+    """Create an object, and retry if its generated name exists."""
     for _ in range(_NAME_TRIES):
         with contextlib.suppress(AlreadyExists):
             return await create()
@@ -655,13 +656,13 @@ async def _first_new_name(create: Callable[[], Awaitable[T]]) -> T:
 
 
 async def _paced(count: int | None, per_second: float) -> AsyncIterator[int]:
-    """Numbers from 0, no more than so many a second, the first one interval from now. None: without end."""
+    """Yield numbers from 0 at a rate per second, the first one interval from now. count None: endlessly."""
     loop = asyncio.get_running_loop()
     interval = 1 / per_second
     due = loop.time()
     number = 0
     while count is None or number < count:
-        due = max(due + interval, loop.time())  # a tick that was missed is not made up for, as with time.Ticker
+        due = max(due + interval, loop.time())  # missed ticks are dropped, as by time.Ticker
         await asyncio.sleep(due - loop.time())
         yield number
         number += 1

@@ -1,4 +1,4 @@
-"""What a workload shows: throughput sampled each second, latencies from histograms, CPU and memory of the process."""
+"""Figures of a workload: throughput sampled each second, latencies from histograms, CPU and memory of the process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLLECTED_METRICS = (
     "scheduler_queueing_hint_execution_duration_seconds",
     "scheduler_event_handling_duration_seconds",
 )
-"""Histograms that are summed up unless a test case names its own. Source: defaultMetricsCollectorConfig."""
+"""Default histograms of a test case. Source: defaultMetricsCollectorConfig."""
 
 LOOP_LAG = "kubeloop_event_loop_lag_seconds"
 WORST_LOOP_LAG = "kubeloop_event_loop_lag_worst_seconds"
@@ -31,13 +31,13 @@ _ITEM_LABELS = {"extension_point", "result", "plugin", "event"}
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system CPU of a process so far."""
+    """Return the user and system CPU seconds of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def peak_memory_mib(pid: int) -> float:
-    """The most memory that the process ever had resident."""
+    """Return the peak resident memory of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024
@@ -49,7 +49,7 @@ def nearest_rank(ordered: Sequence[float], percent: int) -> float:
 
 
 def summary(values: Iterable[float]) -> dict[str, float]:
-    """Average and percentiles by nearest rank, as scheduler_perf's throughputCollector has them; {} of nothing."""
+    """Return average and percentiles by nearest rank, as scheduler_perf's throughputCollector; {} without values."""
     ordered = sorted(values)
     if not ordered:
         return {}
@@ -60,8 +60,8 @@ def summary(values: Iterable[float]) -> dict[str, float]:
 class Throughput:
     """Pods bound per second, one sample a second.
 
-    The first sample with a pod only sets the start; seconds in which nothing was bound are spread over the next
-    sample, so that percentiles stay true. Source: throughputCollector in scheduler_perf/util.go.
+    The first sample with a pod only sets the start; a sample after seconds without bound pods is spread over them, so
+    that percentiles are correct. Source: throughputCollector in scheduler_perf/util.go.
     """
 
     def __init__(self, namespaces: Iterable[str], label_selector: Mapping[str, str]) -> None:
@@ -74,7 +74,7 @@ class Throughput:
         self._sampled_at: float | None = None
         self._skipped = 0
 
-    def wants(self, namespace: str, labels: Mapping[str, str]) -> bool:
+    def matches(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self._namespaces and all(labels.get(key) == value for key, value in self._labels.items())
 
     def pod_bound(self, now: float) -> None:
@@ -82,7 +82,7 @@ class Throughput:
         self.last_bound_at = now
 
     def sample(self, now: float) -> None:
-        """To be called each second; `now` in seconds of any steady clock."""
+        """Take a sample; to be called each second. `now`: seconds of a monotonic clock."""
         if self.bound == 0:
             return
         if self._sampled_at is None:
@@ -109,7 +109,7 @@ class Throughput:
             self.sample(loop.time())
 
     async def settle(self) -> None:
-        """Wait for the sample that takes in the last pods."""
+        """Wait for the sample that includes the last pods."""
         before = self.unsampled
         while before and self.unsampled == before:
             await asyncio.sleep(0.02)
@@ -134,7 +134,7 @@ class Distribution:
         return Distribution(buckets, self.total - before.total)
 
     def quantile(self, share: float) -> float:
-        """Linear within the bucket, as Prometheus' histogram_quantile; the last finite bound if it lies beyond."""
+        """Interpolate linearly within the bucket, as Prometheus' histogram_quantile; at most the last finite bound."""
         rank, below, lower = share * self.count, 0.0, 0.0
         for bound, count in self.buckets:
             if count >= rank:
@@ -156,23 +156,23 @@ Labels = tuple[tuple[str, str], ...]
 
 @dataclass
 class Metrics:
-    """What /metrics said: distributions by (name, labels), other samples by name."""
+    """Parsed /metrics: distributions by (name, labels), other samples by name."""
 
     distributions: dict[tuple[str, Labels], Distribution] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Metrics:
-        """Labels that tell nothing apart here (the profile, the status) are summed over."""
+        """Parse a metrics page; sum over labels that are not needed here (profile, status)."""
         buckets: dict[tuple[str, Labels], dict[float, float]] = {}
         totals: dict[tuple[str, Labels], float] = {}
-        found = cls()
+        metrics = cls()
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if family.type != "histogram":
-                    found.sums[sample.name] = found.sums.get(sample.name, 0.0) + sample.value
+                    metrics.sums[sample.name] = metrics.sums.get(sample.name, 0.0) + sample.value
                     continue
-                labels = tuple(sorted((name, each) for name, each in sample.labels.items() if name in _ITEM_LABELS))
+                labels = tuple(sorted((name, value) for name, value in sample.labels.items() if name in _ITEM_LABELS))
                 key = family.name, labels
                 if sample.name.endswith("_bucket"):
                     bounds = buckets.setdefault(key, {})
@@ -181,20 +181,22 @@ class Metrics:
                 elif sample.name.endswith("_sum"):
                     totals[key] = totals.get(key, 0.0) + sample.value
         for key, bounds in buckets.items():
-            found.distributions[key] = Distribution(tuple(sorted(bounds.items())), totals.get(key, 0.0))
-        return found
+            metrics.distributions[key] = Distribution(tuple(sorted(bounds.items())), totals.get(key, 0.0))
+        return metrics
 
     def since(self, before: Metrics) -> dict[tuple[str, Labels], Distribution]:
-        """The distributions that grew."""
-        grown = {key: each.since(before.distributions.get(key)) for key, each in self.distributions.items()}
-        return {key: each for key, each in grown.items() if each.count > 0}
+        """Return the differences of all distributions that grew."""
+        grown = {
+            key: distribution.since(before.distributions.get(key)) for key, distribution in self.distributions.items()
+        }
+        return {key: distribution for key, distribution in grown.items() if distribution.count > 0}
 
 
 @dataclass
 class Measurement:
-    """What was measured from one start to one stop. `cpu_seconds` is kubeloop's.
+    """A measurement from start to stop. `cpu_seconds` is that of kubeloop.
 
-    worst_loop_lag_seconds: since kubeloop started, the filling of its caches included.
+    worst_loop_lag_seconds: since the start of kubeloop, including the filling of its caches.
     """
 
     name: str
@@ -208,7 +210,7 @@ class Measurement:
 
     @property
     def pods_per_second(self) -> float:
-        """From the first request to the last pod seen bound, whatever was sampled."""
+        """Return the rate from the first request to the last bound pod, independent of samples."""
         return self.pods / self.seconds if self.seconds > 0 else 0.0
 
     @property
@@ -219,7 +221,7 @@ class Measurement:
         return self.distributions.get((ATTEMPTS, (("result", result),)))
 
     def data_items(self, metrics: Sequence[str] = COLLECTED_METRICS) -> list[dict[str, Any]]:
-        """As scheduler_perf writes them for perf-dash; "SchedulingThroughput" has no data if nothing was sampled."""
+        """Return scheduler_perf's items for perf-dash; "SchedulingThroughput" has no data without samples."""
         items: list[dict[str, Any]] = [
             {
                 "data": self.throughput,
@@ -242,17 +244,17 @@ class Measurement:
 
 
 def below_threshold(items: Sequence[Mapping[str, Any]], threshold: float, selector: Any) -> str | None:
-    """What misses the threshold (0: none), if anything does. `selector` is a ThresholdMetricSelector."""
+    """Return the violation of a threshold (0: none), or None. `selector` is a ThresholdMetricSelector."""
     if threshold == 0:
         return None
     for item in items:
         labels = item["labels"]
-        if labels["Metric"] != selector.name or any(labels.get(key) != each for key, each in selector.labels.items()):
+        if labels["Metric"] != selector.name or any(labels.get(key) != value for key, value in selector.labels.items()):
             continue
         value = item["data"].get(selector.data_bucket)
         if value is None:
             continue
         if value > threshold if selector.expect_lower else value < threshold:
-            wanted = "at most" if selector.expect_lower else "at least"
-            return f"{selector.name} {selector.data_bucket} is {value:.1f}, expected {wanted} {threshold:g}"
+            bound = "at most" if selector.expect_lower else "at least"
+            return f"{selector.name} {selector.data_bucket} is {value:.1f}, expected {bound} {threshold:g}"
     return None

@@ -1,4 +1,4 @@
-"""The processes of a run: the development cluster unless there is an API server, and `kubeloop run`."""
+"""Processes of a run: `kubeloop run`, and a development cluster unless an API server is given."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _STOP_SECONDS = 20.0
 
 
 class KubeloopEnded(Exception):
-    """The process under test is gone while it is needed."""
+    """The process under test ended during the run."""
 
 
 @contextlib.asynccontextmanager
 async def development_cluster(folder: Path, *, tls: bool) -> AsyncIterator[Path]:
-    """A development cluster without nodes, in a process of its own; gives its kubeconfig."""
+    """Run a development cluster without nodes in a separate process; yield its kubeconfig."""
     path = folder / "kubeconfig"
     arguments = ["--nodes=0", f"--kubeconfig={path}", "--start-delay=0", "--start-spread=0"]
     async with starting_api_server(arguments, token=secrets.token_urlsafe(16)) as starting:
@@ -40,22 +40,22 @@ async def development_cluster(folder: Path, *, tls: bool) -> AsyncIterator[Path]
 
 @dataclass(frozen=True)
 class Kubeloop:
-    """A `kubeloop run` that runs."""
+    """A running `kubeloop run`."""
 
     pid: int
     url: str
     session: aiohttp.ClientSession
 
     async def metrics(self) -> Metrics:
-        async with self.session.get(f"{self.url}/metrics") as answer:
-            return Metrics.parse(await answer.text())
+        async with self.session.get(f"{self.url}/metrics") as response:
+            return Metrics.parse(await response.text())
 
 
 @contextlib.asynccontextmanager
 async def kubeloop_scheduler(
     kubeconfig: Path, *, config: Path | None, tracing: bool, wrap: Sequence[str]
 ) -> AsyncIterator[Kubeloop]:
-    """`kubeloop run --controllers scheduler`; `wrap` is a command to run it under."""
+    """Run `kubeloop run --controllers scheduler`; `wrap` is a command to run it with."""
     environment = {**os.environ, **({} if tracing else {"OTEL_TRACES_SAMPLER": "always_off"})}
     arguments = [f"--kubeconfig={kubeconfig}", "--controllers=scheduler", *([f"--config={config}"] if config else [])]
     process = await asyncio.create_subprocess_exec(
@@ -65,7 +65,7 @@ async def kubeloop_scheduler(
     try:
         url = await _endpoint(process.stderr)
         async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
-            passing_on = group.create_task(_pass_on(process))
+            passing_on = group.create_task(_forward_stderr(process))
             yield Kubeloop(process.pid, url, session)
             passing_on.cancel()
     finally:
@@ -93,10 +93,10 @@ async def _endpoint(lines: asyncio.StreamReader) -> str:
     raise SystemExit("kubeloop did not start")
 
 
-async def _pass_on(process: asyncio.subprocess.Process) -> None:
-    """What kubeloop says goes to our stderr as it comes: a full pipe would stop it. Raises KubeloopEnded."""
+async def _forward_stderr(process: asyncio.subprocess.Process) -> None:
+    """Forward kubeloop's stderr, since a full pipe would block it. Raises KubeloopEnded when it ends."""
     assert process.stderr is not None
     while line := await process.stderr.readline():
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
-    raise KubeloopEnded(f"kubeloop ended by itself, exit code {await process.wait()}")
+    raise KubeloopEnded(f"kubeloop ended with exit code {await process.wait()}")

@@ -1,7 +1,7 @@
-"""Object templates: YAML files with Go template actions, as far as object templates need them.
+"""Object templates: YAML files with a subset of Go template actions.
 
 An action is a pipeline of fields (`.Index`), numbers, strings, parentheses and the arithmetic functions that
-scheduler_perf defines. Control structures (if, range, with) and variables are not known here, and an error.
+scheduler_perf defines. Control structures (if, range, with) and variables are errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 
 
 class TemplateError(Exception):
-    """A template that cannot be read or filled in; the text names the file."""
+    """An invalid template, or one that cannot be rendered; the text names the file."""
 
 
 Value = int | float | str | bool
@@ -31,7 +31,7 @@ _TOKEN = re.compile(
     r"""|(?P<name>[A-Za-z_]\w*)|(?P<mark>[()|]))"""
 )
 
-# Values of these maps are quantities, and their keys or values are the user's own words: left as they are.
+# maps with free keys or values, and with quantities: not converted
 _QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable"})
 _FREE_MAPS = _QUANTITY_MAPS | {"labels", "annotations", "matchLabels", "nodeSelector"}
 
@@ -63,7 +63,8 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 
 
 class _Action:
-    """One `{{ ... }}`: a pipeline of commands, each of operands; a call takes the value before it as its last one."""
+    """One `{{ ... }}`: a pipeline of commands, each of operands; a call receives the piped value as its last
+    operand."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str]] = []
@@ -82,7 +83,7 @@ class _Action:
     def value(self, environment: Environment) -> Value:
         value, end = self._pipeline(0, environment)
         if end != len(self._tokens):
-            raise TemplateError(f"a parenthesis too many in {{{{{self._text}}}}}")
+            raise TemplateError(f"unmatched parenthesis in {{{{{self._text}}}}}")
         return value
 
     def _pipeline(self, at: int, environment: Environment) -> tuple[Value, int]:
@@ -98,7 +99,7 @@ class _Action:
             name = self._tokens[at][1]
             function = FUNCTIONS.get(name)
             if function is None:
-                raise TemplateError(f"function {name!r} of {{{{{self._text}}}}} is not known")
+                raise TemplateError(f"function {name!r} of {{{{{self._text}}}}} is not supported")
             at += 1
         while at < len(self._tokens) and self._tokens[at] not in (("mark", "|"), ("mark", ")")):
             operand, at = self._operand(at, environment)
@@ -121,16 +122,16 @@ class _Action:
             return (text[1:-1] if text[0] == "`" else text[1:-1].encode().decode("unicode_escape")), at + 1
         if kind == "field":
             if text[1:] not in environment:
-                raise TemplateError(f"{text} of {{{{{self._text}}}}} is not given")
+                raise TemplateError(f"{text} of {{{{{self._text}}}}} is not set")
             return environment[text[1:]], at + 1
         if kind == "name" and text in ("true", "false"):
             return text == "true", at + 1
         if (kind, text) == ("mark", "("):
             value, at = self._pipeline(at + 1, environment)
             if at >= len(self._tokens) or self._tokens[at] != ("mark", ")"):
-                raise TemplateError(f"a parenthesis is missing in {{{{{self._text}}}}}")
+                raise TemplateError(f"missing parenthesis in {{{{{self._text}}}}}")
             return value, at + 1
-        raise TemplateError(f"{text!r} is out of place in {{{{{self._text}}}}}")
+        raise TemplateError(f"{text!r} is unexpected in {{{{{self._text}}}}}")
 
 
 def _go_text(value: Value) -> str:
@@ -140,7 +141,7 @@ def _go_text(value: Value) -> str:
 
 
 class GoTemplate:
-    """A text with actions, compiled once. Raises TemplateError."""
+    """A compiled text with actions. Raises TemplateError."""
 
     def __init__(self, text: str) -> None:
         self._parts: list[str | _Action] = []
@@ -158,39 +159,39 @@ class GoTemplate:
 
 
 class _StrictLoader(yaml.CSafeLoader):
-    """YAML where a key that stands twice is an error, as sigs.k8s.io/yaml's UnmarshalStrict has it."""
+    """YAML loader that rejects duplicate keys, as sigs.k8s.io/yaml's UnmarshalStrict."""
 
 
 def _unique_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
+    mapping: dict[Any, Any] = {}
     for key_node, value_node in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+        if key in mapping:
+            raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
+        mapping[key] = loader.construct_object(value_node, deep=True)
+    return mapping
 
 
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _unique_mapping)
 
 
 def load_yaml(text: str) -> Any:
-    """Raises yaml.YAMLError, also for a key that stands twice."""
+    """Parse YAML. Raises yaml.YAMLError, also for duplicate keys."""
     return yaml.load(text, Loader=_StrictLoader)
 
 
 def _as_typed_client_sends(value: Any, parent: str = "") -> Any:
-    """What a Go client would send for this YAML: it knows fields by any case, and quantities leave as strings."""
+    """Return what a Go client would send for this YAML: canonical case of fields, and quantities as strings."""
     if isinstance(value, list):
-        return [_as_typed_client_sends(each, parent) for each in value]
+        return [_as_typed_client_sends(item, parent) for item in value]
     if not isinstance(value, dict):
         return value
     if parent in _QUANTITY_MAPS:
-        return {key: _quantity_text(each) for key, each in value.items()}
+        return {key: _quantity_text(item) for key, item in value.items()}
     if parent in _FREE_MAPS:
         return value
-    named = {key[:1].lower() + key[1:] if key[1:2].islower() else key: each for key, each in value.items()}
-    return {key: _as_typed_client_sends(each, key) for key, each in named.items()}
+    named = {key[:1].lower() + key[1:] if key[1:2].islower() else key: item for key, item in value.items()}
+    return {key: _as_typed_client_sends(item, key) for key, item in named.items()}
 
 
 def _quantity_text(value: Any) -> Any:
@@ -200,7 +201,7 @@ def _quantity_text(value: Any) -> Any:
 
 
 class ObjectTemplate:
-    """A file that makes API objects, one per index. Raises TemplateError."""
+    """A file that renders API objects, one per index. Raises TemplateError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -213,24 +214,24 @@ class ObjectTemplate:
         self.constant = self._template.constant
         self._fixed: dict[str, Any] | None = self._load({}) if self.constant else None
 
-    def make(self, index: int = 0, count: int = 1, params: Environment | None = None) -> dict[str, Any]:
-        """A new object; `index` of `count`."""
+    def create(self, index: int = 0, count: int = 1, params: Environment | None = None) -> dict[str, Any]:
+        """Return a new object; `index` of `count`."""
         if self._fixed is not None:
             return copy.deepcopy(self._fixed)
         return self._load({**(params or {}), "Index": index, "Count": count})
 
     def _load(self, environment: Environment) -> dict[str, Any]:
         try:
-            found = load_yaml(self._template.render(environment))
+            mapping = load_yaml(self._template.render(environment))
         except (TemplateError, yaml.YAMLError) as error:
             raise TemplateError(f"{self.path}: {error}") from None
-        if not isinstance(found, dict) or "kind" not in found or "apiVersion" not in found:
+        if not isinstance(mapping, dict) or "kind" not in mapping or "apiVersion" not in mapping:
             raise TemplateError(f"{self.path}: not an API object (apiVersion, kind)")
-        typed: dict[str, Any] = _as_typed_client_sends(found)
+        typed: dict[str, Any] = _as_typed_client_sends(mapping)
         return typed
 
 
 @functools.cache
 def object_template(path: Path) -> ObjectTemplate:
-    """The template of a file, read once."""
+    """Return the template of a file; cached."""
     return ObjectTemplate(path)

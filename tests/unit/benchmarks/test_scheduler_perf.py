@@ -1,4 +1,4 @@
-"""benchmarks/scheduler: reading scheduler_perf's files, and the arithmetic of what is measured."""
+"""benchmarks/scheduler: parsing of scheduler_perf's files, and evaluation of measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORKLOADS = Path(os.environ.get("KUBELOOP_SCHEDULER_PERF", _ROOT.parent / "shar
 
 def workloads() -> list[Workload]:
     if not _WORKLOADS.is_dir():
-        pytest.skip("the workload files are not here: ../shared/scheduler_perf")
+        pytest.skip("workload files are missing: ../shared/scheduler_perf")
     return [workload for file in config_files([_WORKLOADS]) for workload in read_config(file)]
 
 
@@ -68,18 +68,18 @@ def written(folder: Path, text: str = CONFIG) -> Path:
 # --- the files of kube-scheduler -------------------------------------------------------------------------------------
 
 
-def test_every_workload_expands_and_every_template_makes_an_object():
-    seen: set[str] = set()
+def test_all_workloads_expand_and_all_templates_render():
+    tags: set[str] = set()
     for workload in workloads():
         for operation in workload.operations():
-            seen.add(str(operation.__struct_config__.tag))
+            tags.add(str(operation.__struct_config__.tag))
             for name in operation.paths:
                 value = getattr(operation, name)
                 for path in [value] if isinstance(value, str) else value:
                     if path:
-                        made = object_template(Path(path)).make(index=11, count=100)
-                        assert made["kind"]
-    assert seen == config.OPERATIONS.keys() - {"createPodSets", "sleep"}  # the former is taken apart, the latter unused
+                        obj = object_template(Path(path)).create(index=11, count=100)
+                        assert obj["kind"]
+    assert tags == config.OPERATIONS.keys() - {"createPodSets", "sleep"}  # the former is expanded, the latter unused
 
 
 @pytest.mark.parametrize(
@@ -93,27 +93,27 @@ def test_every_workload_expands_and_every_template_makes_an_object():
         "Unschedulable/5kNodes/100Init/10kPods",
     ],
 )
-def test_the_workloads_of_our_table_are_there(name):
-    (found,) = [workload for workload in workloads() if workload.full_name == name]
-    assert any(getattr(operation, "collect_metrics", False) for operation in found.operations())
+def test_workloads_of_the_readme_exist(name):
+    (workload,) = [workload for workload in workloads() if workload.full_name == name]
+    assert any(getattr(operation, "collect_metrics", False) for operation in workload.operations())
 
 
 # --- config ----------------------------------------------------------------------------------------------------------
 
 
-def test_parameters_are_put_in_place_and_pod_sets_taken_apart(tmp_path):
+def test_operations_substitute_parameters_and_expand_pod_sets(tmp_path):
     (workload,) = read_config(written(tmp_path))
     nodes, first, second, measured = workload.operations()
     assert isinstance(nodes, config.CreateNodes)
     assert nodes.count == 5
-    assert [(each.namespace, each.count) for each in (first, second, measured)] == [
+    assert [(operation.namespace, operation.count) for operation in (first, second, measured)] == [
         ("set-0", 4),
         ("set-1", 4),
         (None, 3),
     ]
 
 
-def test_another_value_can_be_given_for_a_parameter_that_exists(tmp_path):
+def test_with_params_rejects_unknown_parameters(tmp_path):
     (workload,) = read_config(written(tmp_path))
     assert workload.with_params({"initNodes": 7}).operations()[0].count == 7
     with pytest.raises(ConfigError, match="has no parameter nodes; it has: initNodes, sets, perSet"):
@@ -138,23 +138,23 @@ def test_another_value_can_be_given_for_a_parameter_that_exists(tmp_path):
         pytest.param(("$perSet", "perSet"), r"'perSet' does not begin with \$", id="param without $"),
         pytest.param(("perSet: 4", "perSet: few"), "not a number", id="param that is no number"),
         pytest.param(("initNodes: 5", "initNodes: -5"), "count is negative", id="negative count"),
-        pytest.param(("    collectMetrics: true\n", ""), "no operation collects metrics", id="nothing measured"),
+        pytest.param(("    collectMetrics: true\n", ""), "no operation collects metrics", id="no measurement"),
         pytest.param(("pod.yaml", "pods.yaml"), "there is no file pods.yaml", id="missing template"),
-        pytest.param(("count: 3", "count: 3\n    count: 4"), "key 'count' stands twice", id="key twice"),
+        pytest.param(("count: 3", "count: 3\n    count: 4"), "duplicate key 'count'", id="duplicate key"),
         pytest.param(
             ("collectMetrics: true", "collectMetrics: true\n    skipWaitToCompletion: true"),
             "are mutually exclusive",
-            id="measuring without waiting",
+            id="exclusive options",
         ),
     ],
 )
-def test_a_wrong_config_is_an_error_that_says_where(tmp_path, change, expected):
+def test_config_error_has_its_place(tmp_path, change, expected):
     file = written(tmp_path, CONFIG.replace(*change))
     with pytest.raises(ConfigError, match=expected):
         assert [workload.operations() for workload in read_config(file)]
 
 
-def test_two_workloads_of_one_name_are_an_error(tmp_path):
+def test_duplicate_workload_name_is_rejected(tmp_path):
     twice = CONFIG + "  - name: small\n    params: {initNodes: 1, sets: 1, perSet: 1}\n"
     with pytest.raises(ConfigError, match="two workloads are named Case/small"):
         read_config(written(tmp_path, twice))
@@ -164,7 +164,7 @@ def test_two_workloads_of_one_name_are_an_error(tmp_path):
     ("label_filter", "selected"),
     [("", True), ("performance", True), ("+performance,short", True), ("performance,-short", False), ("slow", False)],
 )
-def test_labels_select_as_on_github(tmp_path, label_filter, selected):
+def test_label_filter(tmp_path, label_filter, selected):
     (workload,) = read_config(written(tmp_path))
     assert workload.selected(label_filter) is selected
 
@@ -185,7 +185,7 @@ def test_labels_select_as_on_github(tmp_path, label_filter, selected):
         ("a {{- .Index -}} b", "a7b"),
     ],
 )
-def test_actions_are_go_template_actions(text, expected):
+def test_actions_follow_go_templates(text, expected):
     assert GoTemplate(text).render({"Index": 7, "Count": 100}) == expected
 
 
@@ -201,18 +201,18 @@ def test_actions_are_go_template_actions(text, expected):
         "{{ (1 }}",
     ],
 )
-def test_what_we_cannot_fill_in_is_an_error(text):
+def test_unsupported_actions_are_rejected(text):
     with pytest.raises(TemplateError):
         GoTemplate(text).render({"Index": 7})
 
 
-def test_objects_are_what_a_typed_client_would_send(tmp_path):
+def test_objects_equal_those_of_a_typed_client(tmp_path):
     (tmp_path / "pod.yaml").write_text(
         POD.replace("pod-{{ .Index }}", "pod\n  labels: {Team: A, cpu: '1'}")
         + "    resources: {requests: {cpu: 0.0001, memory: 9, Example.com/X: 1}}\n"
         + "  topologySpreadConstraints: [{NodeTaintsPolicy: Honor}]\n"
     )
-    pod = ObjectTemplate(tmp_path / "pod.yaml").make()
+    pod = ObjectTemplate(tmp_path / "pod.yaml").create()
     assert pod["metadata"]["labels"] == {"Team": "A", "cpu": "1"}
     assert pod["spec"]["containers"][0]["resources"] == {
         "requests": {"cpu": "0.0001", "memory": "9", "Example.com/X": "1"}
@@ -220,35 +220,35 @@ def test_objects_are_what_a_typed_client_would_send(tmp_path):
     assert pod["spec"]["topologySpreadConstraints"] == [{"nodeTaintsPolicy": "Honor"}]
 
 
-def test_objects_of_one_template_share_nothing(tmp_path):
+def test_objects_of_a_template_are_independent(tmp_path):
     (tmp_path / "pod.yaml").write_text(POD.replace("-{{ .Index }}", ""))
     template = ObjectTemplate(tmp_path / "pod.yaml")
-    template.make()["metadata"]["name"] = "changed"
-    assert template.make()["metadata"]["name"] == "pod"
+    template.create()["metadata"]["name"] = "changed"
+    assert template.create()["metadata"]["name"] == "pod"
 
 
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-def test_throughput_is_sampled_each_second_without_the_first_sample():
+def test_throughput_samples_exclude_the_first():
     throughput = Throughput(["a"], {})
     for now, bound in [(1.0, 0), (2.0, 10), (3.0, 30), (4.0, 0), (5.0, 60), (6.0, 5)]:
         for _ in range(bound):
             throughput.pod_bound(now)
         throughput.sample(now)
-    assert throughput.samples == [30, 30, 30, 5]  # 60 pods in the two seconds after a quiet one count 30 for each
+    assert throughput.samples == [30, 30, 30, 5]  # 60 pods after a second without any count as 30 per second
 
 
-def test_percentiles_are_by_nearest_rank():
+def test_summary_has_nearest_rank_percentiles():
     assert summary(range(1, 11)) == {"Average": 5.5, "Perc50": 5, "Perc90": 9, "Perc95": 10, "Perc99": 10}
     assert summary([]) == {}
 
 
-def test_only_pods_of_the_namespaces_and_labels_count():
+def test_throughput_matches_namespaces_and_labels():
     throughput = Throughput(["a"], {"type": "unsched"})
-    assert throughput.wants("a", {"type": "unsched", "color": "blue"})
-    assert not throughput.wants("a", {"color": "blue"})
-    assert not throughput.wants("b", {"type": "unsched"})
+    assert throughput.matches("a", {"type": "unsched", "color": "blue"})
+    assert not throughput.matches("a", {"color": "blue"})
+    assert not throughput.matches("b", {"type": "unsched"})
 
 
 METRICS = """
@@ -267,7 +267,7 @@ g{event="y"} 2
 """
 
 
-def test_latencies_are_what_the_histograms_grew_by():
+def test_metrics_since_returns_histogram_differences():
     before, after = (Metrics.parse(METRICS % values) for values in ((4, 4, 4, 4, 2.0), (8, 12, 14, 14, 22.0)))
     ((key, grown),) = after.since(before).items()
     assert key == ("h", (("result", "scheduled"),))
@@ -279,7 +279,7 @@ def test_latencies_are_what_the_histograms_grew_by():
     assert after.since(after) == {}
 
 
-def test_a_figure_below_its_threshold_is_named():
+def test_below_threshold_names_the_figure():
     items = [{"labels": {"Metric": "SchedulingThroughput"}, "data": {"Average": 99.0}}]
     least, most = config.ThresholdMetricSelector(), config.ThresholdMetricSelector(expect_lower=True)
     assert below_threshold(items, 0, least) is None
