@@ -13,7 +13,7 @@ from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
 from kubeloop.scheduler.api.listers import Listers
-from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -178,3 +178,18 @@ def raw_scores(plugin: Any, cluster: PluginCluster, pod: PodInfo) -> list[int]:
     per_node = [plugin.score(state, pod, info) for info in snapshot.node_infos]
     assert plugin.score_rows(state, pod, snapshot, snapshot.all_rows).tolist() == per_node
     return per_node
+
+
+def rejections(plugin: Any, cluster: PluginCluster, pod: Pod) -> dict[str, tuple[str, ...]]:
+    """Return the reasons of PreFilter (under "") and Filter by node, after checking that both forms of Filter agree."""
+    state, snapshot, info = CycleState(), cluster.snapshot, PodInfo(pod)
+    if hasattr(plugin, "pre_filter"):
+        _, status = plugin.pre_filter(state, info, snapshot)
+        if status is not None:
+            return {} if status.code is Code.SKIP else {"": status.reasons}
+    statuses = [plugin.filter(state, info, node) for node in snapshot.node_infos]
+    if hasattr(plugin, "filter_rows"):
+        result = plugin.filter_rows(state, info, snapshot, snapshot.all_rows)
+        assert [None if ok else result.explain(row) for row, ok in enumerate(result.passed)] == statuses
+    nodes = zip(snapshot.node_infos, statuses, strict=True)
+    return {node.name: status.reasons for node, status in nodes if status is not None}

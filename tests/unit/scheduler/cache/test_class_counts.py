@@ -1,0 +1,48 @@
+"""ClassCounts: weighted sums are updated incrementally."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import numpy.typing as npt
+
+from kubeloop.scheduler.cache.class_counts import ClassCounts, reordered_columns
+
+
+class ChangedRows:
+    """All rows count as changed."""
+
+    generation = 0
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def changed_since(self, generation: int) -> npt.NDArray[np.intp]:
+        return np.arange(self._rows)
+
+
+def test_incremental_sum_equals_new_sum() -> None:
+    rng, rows = random.Random(1), 5
+    counts: ClassCounts[str] = ClassCounts(ChangedRows(rows))
+    counts.reorder([-1] * rows)
+    for step in range(50):
+        row = {pod_class: rng.randrange(1, 4) for pod_class in rng.sample("abcd", rng.randrange(4))}
+        counts.set_row(rng.randrange(rows), row)
+        if step == 25:
+            counts.reorder([4, 3, 2, 1, -1])
+        counts.check()
+        cached = counts.weighted("cached", ord)
+        assert cached.tolist() == counts.weighted(f"new-{step}", ord).tolist()
+
+
+def test_candidates_limit_the_counted_classes() -> None:
+    counts: ClassCounts[str] = ClassCounts(ChangedRows(2))
+    counts.reorder([-1, -1])
+    counts.set_row(0, {"a": 2, "b": 1})
+    assert counts.weighted("a only", lambda pod_class: 1, lambda: ["a"]).tolist() == [2, 0]
+
+
+def test_reordered_columns() -> None:
+    array = np.array([[1, 2, 3]])
+    assert reordered_columns(array, np.array([2, -1, 0]), fill=9).tolist() == [[3, 9, 1]]

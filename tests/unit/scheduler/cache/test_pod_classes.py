@@ -1,0 +1,49 @@
+"""Classes of pods by labels, affinity and spec."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from kubeloop.scheduler.cache.pod_classes import NO_AFFINITY, SpecClasses, affinity_class, label_class
+
+TERM = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "zone"}
+
+
+def anti_affinity(term: dict[str, Any]) -> dict[str, Any]:
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_label_classes_are_shared_objects(pod: Any) -> None:
+    first = label_class(pod("p", labels={"a": "1", "b": "2"}))
+    assert label_class(pod("q", labels={"b": "2", "a": "1"})) is first
+    assert label_class(pod("q", labels={"a": "1"})) is not first
+    assert label_class(pod("q", namespace="other", labels={"a": "1", "b": "2"})) is not first
+
+
+def test_terminating_pods_have_their_own_class(pod: Any) -> None:
+    running = pod("p")
+    metadata = msgspec.structs.replace(running.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    terminating = msgspec.structs.replace(running, metadata=metadata)
+    assert label_class(terminating).terminating
+    assert label_class(terminating) is not label_class(running)
+
+
+def test_affinity_classes(pod: Any) -> None:
+    first = affinity_class(pod("p", affinity=anti_affinity(TERM)))
+    assert affinity_class(pod("q", affinity=anti_affinity(TERM))) is first
+    assert len(first.required_anti_affinity_terms) == 1
+    assert affinity_class(pod("r")) is NO_AFFINITY
+    malformed = {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}, "topologyKey": "zone"}
+    assert affinity_class(pod("s", affinity=anti_affinity(malformed))).error is not None
+
+
+def test_spec_classes(pod: Any) -> None:
+    classes = SpecClasses()
+    first = classes.number(pod("p", cpu="1"))
+    assert classes.number(pod("q", cpu="1")) == first
+    assert classes.number(pod("r", cpu="2")) != first
+    disabled = SpecClasses(enabled=False)
+    assert disabled.number(pod("p", cpu="1")) != disabled.number(pod("q", cpu="1"))

@@ -1,0 +1,44 @@
+"""Pods waiting on Permit: allowed by all plugins, rejected by one, or timed out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kubeloop.scheduler.api.status import Code
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.waiting_pods import PodWaitingOnPermit
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def test_pod_is_allowed_by_all_plugins(pod: Any) -> None:
+    waiting = PodWaitingOnPermit(PodInfo(pod("p")), {"A": 10.0, "B": 10.0})
+    waiting.allow("A")
+    assert waiting.pending_plugins == {"B"}
+    waiting.allow("B")
+    assert await waiting.decision() is None
+
+
+async def test_first_rejection_decides(pod: Any) -> None:
+    waiting = PodWaitingOnPermit(PodInfo(pod("p")), {"A": 10.0, "B": 10.0})
+    waiting.allow("A")
+    waiting.reject("B", "full")
+    waiting.allow("B")
+    status = await waiting.decision()
+    assert status is not None
+    assert (status.code, status.plugin) == (Code.UNSCHEDULABLE, "B")
+    assert status.reasons == ('pod "p" rejected while waiting on permit: full',)
+
+
+async def test_shortest_timeout_rejects(pod: Any) -> None:
+    waiting = PodWaitingOnPermit(PodInfo(pod("p")), {"A": 10.0, "B": 5.0})
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    status = await waiting.decision()
+    assert status is not None
+    assert status.plugin == "B"
+    assert "timeout after 5s" in status.message
+    assert loop.time() - start == pytest.approx(5.0)

@@ -1,0 +1,33 @@
+"""NodeVolumeLimits: CSI volumes per node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.storage_types import CSINode
+from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
+from support.plugin_cluster import rejections
+from support.plugin_volumes import make_claim, make_volume
+
+
+def volume_of(claim_name: str) -> list[dict[str, Any]]:
+    return [{"name": "v", "persistentVolumeClaim": {"claimName": claim_name}}]
+
+
+def test_node_at_its_limit_is_rejected(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("full"), node("free")], [pod("existing", "full", volumes=volume_of("c0"))])
+    for name, limit in (("full", 1), ("free", 2)):
+        driver = {"name": "csi.example", "nodeID": name, "allocatable": {"count": limit}}
+        cluster.put("csi_nodes", convert(CSINode, {"metadata": {"name": name}, "spec": {"drivers": [driver]}}))
+    for number in range(2):
+        csi = {"driver": "csi.example", "volumeHandle": f"h{number}"}
+        cluster.put("persistent_volumes", make_volume(f"pv{number}", csi=csi))
+        cluster.put("persistent_volume_claims", make_claim(f"c{number}", f"pv{number}"))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    assert rejections(plugin, cluster, pod("p", volumes=volume_of("c1"))) == {
+        "full": ("node(s) exceed max volume count",)
+    }
+    # a volume that the node has already does not count again
+    assert rejections(plugin, cluster, pod("q", volumes=volume_of("c0"))) == {}
