@@ -163,13 +163,13 @@ class ScoreRowsPlugin(Plugin, Protocol):
 
 
 class ScoreTable(msgspec.Struct, frozen=True):
-    """Normalized scores of K rows with few distinct values: scores int64 [T]; places int [K], indexes into it.
+    """Normalized scores of K rows with few distinct values: scores int64 [T]; indexes int [K] into it.
 
     Scores that no row has must be within 0..100, too.
     """
 
     scores: Scores
-    places: npt.NDArray[np.integer[Any]]
+    indexes: npt.NDArray[np.integer[Any]]
 
 
 @runtime_checkable

@@ -458,7 +458,7 @@ class Framework(NodeFilters, BindingPoints):
             if tabulates and results is not None:
                 table = self._score_table(plugin, state, pod, snapshot, rows)
                 if table is not None:
-                    weighted = (table.scores * self.weights[plugin.name]).take(table.places, mode="clip")
+                    weighted = (table.scores * self.weights[plugin.name]).take(table.indexes, mode="clip")
                     by_plugin[plugin.name] = weighted
                     totals += weighted
                     continue

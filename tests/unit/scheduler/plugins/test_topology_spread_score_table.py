@@ -87,7 +87,7 @@ def test_cached_table_equals_per_node_scores(
             raw = plugin.score_rows(state, pending, snapshot, rows)
             assert raw.tolist() == [plugin.score(state, pending, snapshot.node_infos[row]) for row in rows.tolist()]
             normalized = plugin.normalize_scores(state, pending, snapshot, rows, raw)
-            assert table.scores[table.places].tolist() == normalized.tolist()
+            assert table.scores[table.indexes].tolist() == normalized.tolist()
             assert 0 <= table.scores.min() <= table.scores.max() <= 100
             tables += 1
     assert tables > 60
@@ -107,7 +107,7 @@ def test_default_constraints_score_nodes_without_zone(
     assert table is not None
     raw = plugin.score_rows(state, pending, snapshot, snapshot.all_rows)
     normalized = plugin.normalize_scores(state, pending, snapshot, snapshot.all_rows, raw)
-    assert table.scores[table.places].tolist() == normalized.tolist()
+    assert table.scores[table.indexes].tolist() == normalized.tolist()
 
 
 def test_no_table_for_too_many_domains(
@@ -153,4 +153,4 @@ def test_table_after_a_node_moves_to_a_new_zone(
         assert table is not None
         raw = [plugin.score(state, pending, info) for info in snapshot.node_infos]
         normalized = plugin.normalize_scores(state, pending, snapshot, rows, np.array(raw))
-        assert table.scores[table.places].tolist() == normalized.tolist(), f"{moved} in {zone}"
+        assert table.scores[table.indexes].tolist() == normalized.tolist(), f"{moved} in {zone}"
