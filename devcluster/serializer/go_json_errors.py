@@ -7,6 +7,7 @@ encoding/json scanner.go; summarizeData of apiserver pkg/endpoints/handlers/rest
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import NoReturn
 
 _SUMMARY_BYTES = 30
@@ -16,6 +17,10 @@ _ESCAPED = '"\\/bfnrt'
 _DIGITS, _HEXADECIMAL = frozenset("0123456789"), frozenset("0123456789abcdefABCDEF")
 _LITERALS = ("true", "false", "null")
 _END = "unexpected end of JSON input"
+_MAX_DEPTH = 10_000
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_DEPTH_CHANGE = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
 class _SyntaxError(Exception):
@@ -29,6 +34,14 @@ def summarize_body(body: bytes) -> str:
     ellipsis = " ..." if len(body) > _SUMMARY_BYTES else ""
     part = body[:_SUMMARY_BYTES]
     return (part.decode("utf-8", "replace") if part.startswith(b"{") else part.hex()) + ellipsis
+
+
+def exceeds_max_depth(body: bytes) -> bool:
+    """Return True if a JSON text nests deeper than Go's decoder allows. Source: encoding/json maxNestingDepth."""
+    if body.count(b"[") + body.count(b"{") <= _MAX_DEPTH:
+        return False
+    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_DEPTH_CHANGE.__getitem__, brackets)), default=0) > _MAX_DEPTH
 
 
 def go_json_error(body: bytes) -> str:

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_sent_text
-from kubeloop.devcluster.serializer.go_json_errors import go_json_error, summarize_body
+from kubeloop.devcluster.serializer.go_json_errors import exceeds_max_depth, go_json_error, summarize_body
 from kubeloop.devcluster.serializer.negotiation import internal_group
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
@@ -87,7 +87,12 @@ class _Pairs:
 
 
 def parse_json(body: bytes) -> tuple[Any, list[str]]:
-    """Return the value and its strict errors: 'duplicate field "spec.replicas"'. Raises ValueError with Go's text."""
+    """Return the value and its strict errors: 'duplicate field "spec.replicas"'.
+
+    Raises ValueError with Go's text, RecursionError for a text nested too deeply (which Python 3.14 would decode).
+    """
+    if exceeds_max_depth(body):
+        raise RecursionError
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.serializer.go_json_errors import go_json_error, summarize_body
+from kubeloop.devcluster.serializer.go_json_errors import exceeds_max_depth, go_json_error, summarize_body
 
 
 @pytest.mark.parametrize(("text", "message"), [
@@ -43,3 +43,17 @@ def test_summarize_body():
     assert summarize_body(b"") == "<empty>"
     assert summarize_body(b'{"kind": "ConfigMap", "apiVersion": "v1"}') == '{"kind": "ConfigMap", "apiVers ...'
     assert summarize_body(b"[1]") == "5b315d"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        pytest.param(b"[" * 10_000 + b"]" * 10_000, False, id="Go's limit"),
+        pytest.param(b'{"a":' * 10_001 + b"1" + b"}" * 10_001, True, id="one level more"),
+        pytest.param(b"[" + b"[]," * 20_000 + b"[]]", False, id="many brackets, two levels"),
+        pytest.param(b'["' + b"[" * 20_000 + b'"]', False, id="brackets in a string"),
+        pytest.param(b'["\\"' + b"[" * 20_000 + b'"]', False, id="brackets behind an escaped quote"),
+    ],
+)
+def test_exceeds_max_depth(body: bytes, expected: bool):
+    assert exceeds_max_depth(body) is expected
