@@ -47,7 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     keep = "Keep the cluster up when a test fails, and print its kubeconfig."
     group.addoption("--kubeloop-keep", action="store_true", default=None, dest="kubeloop_keep", help=keep)
     parser.addini("kubeloop_keep", keep, type="bool", default=False)
-    shared = "One cluster for all workers of pytest-xdist, instead of one for each."
+    shared = "One cluster for all workers of pytest-xdist, instead of one per worker."
     group.addoption("--kubeloop-shared", action="store_true", default=None, dest="kubeloop_shared", help=shared)
     parser.addini("kubeloop_shared", shared, type="bool", default=False)
 

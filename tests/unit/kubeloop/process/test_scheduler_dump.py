@@ -31,13 +31,13 @@ class EmptyQueue:
 class Server:
     """list_all() of a client: returns the lists of node names in turn, the last one repeatedly; None: unreachable."""
 
-    def __init__(self, *answers: list[str] | None) -> None:
-        self._answers = list(answers)
+    def __init__(self, *node_lists: list[str] | None) -> None:
+        self._node_lists = list(node_lists)
 
     async def list_all(self, resource: Any) -> Any:
         if resource is not NODES:
             return SimpleNamespace(items=[])
-        names = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        names = self._node_lists.pop(0) if len(self._node_lists) > 1 else self._node_lists[0]
         if names is None:
             raise ServerUnreachable("nobody there", maybe_applied=False)
         return SimpleNamespace(items=[node(name) for name in names])
@@ -47,13 +47,13 @@ def node(name: str) -> Node:
     return convert(Node, {"metadata": {"name": name}})
 
 
-def plane_over(*answers: list[str] | None) -> Any:
+def plane_over(*node_lists: list[str] | None) -> Any:
     """A control plane whose scheduler cache has the nodes a and b."""
     cache = Cache(lambda: 0.0)
     cache.add_node(node("a"))
     cache.add_node(node("b"))
     scheduler = SimpleNamespace(cache=cache, queue=EmptyQueue())
-    return SimpleNamespace(client=Server(*answers), scheduler=scheduler, dump_requested=asyncio.Event())
+    return SimpleNamespace(client=Server(*node_lists), scheduler=scheduler, dump_requested=asyncio.Event())
 
 
 async def test_transient_difference_is_ignored():
