@@ -1,4 +1,4 @@
-"""Shared by all tests: the `virtual_time` mark, under which a test's event loop jumps over every wait."""
+"""Configuration and fixtures of all tests: hypothesis profiles, virtual time, kube-apiserver, kubectl."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ import pytest
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
-# The same examples in each run, whatever the machine and its speed: a test fails for a change and not by chance.
-# `pytest --hypothesis-profile=exploring` looks for others.
-_PATIENT = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
-hypothesis.settings.register_profile("certain", derandomize=True, database=None, **_PATIENT)
-hypothesis.settings.register_profile("exploring", **_PATIENT)
-hypothesis.settings.load_profile("certain")
+# The same examples in each run, so that a failure is caused by a change and not by chance.
+# `pytest --hypothesis-profile=exploring` generates others.
+_WITHOUT_DEADLINE = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("reproducible", derandomize=True, database=None, **_WITHOUT_DEADLINE)
+hypothesis.settings.register_profile("exploring", **_WITHOUT_DEADLINE)
+hypothesis.settings.load_profile("reproducible")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is where a shell runs the tests in the background
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # inherited from a shell that runs the tests in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "virtual_time: the test's event loop and `clock` run in virtual time")
-    config.addinivalue_line("markers", "long: takes a minute, and so runs first: the others fill the time beside it")
+    config.addinivalue_line(
+        "markers", "long: takes a minute; runs first, so that other workers run the other tests meanwhile"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,7 +47,7 @@ def pytest_asyncio_loop_factories(
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Wall time that follows the running loop; virtual only under the `virtual_time` mark."""
+    """Wall time that follows the running loop. It is virtual only with the `virtual_time` mark."""
     return VirtualClock()
 
 
@@ -54,7 +58,7 @@ def rng() -> random.Random:
 
 @pytest.fixture(scope="session")
 def kube_apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
-    """One real kube-apiserver for all tests of a session; each works in namespaces of its own."""
+    """One kube-apiserver for all tests of a session. Tests use separate namespaces."""
     needs_binaries()
     with real_apiserver(tmp_path_factory.mktemp("kube-apiserver")) as server:
         yield server

@@ -1,4 +1,4 @@
-"""A whole cluster in memory and virtual time: what users ask of it, from the manifest to the pods."""
+"""A complete cluster in memory and virtual time, from manifests to pods."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.virtual_time
 
 
 def node(name: str, labels: dict[str, str]) -> dict[str, Any]:
-    room = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    capacity = {"cpu": "4", "memory": "8Gi", "pods": "10"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": name, "labels": labels},
-        "status": {"capacity": room, "allocatable": room, "conditions": [ready]},
+        "status": {"capacity": capacity, "allocatable": capacity, "conditions": [ready]},
     }
 
 
@@ -36,19 +36,19 @@ def images(api: MemoryCluster) -> list[str]:
     return sorted(pod.spec.containers[0].image for pod in api.seen_pods())
 
 
-async def test_the_example_completes_and_each_of_its_pods_has_a_trace(clock: VirtualClock):
+async def test_example_completes_with_a_trace_for_each_pod(clock: VirtualClock):
     async with memory_cluster(nodes=3, clock=clock) as api:
         await api.apply(WEB)
         web = await api.wait_for("deployment/web", "complete")
         assert web["status"]["availableReplicas"] == web["spec"]["replicas"] == len(api.seen_pods())
-        assert {pod.spec.node_name for pod in api.seen_pods()} == {each.metadata.name for each in api.seen_nodes()}
+        assert {pod.spec.node_name for pod in api.seen_pods()} == {node.metadata.name for node in api.seen_nodes()}
         for pod in api.seen_pods():
             trace = await api.trace(pod)
             assert trace is not None
             assert pod.metadata.annotations["tracing.k8s.io/traceparent"].split("-")[1] == trace["traceId"]
 
 
-def test_it_works_in_real_time_too():
+def test_memory_cluster_in_real_time():
     async def main() -> None:
         async with memory_cluster(nodes=1) as api:
             await api.apply(deployment(replicas=1))
@@ -58,7 +58,7 @@ def test_it_works_in_real_time_too():
 
 
 @pytest.mark.parametrize("replicas", [0, 2, 7])
-async def test_scaling_ends_with_exactly_the_pods_wanted(clock: VirtualClock, replicas: int):
+async def test_scaling_ends_with_the_desired_number_of_pods(clock: VirtualClock, replicas: int):
     async with memory_cluster(clock=clock) as api:
         await api.apply(deployment(replicas=3))
         await api.wait_for("deployment/web", "complete")
@@ -69,7 +69,7 @@ async def test_scaling_ends_with_exactly_the_pods_wanted(clock: VirtualClock, re
         assert len(api.seen_pods()) == replicas
 
 
-async def test_a_rollout_replaces_every_pod_and_never_goes_below_what_must_be_available(clock: VirtualClock):
+async def test_rollout_replaces_all_pods_within_max_unavailable(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         await api.apply(deployment(replicas=4, image="app:1"))
         await api.wait_for("deployment/web", "complete")
@@ -90,7 +90,7 @@ async def test_a_rollout_replaces_every_pod_and_never_goes_below_what_must_be_av
         assert len(api.plane.informers.informer(REPLICA_SETS).store) == 2
 
 
-async def test_a_rollout_that_does_not_get_on_is_reported_after_its_progress_deadline(clock: VirtualClock):
+async def test_stuck_rollout_exceeds_its_progress_deadline(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         stuck = deployment(image="app:1")
         stuck["spec"]["template"]["metadata"]["annotations"] = {"kubeloop.dev/not-ready": "true"}
@@ -99,7 +99,7 @@ async def test_a_rollout_that_does_not_get_on_is_reported_after_its_progress_dea
         def reason() -> str:
             web = api.seen_deployment("web")
             conditions = web.status.conditions if web is not None else []
-            return next((each.reason for each in conditions if each.type == "Progressing"), "")
+            return next((condition.reason for condition in conditions if condition.type == "Progressing"), "")
 
         started = asyncio.get_running_loop().time()
         await api.until(lambda: reason() == "ProgressDeadlineExceeded", timeout=700.0)
@@ -108,13 +108,13 @@ async def test_a_rollout_that_does_not_get_on_is_reported_after_its_progress_dea
             await api.wait_for("deployment/web", "complete", 1.0)
 
 
-async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_a_node_for_it_comes(clock: VirtualClock):
+async def test_unschedulable_pod_is_bound_after_a_node_is_added(clock: VirtualClock):
     async with memory_cluster(nodes=2, clock=clock) as api:
         await api.apply(deployment(replicas=1, nodeSelector={"disk": "ssd"}))
 
         def message() -> str:
-            conditions = [each for pod in api.seen_pods() for each in pod.status.conditions]
-            return next((each.message for each in conditions if each.type == "PodScheduled"), "")
+            conditions = [condition for pod in api.seen_pods() for condition in pod.status.conditions]
+            return next((condition.message for condition in conditions if condition.type == "PodScheduled"), "")
 
         await api.until(lambda: message() != "")
         assert message().startswith("0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.")
@@ -124,19 +124,19 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_bound_once_a_node_for_it_
         await api.until(lambda: [pod.spec.node_name for pod in api.seen_pods()] == ["with-ssd"])
 
 
-async def test_a_deleted_deployment_takes_its_replica_sets_and_pods_along(clock: VirtualClock):
+async def test_deployment_deletion_deletes_replica_sets_and_pods(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         await api.apply(deployment("web"), deployment("stays"))
         await api.wait_for("deployment/web", "complete")
         await api.wait_for("deployment/stays", "complete")
         await api.client.delete(DEPLOYMENTS, "web", "default", propagation_policy="Background")
         await api.until(lambda: {pod.metadata.labels["app"] for pod in api.seen_pods()} == {"stays"}, timeout=90.0)
-        left = await api.client.list_all(REPLICA_SETS)
-        assert [each.metadata.labels["app"] for each in left.items] == ["stays"]
+        remaining = await api.client.list_all(REPLICA_SETS)
+        assert [replica_set.metadata.labels["app"] for replica_set in remaining.items] == ["stays"]
         assert len(api.seen_pods()) == 3
 
 
-async def test_a_deleted_namespace_takes_all_it_holds_along(clock: VirtualClock):
+async def test_namespace_deletion_deletes_its_contents(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         web = deployment()
         web["metadata"]["namespace"] = "shop"
@@ -147,7 +147,7 @@ async def test_a_deleted_namespace_takes_all_it_holds_along(clock: VirtualClock)
             lambda: api.seen_pods("shop") == [] and api.seen_deployment("web", "shop") is None, timeout=90.0
         )
 
-        async def gone() -> bool:
+        async def is_deleted() -> bool:
             try:
                 await api.client.get(NAMESPACES, "shop")
             except NotFound:
@@ -155,31 +155,31 @@ async def test_a_deleted_namespace_takes_all_it_holds_along(clock: VirtualClock)
             return False
 
         async with asyncio.timeout(90.0):
-            while not await gone():
+            while not await is_deleted():
                 await asyncio.sleep(0.5)
         assert (await api.client.list_all(PODS, "shop")).items == []
 
 
-async def test_what_crashes_inside_comes_out_of_the_context(clock: VirtualClock):
+async def test_exception_in_the_context_is_raised(clock: VirtualClock):
     with pytest.raises(ExceptionGroup) as raised:
         async with memory_cluster(clock=clock) as api:
             raise ZeroDivisionError(api.seen_nodes())
     assert raised.group_contains(ZeroDivisionError)
 
 
-def run_of(seed: int) -> list[tuple[float, str, str, int]]:
-    """Every write of a rollout: when, what, to which object, under which revision."""
+def writes_of_rollout(seed: int) -> list[tuple[float, str, str, int]]:
+    """Return every write of a rollout: time, type, object key and revision."""
     writes: list[tuple[float, str, str, int]] = []
 
     async def main() -> None:
         async with memory_cluster(nodes=4, clock=VirtualClock(), seed=seed) as api:
             loop = asyncio.get_running_loop()
 
-            def note(change: Change) -> None:
+            def record(change: Change) -> None:
                 writes.append((loop.time(), change.type, change.now.key, change.revision))
 
             for resource in (DEPLOYMENTS, REPLICA_SETS, PODS):
-                api.api.store.subscribe(resource, note)
+                api.api.store.subscribe(resource, record)
             await api.apply(deployment(replicas=8, image="app:1"))
             await api.wait_for("deployment/web", "complete")
             await api.apply(deployment(replicas=8, image="app:2"))
@@ -190,8 +190,8 @@ def run_of(seed: int) -> list[tuple[float, str, str, int]]:
 
 
 @pytest.mark.parametrize("seed", [random.Random(5).getrandbits(32)])
-def test_the_same_seed_gives_the_same_run_and_another_one_another(seed: int):
-    first = run_of(seed)
+def test_runs_are_reproducible_by_seed(seed: int):
+    first = writes_of_rollout(seed)
     assert len(first) > 100
-    assert run_of(seed) == first
-    assert run_of(seed + 1) != first
+    assert writes_of_rollout(seed) == first
+    assert writes_of_rollout(seed + 1) != first

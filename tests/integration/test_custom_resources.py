@@ -1,4 +1,4 @@
-"""Custom resources in a whole cluster in memory and virtual time: what the controllers do with them."""
+"""Garbage collection, namespaces and informers of custom resources, in memory and virtual time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.custom_resource_requests import WIDGETS, widget
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_what_a_custom_resource_owns_goes_with_it_however_new_its_kind_is(clock: VirtualClock):
+async def test_dependents_of_a_new_custom_resource_kind_are_deleted(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         await api.apply(WIDGETS)
         await asyncio.sleep(1)
@@ -26,10 +26,10 @@ async def test_what_a_custom_resource_owns_goes_with_it_however_new_its_kind_is(
         began = clock.now()
         await api.delete("widget/owner")
         await api.wait_for("configmap/owned", "delete")
-        assert (clock.now() - began).total_seconds() < 5  # not with the next round of discovery, after 30
+        assert (clock.now() - began).total_seconds() < 5  # before the next discovery after 30 s
 
 
-async def test_a_custom_resource_goes_with_what_owns_it(clock: VirtualClock):
+async def test_custom_resource_is_deleted_with_its_owner(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         await api.apply(WIDGETS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "owner"}})
         owner = await api.get("configmap/owner")
@@ -42,12 +42,12 @@ async def test_a_custom_resource_goes_with_what_owns_it(clock: VirtualClock):
         await api.wait_for("widget/owned", "delete")
 
 
-async def test_a_namespace_takes_its_custom_resources_along(clock: VirtualClock):
+async def test_namespace_deletion_deletes_custom_resources(clock: VirtualClock):
     async with memory_cluster(clock=clock) as api:
         await api.apply(WIDGETS, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
-        away = widget("away")
-        away["metadata"]["namespace"] = "other"
-        await api.apply(away, widget("here"))
+        other = widget("away")
+        other["metadata"]["namespace"] = "other"
+        await api.apply(other, widget("here"))
         await api.delete("namespace/other")
         await api.wait_for("namespace/other", "delete")
         assert (await api.get("widget/here"))["spec"]["color"] == "red"
@@ -55,7 +55,7 @@ async def test_a_namespace_takes_its_custom_resources_along(clock: VirtualClock)
             await api.get("widget/away", namespace="other")
 
 
-async def test_when_a_definition_goes_nobody_asks_for_its_objects_any_more(clock: VirtualClock, caplog):
+async def test_informers_stop_after_a_definition_is_deleted(clock: VirtualClock, caplog):
     async with memory_cluster(clock=clock) as api:
 
         def watched() -> set[str]:
@@ -67,8 +67,8 @@ async def test_when_a_definition_goes_nobody_asks_for_its_objects_any_more(clock
         await api.delete("customresourcedefinition/widgets.example.com")
         await asyncio.sleep(300)
         assert "widgets.example.com" not in watched()
-        refused = [record for record in caplog.records if record.getMessage() == "cannot list"]
-        assert len(refused) <= 1, "it may have asked once before it was known that the kind is gone"
+        failed_lists = [record for record in caplog.records if record.getMessage() == "cannot list"]
+        assert len(failed_lists) <= 1, "one list may fail before discovery reports the deletion"
         await api.apply(WIDGETS)
         await asyncio.sleep(2)
         assert "widgets.example.com" in watched()

@@ -1,4 +1,4 @@
-"""A namespace that asks for a level of PodSecurity in a whole cluster, in memory and virtual time."""
+"""PodSecurity levels of a namespace in a complete cluster, in memory and virtual time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def namespace(level: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
 
 
-async def test_a_replica_set_says_which_rule_its_pods_break_and_makes_them_once_they_may_be(clock: VirtualClock):
+async def test_pods_are_created_after_the_level_is_relaxed(clock: VirtualClock):
     async with memory_cluster(nodes=1, clock=clock) as api:
         store = api.api.store
         await api.apply(namespace("restricted"))
         await api.apply(deployment(replicas=2, cpu="100m"))
-        await api.until(lambda: any(each["reason"] == "FailedCreate" for each in store.list(EVENTS)))
+        await api.until(lambda: any(event["reason"] == "FailedCreate" for event in store.list(EVENTS)))
         await api.until(lambda: bool(store.list(REPLICA_SETS)[0]["status"].get("conditions")))
         assert store.list(PODS) == []
         (condition,) = store.list(REPLICA_SETS)[0]["status"]["conditions"]

@@ -1,4 +1,4 @@
-"""The pytest plugin, as those use it who install kubeloop: pytest in a process of its own, and what is left of it."""
+"""The pytest plugin in a separate pytest process: fixtures, options, failures, and cleanup."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from support.cli_processes import ROOT, TIMEOUT_SECONDS
 
-# kr8s warns of a server newer than itself
+# kr8s warns about newer servers
 INI = """
 [pytest]
 asyncio_default_fixture_loop_scope = function
@@ -41,13 +41,13 @@ DEPLOYMENT = {
 """
 
 
-# without the plugins of our own tests: their import takes longer than most runs here
+# without plugins that these tests do not need, whose import takes longer than most runs
 PYTEST = [sys.executable, "-m", "pytest"]
 PYTEST += [f"-pno:{name}" for name in ("cacheprovider", "schemathesis", "hypothesispytest", "anyio")]
 
 
-class Folder:
-    """A folder with tests, and pytest run on it. TMPDIR is in it, so that what is left behind can be seen."""
+class PytestFolder:
+    """A folder with tests and pytest processes for it. TMPDIR is inside, so that leftovers can be detected."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,32 +71,32 @@ class Folder:
         )
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output."""
-        with self.start(*arguments) as running:
-            output, _ = running.communicate(timeout=TIMEOUT_SECONDS)
-        return running.returncode, output
+        """Run pytest and return exit code and output."""
+        with self.start(*arguments) as process:
+            output, _ = process.communicate(timeout=TIMEOUT_SECONDS)
+        return process.returncode, output
 
-    def hosts(self) -> list[int]:
-        """The processes that run for tests in this folder: pytest, its workers, and those of their clusters."""
-        ours = f"TMPDIR={self.temporary}".encode()
-        return [pid for pid in _processes() if ours in _read(pid, "environ").split(b"\0")]
+    def processes(self) -> list[int]:
+        """Return the processes of tests in this folder: pytest, its workers, and the hosts of their clusters."""
+        variable = f"TMPDIR={self.temporary}".encode()
+        return [pid for pid in _all_processes() if variable in _read(pid, "environ").split(b"\0")]
 
-    def left(self) -> list[str]:
-        """Processes and files. The empty folder where running processes are announced is all commands' own."""
+    def leftovers(self) -> list[str]:
+        """Return remaining processes and files. The empty folder that lists running processes is ignored."""
         files = [
             str(path) for path in self.temporary.rglob("*") if path.is_file() or path.name.startswith("kubeloop-t")
         ]
-        return [*map(str, self.hosts()), *files]
+        return [*map(str, self.processes()), *files]
 
-    def assert_nothing_is_left(self) -> None:
+    def assert_no_leftovers(self) -> None:
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while self.left() and time.monotonic() < deadline:
+        while self.leftovers() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert self.left() == []
+        assert self.leftovers() == []
 
 
-def _processes() -> Iterator[int]:
-    return (int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal())
+def _all_processes() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 
 def _read(pid: int, name: str) -> bytes:
@@ -106,19 +106,19 @@ def _read(pid: int, name: str) -> bytes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> PytestFolder:
     if not Path("/proc/self/environ").exists():
-        pytest.skip("looks for processes in /proc")
-    return Folder(tmp_path)
+        pytest.skip("needs /proc")
+    return PytestFolder(tmp_path)
 
 
 def examples(page: Path) -> dict[str, str]:
-    """The Python files of a page: blocks that begin with their name."""
+    """Return the Python files of a page: blocks that start with a file name."""
     blocks = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     return dict(blocks)
 
 
-def test_the_examples_of_the_documentation_pass_as_they_stand(folder: Folder):
+def test_documented_examples_pass(folder: PytestFolder):
     for library in ("kr8s", "kubernetes_asyncio"):
         pytest.importorskip(library, reason=f"the examples need {library}")
     for name, text in examples(ROOT / "docs" / "testing.md").items():
@@ -127,21 +127,21 @@ def test_the_examples_of_the_documentation_pass_as_they_stand(folder: Folder):
     assert code == 0, output
     assert "8 passed" in output
     subprocess.run([sys.executable, "without_pytest.py"], cwd=folder.path, check=True, timeout=TIMEOUT_SECONDS)
-    folder.assert_nothing_is_left()
+    folder.assert_no_leftovers()
 
 
-def test_a_failing_test_tells_of_its_namespace_and_keeps_its_cluster_if_that_is_wished(folder: Folder):
+def test_failing_test_reports_its_namespace_and_keeps_its_cluster(folder: PytestFolder):
     folder.write(
         "test_it.py",
         DEPLOYMENT
         + """
-def test_fits_nowhere(kubeloop_namespace):
+def test_unschedulable(kubeloop_namespace):
     DEPLOYMENT["spec"]["template"]["spec"]["nodeSelector"] = {"disk": "ssd"}
     kubeloop_namespace.apply(DEPLOYMENT)
-    refused = set()
-    while len(refused) < 2:
-        refused = {event.involved_object.name for event in kubeloop_namespace.events() if event.type == "Warning"}
-    for pod in refused:
+    pods = set()
+    while len(pods) < 2:
+        pods = {event.involved_object.name for event in kubeloop_namespace.events() if event.type == "Warning"}
+    for pod in pods:
         kubeloop_namespace.wait_for(f"pod/{pod}", "PodScheduled=False")
     kubeloop_namespace.wait_for("deployment/web", lambda web: web["status"].get("unavailableReplicas") == 2)
     kubeloop_namespace.wait_for("deployment/web", "Available", timeout=0.3)
@@ -155,17 +155,17 @@ def test_fits_nowhere(kubeloop_namespace):
         assert "deployment/web: desired 2: replicas 2" in output
         assert "event Warning FailedScheduling" in output
         assert "slowest trace:" in output
-        kept = re.search(r"export KUBECONFIG=(\S+)", output)
-        assert kept is not None
-        assert Path(kept[1]).exists()
-        assert len(folder.hosts()) == 1
+        exported = re.search(r"export KUBECONFIG=(\S+)", output)
+        assert exported is not None
+        assert Path(exported[1]).exists()
+        assert len(folder.processes()) == 1
     finally:
-        for pid in folder.hosts():
+        for pid in folder.processes():
             os.kill(pid, signal.SIGTERM)
-    folder.assert_nothing_is_left()
+    folder.assert_no_leftovers()
 
 
-def test_two_workers_have_a_cluster_each_or_share_one(folder: Folder):
+def test_workers_have_separate_or_shared_clusters(folder: PytestFolder):
     folder.write(
         "test_it.py",
         DEPLOYMENT
@@ -187,10 +187,10 @@ def test_available(kubeloop_namespace, number):
         urls = folder.temporary / "urls"
         assert len(set(urls.read_text().split())) == clusters
         urls.unlink()
-        folder.assert_nothing_is_left()
+        folder.assert_no_leftovers()
 
 
-WAITS = """
+SLEEPING_TEST = """
 import os, pathlib, time
 
 def test_waits(kubeloop_namespace, kubeloop_fresh_cluster):
@@ -204,32 +204,32 @@ def test_waits(kubeloop_namespace, kubeloop_fresh_cluster):
     ("end", "number", "to_group"),
     [
         pytest.param("time.sleep(60)", signal.SIGINT, True, id="Ctrl-C in the terminal"),
-        pytest.param("time.sleep(60)", signal.SIGINT, False, id="SIGINT to pytest alone"),
+        pytest.param("time.sleep(60)", signal.SIGINT, False, id="SIGINT to pytest only"),
         pytest.param("kubeloop_namespace.wait_for('pod/none', 'create', 60)", signal.SIGINT, False, id="while waiting"),
-        pytest.param("time.sleep(60)", signal.SIGKILL, False, id="SIGKILL, as of a time-out"),
-        pytest.param("os._exit(3)", None, False, id="a test that ends the process"),
-        pytest.param("os.fork() or time.sleep(4) or os._exit(0); os._exit(3)", None, False, id="a fork outlives it"),
+        pytest.param("time.sleep(60)", signal.SIGKILL, False, id="SIGKILL"),
+        pytest.param("os._exit(3)", None, False, id="test exits the process"),
+        pytest.param("os.fork() or time.sleep(4) or os._exit(0); os._exit(3)", None, False, id="surviving fork"),
     ],
 )
-def test_however_it_ends_nothing_is_left(folder: Folder, end: str, number: signal.Signals | None, to_group: bool):
-    folder.write("test_it.py", WAITS.format(end=end))
-    running = folder.start("-q")
+def test_no_leftovers_after_any_exit(folder: PytestFolder, end: str, number: signal.Signals | None, to_group: bool):
+    folder.write("test_it.py", SLEEPING_TEST.format(end=end))
+    process = folder.start("-q")
     try:
         deadline = time.monotonic() + TIMEOUT_SECONDS
-        while not (folder.path / "begun").exists() and running.poll() is None and time.monotonic() < deadline:
+        while not (folder.path / "begun").exists() and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if number is not None:
-            assert len(folder.hosts()) == 2, "pytest and the process of its clusters"
-            (os.killpg if to_group else os.kill)(running.pid, number)
-        running.communicate(timeout=TIMEOUT_SECONDS)
+            assert len(folder.processes()) == 2, "pytest and the host of its clusters"
+            (os.killpg if to_group else os.kill)(process.pid, number)
+        process.communicate(timeout=TIMEOUT_SECONDS)
     finally:
-        running.kill()
-        running.wait()
-    assert running.returncode in (2, 3, -signal.SIGKILL)
-    folder.assert_nothing_is_left()
+        process.kill()
+        process.wait()
+    assert process.returncode in (2, 3, -signal.SIGKILL)
+    folder.assert_no_leftovers()
 
 
-FIRST = """
+FIRST_CLUSTER_TESTS = """
 import pytest
 
 POD = {
@@ -239,10 +239,10 @@ POD = {
     "spec": {"containers": [{"name": "main", "image": "app:1"}]},
 }
 
-def test_left_at_once(kubeloop_fresh_cluster):
+def test_closed_immediately(kubeloop_fresh_cluster):
     kubeloop_fresh_cluster.get("node/node-0")
 
-def test_asked_at_once(kubeloop_fresh_cluster):
+def test_used_immediately(kubeloop_fresh_cluster):
     kubeloop_fresh_cluster.apply(POD)
     assert kubeloop_fresh_cluster.explain("one")["scheduling"]
     kubeloop_fresh_cluster.wait_for("pod/one", "Ready")
@@ -254,24 +254,24 @@ def test_refused(kubeloop_fresh_cluster):
 """
 
 
-@pytest.mark.parametrize("name", ["left_at_once", "asked_at_once"])
-def test_the_first_cluster_may_be_used_and_left_while_controllers_and_scheduler_are_imported(folder: Folder, name: str):
-    folder.write("test_it.py", FIRST)
+@pytest.mark.parametrize("name", ["closed_immediately", "used_immediately"])
+def test_first_cluster_is_usable_during_imports(folder: PytestFolder, name: str):
+    folder.write("test_it.py", FIRST_CLUSTER_TESTS)
     code, output = folder.run("-q", "-k", name)
     assert code == 0, output
-    folder.assert_nothing_is_left()
+    folder.assert_no_leftovers()
 
 
-def test_what_the_scheduler_refuses_is_said_for_the_first_cluster_too(folder: Folder):
-    folder.write("test_it.py", FIRST)
+def test_invalid_scheduler_config_is_reported_for_the_first_cluster(folder: PytestFolder):
+    folder.write("test_it.py", FIRST_CLUSTER_TESTS)
     code, output = folder.run("-q", "-k", "refused")
     assert code != 0
     assert "apiVersion" in output, output
     assert "Traceback" not in output, output
-    folder.assert_nothing_is_left()
+    folder.assert_no_leftovers()
 
 
-def test_a_host_that_is_killed_fails_its_tests_with_the_reason_and_the_next_cluster_has_another(folder: Folder):
+def test_killed_host_fails_its_tests_and_is_replaced(folder: PytestFolder):
     folder.write(
         "test_it.py",
         """
@@ -290,10 +290,10 @@ def test_another(kubeloop_fresh_cluster):
     )
     code, output = folder.run("-q")
     assert code == 0, output
-    folder.assert_nothing_is_left()
+    folder.assert_no_leftovers()
 
 
-WRONG = """
+INVALID_MARKS = """
 import pytest
 
 def test_it(kubeloop_namespace):
@@ -304,38 +304,38 @@ def test_misspelt(kubeloop_fresh_cluster):
     pass
 
 @pytest.mark.kubeloop(1)
-def test_nameless(kubeloop_fresh_cluster):
+def test_positional(kubeloop_fresh_cluster):
     pass
 
 @pytest.mark.kubeloop(nodes="one")
-def test_no_number(kubeloop_fresh_cluster):
+def test_wrong_type(kubeloop_fresh_cluster):
     pass
 """
 
 
-def test_wrong_options_are_said_in_one_line(folder: Folder):
-    folder.write("test_it.py", WRONG)
-    for arguments, said in (
+def test_invalid_options_are_reported_in_one_line(folder: PytestFolder):
+    folder.write("test_it.py", INVALID_MARKS)
+    for arguments, message in (
         (["--kubeloop-nodes=many"], "ERROR: kubeloop: kubeloop_nodes = many: not a number\n  hint: for example"),
         (["--kubeloop-scheduler-config=none.yaml"], "ERROR: kubeloop: cannot read"),
         (["-k", "test_it", "--kubeloop-faults=eror=1"], "no fault named 'eror'"),
         (["-k", "test_it", "--kubeloop-controllers=deploymnt"], "no controller named 'deploymnt'"),
         (["-n", "1", "--kubeloop-shared", "--kubeloop-faults=eror=1"], "ERROR: kubeloop: no fault named 'eror'"),
         (
-            ["-k", "misspelt or nameless or number"],
+            ["-k", "misspelt or positional or wrong_type"],
             "kubeloop: a cluster has no option 'nods'\n  hint: did you mean nodes?",
         ),
-        (["-k", "nameless"], "kubeloop: mark options need names"),
-        (["-k", "no_number"], "kubeloop: cluster option nodes: expected int, got str"),
+        (["-k", "positional"], "kubeloop: mark options need names"),
+        (["-k", "wrong_type"], "kubeloop: cluster option nodes: expected int, got str"),
     ):
         code, output = folder.run("-q", *arguments)
         assert code != 0
-        assert said in output, output
-        assert "session.py" not in output, "the way to the mistake is no help with it"
-    folder.assert_nothing_is_left()
+        assert message in output, output
+        assert "session.py" not in output, "no traceback of the plugin"
+    folder.assert_no_leftovers()
 
 
-def test_the_plugin_imports_nothing_until_a_fixture_is_asked_for(folder: Folder):
+def test_plugin_imports_nothing_before_a_fixture_is_used(folder: PytestFolder):
     folder.write(
         "test_it.py",
         "import sys\n"
@@ -346,7 +346,7 @@ def test_the_plugin_imports_nothing_until_a_fixture_is_asked_for(folder: Folder)
     assert code == 0, output
 
 
-def test_without_the_plugin_there_are_no_fixtures(folder: Folder):
+def test_disabled_plugin_has_no_fixtures(folder: PytestFolder):
     folder.write("test_it.py", "def test_it(kubeloop_namespace): pass\n")
     _, output = folder.run("-q", "-p", "no:kubeloop")
     assert "fixture 'kubeloop_namespace' not found" in output

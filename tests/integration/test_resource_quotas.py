@@ -1,4 +1,4 @@
-"""A namespace with a quota in a whole cluster, in memory and virtual time."""
+"""Resource quotas in a complete cluster, in memory and virtual time."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ QUOTA = {
 }
 
 
-async def test_pods_that_fill_a_quota_come_back_after_they_were_deleted(clock: VirtualClock):
+async def test_deleted_pods_are_replaced_within_the_quota(clock: VirtualClock):
     async with memory_cluster(nodes=2, clock=clock) as api:
         await api.apply(QUOTA)
         await api.apply(deployment(replicas=2, cpu="100m"))
         await api.wait_for("deployment/web", "complete")
-        before = {each["metadata"]["uid"] for each in api.api.store.list(PODS)}
+        before = {pod["metadata"]["uid"] for pod in api.api.store.list(PODS)}
         await api.client.delete_collection(PODS, "default")
-        await api.until(lambda: not before & {each["metadata"]["uid"] for each in api.api.store.list(PODS)})
+        await api.until(lambda: not before & {pod["metadata"]["uid"] for pod in api.api.store.list(PODS)})
         await api.wait_for("deployment/web", "complete")
         assert len(api.api.store.list(PODS)) == 2
         (quota,) = api.api.store.list(RESOURCE_QUOTAS)
         assert quota["status"] == {"hard": QUOTA["spec"]["hard"], "used": {"pods": "2", "requests.cpu": "200m"}}
 
 
-async def test_a_quota_that_grows_lets_the_missing_pods_through(clock: VirtualClock):
+async def test_missing_pods_are_created_after_the_quota_grows(clock: VirtualClock):
     async with memory_cluster(nodes=2, clock=clock) as api:
         await api.apply(QUOTA)
         await api.apply(deployment(replicas=4, cpu="100m"))

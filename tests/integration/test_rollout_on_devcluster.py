@@ -1,4 +1,4 @@
-"""The Deployment and ReplicaSet controllers against the development API server, in memory and virtual time."""
+"""Deployment and ReplicaSet controllers with the development API server, in memory and virtual time."""
 
 from __future__ import annotations
 
@@ -22,21 +22,17 @@ from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support.manifests import deployment
+from support.rollout_simulation import DiscardedEvents
 
 pytestmark = pytest.mark.virtual_time
 
 
-class Silence:
-    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
-        return
-
-
-async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_it(clock: VirtualClock):
+async def test_deployment_rolls_out_rolls_back_and_replaces_a_released_pod(clock: VirtualClock):
     rng = random.Random(1)
     server = ApiServer(clock=clock, rng=rng, token=None)
     client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
     informers = InformerFactory(client, clock=clock, rng=rng)
-    shared = {"clock": clock, "recorder": Silence(), "traces": NoopRecorder()}
+    shared = {"clock": clock, "recorder": DiscardedEvents(), "traces": NoopRecorder()}
     parts: list[Any] = [DeploymentController(client, informers, **shared)]
     parts += [
         ReplicaSetController(client, informers, pod_traces=NoopRecorder(), variant=variant, **shared)
@@ -86,12 +82,12 @@ async def test_a_deployment_rolls_out_rolls_back_and_replaces_a_pod_taken_from_i
         assert "deprecated.deployment.rollback.to" not in web["metadata"]["annotations"]
         assert web["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "3"
 
-        taken = server.store.list(PODS)[0]["metadata"]["name"]
-        await client.patch(PODS, taken, {"metadata": {"labels": {"app": "mine"}}}, PatchType.MERGE, "default")
+        released = server.store.list(PODS)[0]["metadata"]["name"]
+        await client.patch(PODS, released, {"metadata": {"labels": {"app": "mine"}}}, PatchType.MERGE, "default")
         await asyncio.sleep(60.0)
         pods = {pod["metadata"]["name"]: pod for pod in server.store.list(PODS)}
         assert len(pods) == 5
-        assert not pods[taken]["metadata"].get("ownerReferences")
+        assert not pods[released]["metadata"].get("ownerReferences")
 
         rc = {
             "apiVersion": "v1",

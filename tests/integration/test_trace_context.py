@@ -1,4 +1,4 @@
-"""The W3C header of each request that belongs to a trace, as the API server gets it, and the annotations on objects."""
+"""The traceparent header of requests to the API server, and the trace annotations on objects."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from support.cli_processes import TIMEOUT_SECONDS, Kubeloop
 from support.manifests import deployment
 
 ANNOTATION = "tracing.k8s.io/traceparent"
-AT_ONCE = {"terminationGracePeriodSeconds": 0}
-THEIRS = "00-11111111111111111111111111111111-2222222222222222-01"
+NO_GRACE_PERIOD = {"terminationGracePeriodSeconds": 0}
+USER_TRACEPARENT = "00-11111111111111111111111111111111-2222222222222222-01"
 
 
-class Wire:
-    """A transport that notes each request: method, target, traceparent and body."""
+class RecordingTransport:
+    """A transport that records method, target, traceparent and body of each request."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
         self.server = inner.server
         self.stream = inner.stream
         self.close = inner.close
-        self.seen: list[tuple[str, str, str, bytes]] = []
+        self.requests: list[tuple[str, str, str, bytes]] = []
 
     async def request(self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"", **options):
-        self.seen.append((method, target, headers.get("traceparent", ""), body))
-        answer: Response = await self.inner.request(method, target, headers=headers, body=body, **options)
-        return answer
+        self.requests.append((method, target, headers.get("traceparent", ""), body))
+        response: Response = await self.inner.request(method, target, headers=headers, body=body, **options)
+        return response
 
-    def of(self, method: str, part: str) -> list[tuple[str, bytes]]:
-        return [(traceparent, body) for m, target, traceparent, body in self.seen if m == method and part in target]
+    def sent(self, method: str, part: str) -> list[tuple[str, bytes]]:
+        return [(traceparent, body) for m, target, traceparent, body in self.requests if m == method and part in target]
 
 
 @asynccontextmanager
 async def control_plane(
     folder, environ: Mapping[str, str], *arguments: str
-) -> AsyncIterator[tuple[ControlPlane, Wire]]:
+) -> AsyncIterator[tuple[ControlPlane, RecordingTransport]]:
     kubeconfig = folder / "kubeconfig"
     options = ("--start-delay", "0", "--start-spread", "0", "--kubeconfig", str(kubeconfig), *arguments)
     with Kubeloop(folder).running("apiserver", *options) as server:
         await asyncio.to_thread(server.wait_for, "export KUBECONFIG")
         clock, rng = SystemClock(), random.Random(1)
-        wire = Wire(await connect(str(kubeconfig), None))
-        client = Client(wire, clock=clock, rng=rng)
+        transport = RecordingTransport(await connect(str(kubeconfig), None))
+        client = Client(transport, clock=clock, rng=rng)
         try:
             plane = ControlPlane(
                 client,
@@ -67,21 +67,21 @@ async def control_plane(
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(plane.run())
                 await plane.synced.wait()
-                yield plane, wire
+                yield plane, transport
                 running.cancel()
         finally:
             await client.close()
 
 
-async def until(condition, what):
+async def wait_until(condition, description):
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
-    assert condition(), what
+    assert condition(), description
 
 
-async def test_every_request_that_belongs_to_a_trace_says_so_on_the_wire(tmp_path):
-    async with control_plane(tmp_path, {}, "--nodes", "1", "--node-cpu", "2") as (plane, wire):
+async def test_traced_requests_have_a_traceparent_header(tmp_path):
+    async with control_plane(tmp_path, {}, "--nodes", "1", "--node-cpu", "2") as (plane, transport):
         client, pods = plane.client, plane.informers.informer(PODS).store
 
         def bound(app):
@@ -90,38 +90,47 @@ async def test_every_request_that_belongs_to_a_trace_says_so_on_the_wire(tmp_pat
         for name, value in (("low", 1), ("high", 1000)):
             await client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
         await client.create(
-            DEPLOYMENTS, deployment("low", replicas=2, cpu="800m", priorityClassName="low", **AT_ONCE), "default"
+            DEPLOYMENTS,
+            deployment("low", replicas=2, cpu="800m", priorityClassName="low", **NO_GRACE_PERIOD),
+            "default",
         )
-        await until(lambda: bound("low") == 2, "the first two bound")
-        body = deployment("high", replicas=1, cpu="800m", priorityClassName="high", **AT_ONCE)
-        body["metadata"]["annotations"] = {ANNOTATION: THEIRS}
+        await wait_until(lambda: bound("low") == 2, "the first two bound")
+        body = deployment("high", replicas=1, cpu="800m", priorityClassName="high", **NO_GRACE_PERIOD)
+        body["metadata"]["annotations"] = {ANNOTATION: USER_TRACEPARENT}
         await client.create(DEPLOYMENTS, body, "default")
-        await until(lambda: bound("high") == 1, "room was made")
-        await until(lambda: wire.of("PATCH", "/deployments/high/status"), "its status written")
+        await wait_until(lambda: bound("high") == 1, "a pod was preempted")
+        await wait_until(lambda: transport.sent("PATCH", "/deployments/high/status"), "the status was written")
 
-        pods_created = [(sent, json.loads(body)) for sent, body in wire.of("POST", "/pods") if b"template-hash" in body]
+        pods_created = [
+            (traceparent, json.loads(body))
+            for traceparent, body in transport.sent("POST", "/pods")
+            if b"template-hash" in body
+        ]
         assert pods_created
-        for sent, pod in pods_created:
-            assert sent == pod["metadata"]["annotations"][ANNOTATION]
-        of_pods = {sent.split("-")[1] for sent, _ in pods_created}
-        bindings = [sent.split("-")[1] for sent, _ in wire.of("POST", "/binding")]
+        for traceparent, pod in pods_created:
+            assert traceparent == pod["metadata"]["annotations"][ANNOTATION]
+        pod_traces = {traceparent.split("-")[1] for traceparent, _ in pods_created}
+        bindings = [traceparent.split("-")[1] for traceparent, _ in transport.sent("POST", "/binding")]
         assert len(bindings) == 3
-        assert set(bindings) <= of_pods
-        (victim,) = wire.of("DELETE", "/pods/low-")
-        assert victim[0].split("-")[1] in of_pods, "of the pod that needs the room"
+        assert set(bindings) <= pod_traces
+        (victim,) = transport.sent("DELETE", "/pods/low-")
+        assert victim[0].split("-")[1] in pod_traces, "the trace of the preempting pod"
         for method, part in (("PATCH", "/pods/high-"), ("PATCH", "/pods/low-")):
-            assert wire.of(method, part)
-            assert {sent.split("-")[1] for sent, _ in wire.of(method, part)} <= of_pods
+            assert transport.sent(method, part)
+            assert {traceparent.split("-")[1] for traceparent, _ in transport.sent(method, part)} <= pod_traces
         for method, part in (
             ("POST", "/replicasets"),
             ("PATCH", "/replicasets/"),
             ("PATCH", "/deployments/"),
         ):
-            assert wire.of(method, part)
-            assert all(sent and sent.split("-")[1] not in of_pods for sent, _ in wire.of(method, part))
+            assert transport.sent(method, part)
+            assert all(
+                traceparent and traceparent.split("-")[1] not in pod_traces
+                for traceparent, _ in transport.sent(method, part)
+            )
         (rs,) = [rs for rs in plane.informers.informer(REPLICA_SETS).store.list() if rs.key.startswith("default/low")]
         syncs = plane.tracing.recent.reconciles("default/low")
-        assert rs.metadata.annotations[ANNOTATION].split("-")[2] in {each["spans"][0]["spanId"] for each in syncs}
+        assert rs.metadata.annotations[ANNOTATION].split("-")[2] in {sync["spans"][0]["spanId"] for sync in syncs}
         first, *_ = plane.tracing.recent.reconciles("default/high")
         assert {"traceId": "1" * 32, "spanId": "2" * 16, "attributes": {"kubeloop.link": "cause"}} in first["spans"][0][
             "links"
@@ -130,16 +139,16 @@ async def test_every_request_that_belongs_to_a_trace_says_so_on_the_wire(tmp_pat
             rs.metadata.annotations["deployment.kubernetes.io/revision"]
             for rs in plane.informers.informer(REPLICA_SETS).store.list()
         }
-        assert revisions == {"1"}, "no annotation of ours began a rollout"
+        assert revisions == {"1"}, "annotations must not start a rollout"
 
 
-async def test_a_trace_in_the_pod_template_is_gone_on_with(tmp_path):
+async def test_trace_of_the_pod_template_is_continued(tmp_path):
     async with control_plane(tmp_path, {}, "--nodes", "1") as (plane, _):
         body = deployment(replicas=2)
-        body["spec"]["template"]["metadata"]["annotations"] = {ANNOTATION: THEIRS}
+        body["spec"]["template"]["metadata"]["annotations"] = {ANNOTATION: USER_TRACEPARENT}
         await plane.client.create(DEPLOYMENTS, body, "default")
         pods = plane.informers.informer(PODS).store
-        await until(lambda: sum(bool(pod.spec.node_name) for pod in pods.list()) == 2, "both bound")
+        await wait_until(lambda: sum(bool(pod.spec.node_name) for pod in pods.list()) == 2, "both bound")
         contexts = [pod.metadata.annotations[ANNOTATION].split("-") for pod in pods.list()]
         assert {context[1] for context in contexts} == {"1" * 32}
         assert len({context[2] for context in contexts} - {"2" * 16}) == 2
@@ -148,11 +157,11 @@ async def test_a_trace_in_the_pod_template_is_gone_on_with(tmp_path):
             assert root["parentSpanId"] == "2" * 16
 
 
-async def test_with_tracing_off_no_request_and_no_object_knows_of_it(tmp_path):
-    async with control_plane(tmp_path, {"OTEL_TRACES_SAMPLER": "always_off"}, "--nodes", "1") as (plane, wire):
+async def test_disabled_tracing_adds_no_headers_or_annotations(tmp_path):
+    async with control_plane(tmp_path, {"OTEL_TRACES_SAMPLER": "always_off"}, "--nodes", "1") as (plane, transport):
         await plane.client.create(DEPLOYMENTS, deployment(replicas=2), "default")
         pods = plane.informers.informer(PODS).store
-        await until(lambda: sum(bool(pod.spec.node_name) for pod in pods.list()) == 2, "both bound")
-        assert {sent for _, _, sent, _ in wire.seen} == {""}
+        await wait_until(lambda: sum(bool(pod.spec.node_name) for pod in pods.list()) == 2, "both bound")
+        assert {traceparent for _, _, traceparent, _ in transport.requests} == {""}
         assert not any(ANNOTATION in pod.metadata.annotations for pod in pods.list())
-        assert not any(b"pod-trace" in body for _, _, _, body in wire.seen)
+        assert not any(b"pod-trace" in body for _, _, _, body in transport.requests)

@@ -222,7 +222,7 @@ def run_scenario(seed: int, pace: SimulationSettings, scenario: Scenario) -> Non
         inputs = ReconcileInputs()
         cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(seed), pace, traces=inputs)
         inputs.cluster = cluster
-        checker = InvariantChecker(cluster, inputs, responses_are_lost=pace.lost_answer > 0)
+        checker = InvariantChecker(cluster, inputs, responses_are_lost=pace.lost_response > 0)
         cluster.on_write = checker.on_write
         cluster.on_delete_request = checker.on_delete_request
         async with asyncio.TaskGroup() as tasks:
@@ -423,4 +423,4 @@ def test_rollout_finishes_with_failed_requests_and_lost_responses(seed, replicas
         await wait_until_rolled_out(cluster, checker, limit_seconds=3 * HOUR)
         await assert_reconciles_write_nothing(cluster)
 
-    run_scenario(seed, SimulationSettings(fault=fault, lost_answer=fault / 4), scenario)
+    run_scenario(seed, SimulationSettings(fault=fault, lost_response=fault / 4), scenario)

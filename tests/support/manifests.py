@@ -1,4 +1,4 @@
-"""Manifests that tests of the whole pipeline send."""
+"""Manifests for tests of the whole pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 def deployment(
     name: str = "web", *, replicas: int = 3, image: str = "app:1", cpu: str = "", **pod_spec: Any
 ) -> dict[str, Any]:
-    """A Deployment of pods labelled app=`name` with one container. `cpu`: what that requests, "" for nothing."""
+    """Return a Deployment of pods labelled app=`name` with one container. cpu: its request, "" for none."""
     container: dict[str, Any] = {"name": "main", "image": image}
     if cpu:
         container["resources"] = {"requests": {"cpu": cpu}}

@@ -1,8 +1,8 @@
-"""Wrong, odd and unusual variants of valid API objects, field by field, out of the schema.
+"""Valid and invalid variants of API objects, generated field by field from the schema.
 
 `mutations(type_name, base)` yields every change of one field: removal, null, an empty value, values of the wrong type,
-and values out of pools per type, per enum and per field name; fields the base does not have are added, lists are
-emptied, doubled and reversed. `combined` applies several at once. Nothing here knows which of them are valid.
+and values from pools per type, enum and field name. Fields missing in the base are added; lists are emptied, duplicated
+and reversed. `combined` applies several changes at once. The mutations are not classified as valid or invalid.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _BY_FIELD: dict[str, list[Any]] = yaml.safe_load((Path(__file__).parent / "valid
 
 @dataclass(frozen=True)
 class Mutation:
-    """`value` at `path` of `base` (REMOVED: nothing there)."""
+    """A change of `base`: `value` at `path`, or no value if REMOVED."""
 
     path: Place
     value: Any
@@ -76,13 +76,13 @@ class Mutation:
 
     @property
     def changed(self) -> JSON:
-        """The whole object after that."""
+        """Return the changed object."""
         return changed(self.base, self.path, self.value)
 
     @property
     def field(self) -> str:
-        """The path without indices: "spec.containers.ports.protocol"."""
-        return ".".join(str(each) for each in self.path if type(each) is str)
+        """Return the path without indices: "spec.containers.ports.protocol"."""
+        return ".".join(part for part in self.path if isinstance(part, str))
 
     def __str__(self) -> str:
         shown = "removed" if self.value is REMOVED else repr(self.value)
@@ -90,8 +90,8 @@ class Mutation:
 
 
 @dataclass(frozen=True)
-class Several(Mutation):
-    """Mutations together: `value` tells them, `base` is the object after them."""
+class CombinedMutation(Mutation):
+    """Several mutations: `value` describes them, `base` is the changed object."""
 
     @property
     def changed(self) -> JSON:
@@ -99,29 +99,29 @@ class Several(Mutation):
 
 
 def dotted(path: Place) -> str:
-    return "".join(f"[{each}]" if type(each) is int else f".{each}" for each in path).lstrip(".")
+    return "".join(f"[{part}]" if type(part) is int else f".{part}" for part in path).lstrip(".")
 
 
 def changed(base: JSON, path: Place, value: Any) -> JSON:
-    """A copy of `base` with `value` at `path`. Raises LookupError or TypeError where that path leads nowhere."""
+    """Return a copy of `base` with `value` at `path`. Raises LookupError or TypeError if the path does not exist."""
     result: Any = dict(base)
-    holder = result
-    for here in path[:-1]:
-        inner = holder[here]
-        holder[here] = dict(inner) if type(inner) is dict else list(inner)
-        holder = holder[here]
+    parent = result
+    for part in path[:-1]:
+        inner = parent[part]
+        parent[part] = dict(inner) if type(inner) is dict else list(inner)
+        parent = parent[part]
     if value is not REMOVED:
-        if type(path[-1]) is int and path[-1] >= len(holder):
+        if type(path[-1]) is int and path[-1] >= len(parent):
             raise IndexError(path)
-        holder[path[-1]] = deepcopy(value)
+        parent[path[-1]] = deepcopy(value)
     else:
-        del holder[path[-1]]
+        del parent[path[-1]]
     final: JSON = result
     return final
 
 
 def mutations(type_name: str, base: JSON, *, under: Place = ()) -> Iterator[Mutation]:
-    """Every change of one field of `base`, an object of this type; `under`: below this path only."""
+    """Yield every change of one field of `base`, an object of this type. under: only below this path."""
     struct = schema.type_named(type_name)
     assert struct is not None, type_name
     for path, value in _in_struct(struct, base, ()):
@@ -130,31 +130,29 @@ def mutations(type_name: str, base: JSON, *, under: Place = ()) -> Iterator[Muta
 
 
 def sends_empty(type_name: str, obj: Any) -> bool:
-    """Whether a list or a map in it is there and empty, which Go tells from an absent one."""
-    return _holds_empty(schema.type_ref(type_name), obj)
+    """Return True if the object contains an empty list or map, which Go distinguishes from an absent one."""
+    return _contains_empty(schema.type_ref(type_name), obj)
 
 
-def _holds_empty(ref: schema.TypeRef, value: Any) -> bool:
+def _contains_empty(ref: schema.TypeRef, value: Any) -> bool:
     if ref.kind in ("list", "map") and type(value) in (list, dict) and ref.element is not None:
         inside = value.values() if type(value) is dict else value
-        return not value or any(_holds_empty(ref.element, each) for each in inside)
+        return not value or any(_contains_empty(ref.element, item) for item in inside)
     if ref.kind == "struct" and ref.struct is not None and type(value) is dict:
         fields = ref.struct.json
-        return any(name in fields and _holds_empty(fields[name].type, each) for name, each in value.items())
+        return any(name in fields and _contains_empty(fields[name].type, member) for name, member in value.items())
     return False
 
 
-def combined(
-    all_of_them: list[Mutation], base: JSON, chance: random.Random, count: int, most: int = 3
-) -> list[Mutation]:
-    """`count` objects with two to `most` of the mutations, as far as they go together."""
+def combined(single: list[Mutation], base: JSON, rng: random.Random, count: int, most: int = 3) -> list[Mutation]:
+    """Return `count` combinations of two to `most` mutations. Incompatible mutations are left out."""
     result: list[Mutation] = []
-    while all_of_them and len(result) < count:
-        parts = chance.sample(all_of_them, min(len(all_of_them), chance.randint(2, most)))
-        if chance.random() < 0.5:  # close to each other: rules relate neighbours
-            near = parts[0].path[:-1]
-            beside = [each for each in chance.sample(all_of_them, min(400, len(all_of_them))) if each.path[:-1] == near]
-            parts = [parts[0], *beside[: most - 1]]
+    while single and len(result) < count:
+        parts = rng.sample(single, min(len(single), rng.randint(2, most)))
+        if rng.random() < 0.5:  # of the same parent: rules often relate sibling fields
+            parent = parts[0].path[:-1]
+            siblings = [part for part in rng.sample(single, min(400, len(single))) if part.path[:-1] == parent]
+            parts = [parts[0], *siblings[: most - 1]]
         obj, path, values = base, parts[0].path, []
         for part in parts:
             try:
@@ -162,7 +160,7 @@ def combined(
             except (LookupError, TypeError):
                 continue
             values.append(str(part))
-        result.append(Several(path, " and ".join(values), obj))
+        result.append(CombinedMutation(path, " and ".join(values), obj))
     return result
 
 
@@ -172,8 +170,8 @@ def _in_struct(struct: schema.StructType, value: JSON, path: Place) -> Iterator[
         if name in value:
             yield here, REMOVED
             yield here, None
-        for each in _values(field.type, f"{struct.name}.{name}", name, depth=0):
-            yield here, each
+        for tried in _values(field.type, f"{struct.name}.{name}", name, depth=0):
+            yield here, tried
         if name in value:
             yield from _inside(field.type, value[name], here, struct.name)
     yield (*path, "unknownField"), 1
@@ -189,20 +187,20 @@ def _inside(ref: schema.TypeRef, value: Any, path: Place, owner: str) -> Iterato
             yield path, [*value, None]
             if len(value) > 1:
                 yield path, value[::-1]
-        for i, each in enumerate(value):
+        for i, item in enumerate(value):
             for other in _values(ref.element, f"{owner}.{path[-1]}[]", str(path[-1]), depth=0):
                 yield (*path, i), other
-            yield from _inside(ref.element, each, (*path, i), owner)
+            yield from _inside(ref.element, item, (*path, i), owner)
     elif ref.kind == "map" and type(value) is dict:
         assert ref.element is not None
         for key in _map_keys(ref):
             if key not in value:
                 yield (*path, key), _plausible(ref.element, "", 0)
-        for key, each in value.items():
+        for key, member in value.items():
             yield (*path, key), REMOVED
             for other in _values(ref.element, f"{owner}.{path[-1]}{{}}", "", depth=0):
                 yield (*path, key), other
-            yield from _inside(ref.element, each, (*path, key), owner)
+            yield from _inside(ref.element, member, (*path, key), owner)
 
 
 def _map_keys(ref: schema.TypeRef) -> tuple[str, ...]:
@@ -210,8 +208,8 @@ def _map_keys(ref: schema.TypeRef) -> tuple[str, ...]:
 
 
 def _values(ref: schema.TypeRef, qualified: str, name: str, depth: int) -> Iterator[Any]:
-    """Values to try in a place of this type: plausible ones, odd ones, wrong ones."""
-    yield from (each for each in _BY_FIELD.get(qualified, _BY_FIELD.get(name, ())) if _may_be(ref, each))
+    """Yield values for a field of this type: plausible, unusual and invalid ones."""
+    yield from (value for value in _BY_FIELD.get(qualified, _BY_FIELD.get(name, ())) if _fits_type(ref, value))
     if depth == 0:
         yield from _WRONG_TYPE.get(ref.kind, ())
     if ref.enum:
@@ -222,17 +220,18 @@ def _values(ref: schema.TypeRef, qualified: str, name: str, depth: int) -> Itera
         yield {}
         if ref.struct is not None:
             yield _plausible(ref, name, depth)
-            for each in ref.struct.json.values():
-                yield {each.name: _plausible(each.type, each.name, depth + 1)}
-                if depth < 1 and each.type.kind != "struct":
-                    for value in list(_values(each.type, f"{ref.struct.name}.{each.name}", each.name, depth + 1))[:12]:
-                        yield {each.name: value}
+            for field in ref.struct.json.values():
+                yield {field.name: _plausible(field.type, field.name, depth + 1)}
+                if depth < 1 and field.type.kind != "struct":
+                    qualified_name = f"{ref.struct.name}.{field.name}"
+                    for value in list(_values(field.type, qualified_name, field.name, depth + 1))[:12]:
+                        yield {field.name: value}
     elif ref.kind == "list" and ref.element is not None:
         yield []
         yield [None]
         if depth < 1:
-            for each in _values(ref.element, f"{qualified}[]", name, depth + 1):
-                yield [each]
+            for value in _values(ref.element, f"{qualified}[]", name, depth + 1):
+                yield [value]
         one = _plausible(ref.element, name, depth)
         yield [one, one]
         yield [one] * 70
@@ -241,21 +240,21 @@ def _values(ref: schema.TypeRef, qualified: str, name: str, depth: int) -> Itera
         for key in _map_keys(ref):
             yield {key: _plausible(ref.element, "", depth)}
         if depth < 1:
-            for each in _values(ref.element, f"{qualified}{{}}", name, depth + 1):
-                yield {_map_keys(ref)[0]: each}
+            for value in _values(ref.element, f"{qualified}{{}}", name, depth + 1):
+                yield {_map_keys(ref)[0]: value}
 
 
-def _may_be(ref: schema.TypeRef, value: Any) -> bool:
-    """Of the field names in values.yaml some stand for another type elsewhere."""
+def _fits_type(ref: schema.TypeRef, value: Any) -> bool:
+    """Return False if the value is for another type: some field names of values.yaml have several types."""
     shape = {"struct": dict, "map": dict, "list": list, "int32": int, "int64": int, "string": str}.get(ref.kind)
     return shape is None or type(value) is shape
 
 
 def _plausible(ref: schema.TypeRef, name: str, depth: int) -> Any:
-    """A value that looks right: the first of its pool, structs with all required fields and the simple ones."""
+    """Return a plausible value: the first of its pool; structs with all required and simple fields."""
     if ref.enum:
         return ref.enum[0]
-    if _BY_FIELD.get(name) and _may_be(ref, _BY_FIELD[name][0]):
+    if _BY_FIELD.get(name) and _fits_type(ref, _BY_FIELD[name][0]):
         return _BY_FIELD[name][0]
     if ref.kind == "string":
         return "a"
@@ -263,9 +262,9 @@ def _plausible(ref: schema.TypeRef, name: str, depth: int) -> Any:
         if ref.struct is None or depth > 3:
             return {}
         return {
-            each.name: _plausible(each.type, each.name, depth + 1)
-            for each in ref.struct.json.values()
-            if each.required or (depth < 2 and each.type.kind in ("string", "int32", "quantity", "intOrString"))
+            field.name: _plausible(field.type, field.name, depth + 1)
+            for field in ref.struct.json.values()
+            if field.required or (depth < 2 and field.type.kind in ("string", "int32", "quantity", "intOrString"))
         }
     if ref.kind == "list" and ref.element is not None:
         return [_plausible(ref.element, name, depth + 1)]

@@ -1,14 +1,12 @@
-"""An API server that remembers what it was asked, and the comparison of that with the records of the controllers.
+"""A client that records calls, and their comparison with the recorded calls of Kubernetes' controllers.
 
-The comparison is the one that ../shared/oracle/controllers/README.md names, and takes two liberties with actions, both
-here and nowhere else:
+The comparison is that of ../shared/oracle/controllers/README.md, with two exceptions:
 
-- An update may be sent as a patch that sets the same fields to the same values: `FakeApi.patch` renders a merge or JSON
-  patch onto the object it was decided on, and notes an "update" of the result.
-- A write that v1.36 repeats identically within one sync may be sent once. Ours is repeated as well, so that nothing is
-  done about it.
+- An update may be sent as a patch that sets the same fields to the same values. `RecordingClient.patch` applies a merge
+  or JSON patch to the object that the decision was based on, and records an "update" with the result.
+- A write that v1.36 repeats identically within one sync may be sent once. Ours is repeated as well.
 
-Zero and absent are the same, but where the Go field is a pointer (`plain`, by the table of API types).
+Zero values equal absent ones unless the Go field is a pointer (see `plain`).
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ Json = Any
 
 
 def plain(value: Json, type_: str) -> Json:
-    """`value`, of the API type named, without what is zero or absent and means the same."""
+    """Return `value` of an API type without zero values that equal absent ones."""
     return _plain(value, type_ref(type_))
 
 
@@ -55,18 +53,18 @@ def _plain(value: Json, ref: TypeRef) -> Json:
                 result[name] = member
         return result
     if ref.kind == "list" and isinstance(value, list | tuple) and ref.element is not None:
-        return [_plain(each, ref.element) for each in value]
+        return [_plain(item, ref.element) for item in value]
     if ref.kind == "map" and isinstance(value, dict) and ref.element is not None:
-        return {name: _plain(each, ref.element) for name, each in value.items()}
+        return {name: _plain(member, ref.element) for name, member in value.items()}
     return value
 
 
 def comparable_error(error: Exception | None) -> Json:
-    """An error as the records compare it."""
+    """Return an error in the form that the records compare."""
     if error is None:
         return None
     if isinstance(error, ClaimErrors):
-        return {"aggregate": sorted((comparable_error(each) for each in error.errors), key=str)}
+        return {"aggregate": sorted((comparable_error(inner) for inner in error.errors), key=str)}
     if isinstance(error, ApiError):
         causes = [cause.reason for cause in error.status.details.causes] if error.status.details else []
         return {"reason": error.reason, "code": error.code, "causes": causes}
@@ -77,7 +75,7 @@ def recorded_error(error: Json) -> Json:
     if error is None:
         return None
     if "aggregate" in error:
-        return {"aggregate": sorted((recorded_error(each) for each in error["aggregate"]), key=str)}
+        return {"aggregate": sorted((recorded_error(inner) for inner in error["aggregate"]), key=str)}
     if "reason" in error:
         return {"reason": error["reason"], "code": error["code"], "causes": error.get("causes", [])}
     return "an error"
@@ -89,50 +87,50 @@ def moment(text: str) -> datetime:
 
 @dataclass
 class RecordingEvents:
-    """An event sink that remembers."""
+    """An event sink that stores events."""
 
-    seen: list[dict[str, Json]] = field(default_factory=list)
+    events: list[dict[str, Json]] = field(default_factory=list)
 
     def event(self, about: Any, type_: str, reason: str, message: str) -> None:
         name = f"{about.kind}/{about.metadata.namespace}/{about.metadata.name}"
-        self.seen.append({"type": type_, "reason": reason, "message": message, "object": name})
+        self.events.append({"type": type_, "reason": reason, "message": message, "object": name})
 
 
 @dataclass
 class RecordingQueue:
-    """A work queue that only remembers what is done with it."""
+    """A work queue that only records its calls."""
 
     requeue_count: int = 0
-    done: list[dict[str, Json]] = field(default_factory=list)
+    calls: list[dict[str, Json]] = field(default_factory=list)
 
     def add(self, key: str) -> None:
-        self.done.append({"op": "add", "key": key})
+        self.calls.append({"op": "add", "key": key})
 
     def add_after(self, key: str, seconds: float) -> None:
-        self.done.append({"op": "add_after", "key": key, "after_seconds": seconds})
+        self.calls.append({"op": "add_after", "key": key, "after_seconds": seconds})
 
     def add_rate_limited(self, key: str, *, failed: bool = True) -> None:
-        self.done.append({"op": "add_rate_limited", "key": key})
+        self.calls.append({"op": "add_rate_limited", "key": key})
 
     def forget(self, key: str) -> None:
-        self.done.append({"op": "forget", "key": key})
+        self.calls.append({"op": "forget", "key": key})
 
     def num_requeues(self, key: str) -> int:
         return self.requeue_count
 
 
 class RecordingClient:
-    """Stands in for the client: keeps objects, fails as told, and notes every call."""
+    """Replaces the client: stores objects, fails as recorded, and records every call."""
 
     def __init__(self, record: Json, *, versions: bool = False) -> None:
-        """versions: creates and status updates are answered with new resourceVersions, as replicaset_sync has it."""
+        """versions: responses to creates and status updates have new resourceVersions, as in replicaset_sync."""
         state, server = record["state"], record.get("api_server") or {}
         self.live: dict[tuple[str, str], Json] = {}
-        self.decided_on: dict[tuple[str, str], Json] = {}  # what the caches hold, with what was written since
+        self.cached: dict[tuple[str, str], Json] = {}  # the state of the caches, with the writes since then
         for resource in ("deployments", "replicasets", "pods"):
             for obj in state.get(resource, []):
                 self.live[resource, key_of(obj)] = obj
-                self.decided_on[resource, key_of(obj)] = copy.deepcopy(obj)
+                self.cached[resource, key_of(obj)] = copy.deepcopy(obj)
             for obj in server.get(resource, []):
                 self.live[resource, key_of(obj)] = obj
             for key in server.get(f"missing_{resource}", []):
@@ -184,7 +182,7 @@ class RecordingClient:
         key = f"{namespace}/{name}"
         self._check(call, key, must_exist=True)
         obj = self.live[resource.plural, key]
-        self.decided_on[resource.plural, key] = copy.deepcopy(obj)
+        self.cached[resource.plural, key] = copy.deepcopy(obj)
         return convert(resource.type, obj)
 
     async def create(self, resource: Resource[Any], body: Json, namespace: str = "", *, headers: Any = None) -> Any:
@@ -194,13 +192,13 @@ class RecordingClient:
         self.calls.append(call)
         self._check(call, key_of(obj), must_exist=False)
         self._creates += 1
-        answer = copy.deepcopy(obj)
+        response = copy.deepcopy(obj)
         if self.versions:
-            answer["metadata"]["resourceVersion"] = str(500000 + self._creates)
-        answer["metadata"].setdefault("namespace", namespace)
+            response["metadata"]["resourceVersion"] = str(500000 + self._creates)
+        response["metadata"].setdefault("namespace", namespace)
         if call["name"]:
-            self.decided_on[resource.plural, key_of(answer)] = answer
-        return convert(resource.type, answer)
+            self.cached[resource.plural, key_of(response)] = response
+        return convert(resource.type, response)
 
     async def patch(
         self,
@@ -224,19 +222,21 @@ class RecordingClient:
             return convert(resource.type, self.live[resource.plural, key])
         # An update, sent as a patch.
         call = self._call("update", resource, namespace, name, subresource)
-        base = self.decided_on[resource.plural, key]
+        base = self.cached[resource.plural, key]
         version = body[0]["value"] if patch_type is PatchType.JSON else body["metadata"].get("resourceVersion")
-        assert version == base["metadata"].get("resourceVersion"), "a write must be pinned to what it was decided on"
+        assert version == base["metadata"].get("resourceVersion"), (
+            "a write must contain the resourceVersion of the cached object"
+        )
         patched = merge_patch if patch_type is PatchType.MERGE else json_patch
         call["object"] = patched(copy.deepcopy(base), body)
         self.calls.append(call)
         self._check(call, key, must_exist=True)
-        answer = copy.deepcopy(call["object"])
-        self.decided_on[resource.plural, key] = answer
+        response = copy.deepcopy(call["object"])
+        self.cached[resource.plural, key] = response
         if self.versions:
             self._status_updates += 1
-            answer["metadata"]["resourceVersion"] = str(600000 + self._status_updates)
-        return convert(resource.type, answer)
+            response["metadata"]["resourceVersion"] = str(600000 + self._status_updates)
+        return convert(resource.type, response)
 
     async def delete(
         self,
@@ -263,12 +263,12 @@ def status_json(call: Json, reason: str, code: int) -> Json:
 
 
 def filled_informers(api: RecordingClient, state: Json, clock: SetClock) -> InformerFactory:
-    """Informers for the three kinds, to be filled by `fill` once handlers are there."""
+    """Return informers for the three kinds. `fill` fills them after handlers are added."""
     return InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
 
 
 def fill(informers: InformerFactory, state: Json) -> None:
-    """Put the state into the stores; handlers hear of it as of events."""
+    """Put the state into the stores and deliver it to handlers as events."""
     for resource in (DEPLOYMENTS, REPLICA_SETS, PODS):
         informer = informers.informer(resource)
         for obj in state.get(resource.plural, []):
@@ -276,17 +276,17 @@ def fill(informers: InformerFactory, state: Json) -> None:
 
 
 def runs_of_patches_sorted(actions: Iterable[Json]) -> list[Json]:
-    """Adoptions and releases come out of map order: each run of them sorted by name."""
+    """Return the actions with each run of patches sorted by name: adoptions and releases are in map order."""
     result: list[Json] = []
     run: list[Json] = []
     for action in actions:
         if action["verb"] == "patch":
             run.append(action)
             continue
-        result += sorted(run, key=lambda each: each["name"])
+        result += sorted(run, key=lambda action: action["name"])
         run = []
         result.append(action)
-    return result + sorted(run, key=lambda each: each["name"])
+    return result + sorted(run, key=lambda action: action["name"])
 
 
 TYPES = {"pods": "core/v1.Pod", "replicasets": "apps/v1.ReplicaSet", "deployments": "apps/v1.Deployment"}
@@ -294,7 +294,7 @@ COMPARED_METADATA = ("name", "generateName", "labels", "annotations", "ownerRefe
 
 
 def comparable_object(obj: Json, resource: str, subresource: str, verb: str) -> Json:
-    """What a call can change, and the resourceVersion an update is pinned to."""
+    """Return the fields that a call can change, and the resourceVersion of an update."""
     type_, metadata = TYPES[resource], obj["metadata"]
     members = ("annotations",) if subresource == "status" else COMPARED_METADATA
     result = {
@@ -307,7 +307,7 @@ def comparable_object(obj: Json, resource: str, subresource: str, verb: str) -> 
 
 
 def comparable_call(call: Json) -> Json:
-    """A call of the records or of FakeApi, for ==."""
+    """Return a recorded call or a call of RecordingClient for comparison."""
     names = ("verb", "group", "resource", "subresource", "namespace", "name", "patch_type")
     result = {name: call.get(name, "") for name in names}
     result["patch"] = call.get("patch")
@@ -327,7 +327,7 @@ def sent_call(call: Json) -> Json:
 
 
 def restore_expectations(expectations: Any, clock: SetClock, key: str, expected: Json) -> None:
-    """Note what the record had noted, and observe of it what had been observed."""
+    """Restore the recorded expectations and the observations recorded for them."""
     now = clock.moment
     clock.moment = now - timedelta(seconds=expected["age_seconds"])
     if expected["kind"] == "creations":
@@ -353,21 +353,21 @@ def expectations_state(expectations: Any, key: str) -> Json:
 
 
 def comparable_versions(written: dict[str, str], record: Json) -> dict[str, str]:
-    """The resourceVersions remembered, as far as a record tells them (`wrote_rv`).
+    """Return the written resourceVersions that a record contains (`wrote_rv`).
 
-    The recording found them by asking whether caches of this and that version are new enough, of Pods first, if Pods
-    were remembered before the sync or written in it. Versions that cannot be compared never make a cache old. And where
-    no Pods are remembered after the sync, that first question was answered with yes, upon which the store forgets all.
+    The recording determined them by checking whether caches with certain versions are current, Pods first if Pods were
+    written before or during the sync. Versions that cannot be compared never make a cache outdated. If no version of
+    Pods is stored after the sync, that first check succeeds and clears all versions.
     """
-    told = {
+    comparable = {
         name: version
         for name, version in written.items()
         if compare_resource_versions_or_none(version, "1") is not None
     }
     expect, pods = record["expect"], PODS.group_resource
-    asked_of_pods = (
+    pods_checked = (
         bool((record["consistency"].get("written") or {}).get(pods))
         or expect["creates"]["calls"] > expect["creates"]["failed"]
         or any(not patch.get("error") for patch in expect["patches"])
     )
-    return {} if asked_of_pods and pods not in told else told
+    return {} if pods_checked and pods not in comparable else comparable

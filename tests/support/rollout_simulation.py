@@ -1,7 +1,7 @@
-"""A cluster in memory for the Deployment and ReplicaSet controllers: objects, delayed watches, a kubelet and faults.
+"""Simulation of a cluster for the Deployment and ReplicaSet controllers: delayed watches, a kubelet and faults.
 
-It stands in for the client and feeds the informers itself: every write reaches the caches later, in order per resource,
-as watches do. One seed decides every delay and every fault. Nothing here is a test; the tests are in tests/simulation.
+The simulation replaces the client and feeds the informers: every write reaches the caches later, in order per resource,
+like watch events. One seed determines all delays and faults. The tests are in tests/simulation.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 Json = Any
 NAMESPACE = "default"
 SERVED: dict[str, Resource[Any]] = {
-    each.plural: each for each in (DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, PODS)
+    resource.plural: resource for resource in (DEPLOYMENTS, REPLICA_SETS, REPLICATION_CONTROLLERS, PODS)
 }
 
 
 @dataclass(frozen=True)
 class SimulationSettings:
-    """Seconds, each the most something takes (drawn evenly from 0 up), and how often a request fails."""
+    """Maximum durations in seconds (uniformly distributed from 0), and the share of requests that fail."""
 
     request: float = 0.02
     watch: float = 0.1
     start: float = 3.0  # of a Pod, from creation to ready
     stop: float = 3.0  # of a Pod, from its deletion
     fault: float = 0.0  # share of requests that fail
-    lost_answer: float = 0.0  # share of writes that are done, but whose answer is lost
+    lost_response: float = 0.0  # share of writes that succeed, but whose response is lost
 
 
 @dataclass
 class DiscardedEvents:
-    """An event sink that keeps nothing."""
+    """An event sink that discards all events."""
 
     def event(self, about: Any, type_: str, reason: str, message: str) -> None:
         return
@@ -58,20 +58,22 @@ class DiscardedEvents:
 
 @dataclass
 class RolloutSimulation:
-    """The API server, its kubelets and two controllers. `runs(template)` says whether Pods of it become ready."""
+    """API server, kubelets and controllers. runs(pod): whether the Pod becomes ready."""
 
     clock: Clock
     rng: random.Random
     pace: SimulationSettings = SimulationSettings()
     runs: Callable[[Json], bool] = lambda pod: "bad" not in pod["spec"]["containers"][0]["image"]
     on_write: Callable[[str, str, Json, Json], None] = lambda verb, resource, old, new: None
-    on_delete_request: Callable[[str], None] = lambda name: None  # of a Pod, when a controller has decided it
+    on_delete_request: Callable[[str], None] = lambda name: (
+        None
+    )  # called with the name of a Pod that a controller deletes
     objects: dict[tuple[str, str], Json] = field(default_factory=dict)
     writes: Counter[str] = field(default_factory=Counter)
     traces: Any = field(default_factory=NoopRecorder)
     pod_traces: Any = field(default_factory=NoopRecorder)
     events: Any = field(default_factory=DiscardedEvents)
-    created_with: list[tuple[Json, Any]] = field(default_factory=list)  # bodies of creates, and their headers
+    created_with: list[tuple[Json, Any]] = field(default_factory=list)  # body and headers of each create
 
     def __post_init__(self) -> None:
         self._version = 1
@@ -79,7 +81,7 @@ class RolloutSimulation:
         self._last_delivery: dict[str, float] = {}
         self.informers = InformerFactory(self, clock=self.clock, rng=self.rng)  # type: ignore[arg-type]
         for resource in SERVED.values():
-            self.informers.informer(resource).advance("1")  # as the first, empty list leaves them
+            self.informers.informer(resource).advance("1")  # as after a first, empty list
         self.deployments = DeploymentController(
             self,  # type: ignore[arg-type]
             self.informers,
@@ -101,12 +103,12 @@ class RolloutSimulation:
         )
 
     async def run(self) -> None:
-        """Run the controllers until cancelled. The informers are fed by hand: their caches are full from the start."""
+        """Run the controllers until cancelled. The caches are complete from the start: writes feed the informers."""
         async with asyncio.TaskGroup() as tasks:
             for part in (self.deployments, self.replica_sets, self.replication_controllers):
                 tasks.create_task(part._controller.run())
 
-    # --- looking -----------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def all(self, plural: str) -> list[Json]:
         return [obj for (resource, _), obj in self.objects.items() if resource == plural]
@@ -114,10 +116,10 @@ class RolloutSimulation:
     def get_now(self, plural: str, name: str) -> Json:
         return self.objects[plural, f"{NAMESPACE}/{name}"]
 
-    # --- what users and kubelets do --------------------------------------------------------------------------------
+    # --- users and kubelets ----------------------------------------------------------------------------------------
 
     def apply(self, plural: str, obj: Json) -> Json:
-        """Create an object, or change it as a user would: whoever comes last, wins."""
+        """Create or update an object as a user, without a resourceVersion."""
         key = f"{NAMESPACE}/{obj['metadata']['name']}"
         old = self.objects.get((plural, key))
         if old is None:
@@ -160,14 +162,14 @@ class RolloutSimulation:
         self._announce(plural, "DELETED", obj)
 
     def _announce(self, plural: str, event: str, obj: Json) -> None:
-        """Events of one resource arrive in order, each a while after it happened."""
+        """Deliver an event to the informer after a delay. Events of one resource stay in order."""
         loop = asyncio.get_running_loop()
         resource = SERVED[plural]
-        # Strictly later than the one before: the loop keeps no order among timers of one moment.
+        # strictly later than the previous event: the loop does not order timers of the same time
         at = max(self._last_delivery.get(plural, 0.0) + 1e-6, loop.time() + self.rng.uniform(0, self.pace.watch))
         self._last_delivery[plural] = at
-        seen = {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
-        loop.call_at(at, self.informers.informer(resource).apply, event, convert(resource.type, seen))
+        delivered = {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
+        loop.call_at(at, self.informers.informer(resource).apply, event, convert(resource.type, delivered))
 
     def _later(self, most_seconds: float, act: Callable[..., None], *arguments: Any) -> None:
         asyncio.get_running_loop().call_later(self.rng.uniform(0, most_seconds), act, *arguments)
@@ -184,7 +186,7 @@ class RolloutSimulation:
             self._later(self.pace.start / 3, self._start, uid, name, "False")
 
     def _start(self, uid: str, name: str, ready: str) -> None:
-        """The containers run; a while later they are ready, if ever."""
+        """Set the phase Running; the Pod becomes ready later if `runs` returns True."""
         pod = self._pod(uid, name)
         if pod is not None and "deletionTimestamp" not in pod["metadata"]:
             if ready == "False" and self.runs(pod):
@@ -197,7 +199,7 @@ class RolloutSimulation:
         if self._pod(uid, name) is not None:
             self._remove("pods", f"{NAMESPACE}/{name}")
 
-    # --- the client's side -----------------------------------------------------------------------------------------
+    # --- client methods --------------------------------------------------------------------------------------------
 
     async def _request(self) -> None:
         await asyncio.sleep(self.rng.uniform(0, self.pace.request))
@@ -205,12 +207,12 @@ class RolloutSimulation:
             failure = self.rng.choice(
                 [("Conflict", 409), ("InternalError", 500), ("TooManyRequests", 429), ("ServerTimeout", 504)]
             )
-            raise from_status(Status(status="Failure", reason=failure[0], code=failure[1], message="as drawn"))
+            raise from_status(Status(status="Failure", reason=failure[0], code=failure[1], message="injected fault"))
 
-    async def _answer(self) -> None:
+    async def _respond(self) -> None:
         await asyncio.sleep(self.rng.uniform(0, self.pace.request))
-        if self.rng.random() < self.pace.lost_answer:
-            raise ServerUnreachable("the answer was lost", maybe_applied=True)
+        if self.rng.random() < self.pace.lost_response:
+            raise ServerUnreachable("the response was lost", maybe_applied=True)
 
     def _existing(self, resource: Resource[Any], key: str) -> Json:
         obj = self.objects.get((resource.plural, key))
@@ -232,7 +234,7 @@ class RolloutSimulation:
         created = self._create(resource.plural, obj)
         self.writes[f"create {resource.plural}"] += 1
         self.on_write("create", resource.plural, None, created)
-        await self._answer()
+        await self._respond()
         return convert(resource.type, created)
 
     async def patch(
@@ -251,7 +253,7 @@ class RolloutSimulation:
         key = f"{namespace}/{name}"
         old = self._existing(resource, key)
         body = msgspec.json.decode(msgspec.json.encode(body))
-        assert patch_type is PatchType.MERGE, "nothing is adopted or rolled back here"
+        assert patch_type is PatchType.MERGE, "the simulation has no adoptions and no rollbacks"
         version = body["metadata"].pop("resourceVersion")
         if version != old["metadata"]["resourceVersion"]:
             raise from_status(Status(status="Failure", reason="Conflict", code=409, message=f"{key} changed"))
@@ -262,7 +264,7 @@ class RolloutSimulation:
         self.writes[f"{kind} {resource.plural}"] += 1
         new = self._store(resource.plural, key, new)
         self.on_write(kind, resource.plural, old, new)
-        await self._answer()
+        await self._respond()
         return convert(resource.type, new)
 
     async def delete(
@@ -288,7 +290,7 @@ class RolloutSimulation:
             self._set("pods", key, new, "MODIFIED")
             self.on_write("delete", "pods", old, new)
             self._later(self.pace.stop, self._stop, old["metadata"]["uid"], name)
-        await self._answer()
+        await self._respond()
         return {}
 
 
@@ -303,7 +305,7 @@ def deployment(
     min_ready_seconds: int = 0,
     paused: bool = False,
 ) -> Json:
-    """A Deployment as the API server stores it."""
+    """Return a Deployment with defaults, as stored by the API server."""
     rolling = {"type": strategy}
     if strategy == "RollingUpdate":
         rolling["rollingUpdate"] = {"maxSurge": max_surge, "maxUnavailable": max_unavailable}  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""A clock that stands still where it is put, for tests of what happens at one moment."""
+"""A clock that shows the time that the test sets."""
 
 from __future__ import annotations
 

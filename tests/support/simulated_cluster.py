@@ -1,4 +1,4 @@
-"""Simulated nodes on a store without an API server, in virtual time, and what tests do to them in its place."""
+"""Simulated nodes on a store without an API server, in virtual time; tests write the objects."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ JSON = dict[str, Any]
 
 
 class SimulatedCluster:
-    """A store with nodes: two unless said otherwise, whose pods start after a second. `settings` are NodeSettings'.
+    """A store with simulated nodes, two by default, whose pods start after a second. settings: fields of NodeSettings.
 
-    Pods are in namespace "default"; annotations are given and changed without their prefix "kubeloop.dev/".
+    Pods are in namespace "default". Annotations are passed without their prefix "kubeloop.dev/".
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class SimulatedCluster:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """The nodes run for as long as the block."""
+        """Run the nodes until the end of the block."""
         task = asyncio.ensure_future(self.nodes.run())
         await asyncio.sleep(0)
         try:
@@ -58,7 +58,7 @@ class SimulatedCluster:
         containers: list[JSON] | None = None,
         **spec: Any,
     ) -> JSON:
-        """Create a pod that is bound already."""
+        """Create a bound pod."""
         metadata: JSON = {"name": name, "namespace": "default", "uid": f"uid-{name}", "generation": 1}
         if annotations:
             metadata["annotations"] = _prefixed(annotations)
@@ -96,14 +96,15 @@ class SimulatedCluster:
         return phase
 
     def conditions(self, name: str = "web") -> dict[str, tuple[str, str]]:
-        """type -> status and reason."""
-        return {each["type"]: (each["status"], each.get("reason", "")) for each in self.status(name)["conditions"]}
+        """Return status and reason of the conditions by type."""
+        conditions = self.status(name)["conditions"]
+        return {condition["type"]: (condition["status"], condition.get("reason", "")) for condition in conditions}
 
     def ready(self, name: str = "web") -> bool:
         return self.conditions(name).get("Ready", ("", ""))[0] == "True"
 
     def change(self, name: str = "web", *, annotations: Mapping[str, str] | None = None, **parts: Any) -> None:
-        """Write the pod with other annotations, and parts of it replaced."""
+        """Update the pod. annotations: replaces all; parts: top-level fields to replace."""
         pod = self.pod(name)
         assert pod is not None
         metadata = dict(pod["metadata"])
@@ -112,7 +113,7 @@ class SimulatedCluster:
         self.store.update(PODS, {**pod, "metadata": metadata, **parts})
 
     def delete(self, name: str = "web", *, grace: int = 30) -> None:
-        """As the API server: note when the pod is to be gone."""
+        """Set the deletion timestamp and grace period like the API server."""
         self.change_metadata(PODS, name, deletionTimestamp=rfc3339(self.clock.now()), deletionGracePeriodSeconds=grace)
 
     def change_metadata(self, resource: Resource[Any], name: str, **metadata: Any) -> None:
@@ -130,8 +131,8 @@ class SimulatedCluster:
         self.store.update(NODES, {**node, "spec": {**node["spec"], **spec}})
 
     def events(self) -> list[tuple[str, str]]:
-        """Reason and message of every event."""
-        return [(each["reason"], each["message"]) for each in self.store.list(EVENTS)]
+        """Return reason and message of every event."""
+        return [(event["reason"], event["message"]) for event in self.store.list(EVENTS)]
 
 
 def container(name: str, **fields: Any) -> JSON:

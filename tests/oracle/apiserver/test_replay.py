@@ -1,4 +1,4 @@
-"""The recorded exchanges with kube-apiserver v1.36, sent to ours by the records' own replay script."""
+"""Recorded exchanges with kube-apiserver v1.36, replayed on the development API server by their replay script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
 
 TOKEN = "replay"
-COMPACTION_SECONDS = 2.0  # more than a page of a list waits for the next
+COMPACTION_SECONDS = 2.0  # longer than the time between the pages of a list
 TOPICS = (
     "admission", "binding", "conflict", "defaulting", "delete", "discovery", "dryrun", "eviction", "flow", "http",
     "kubectl", "list", "namespace", "patch", "protobuf", "review", "scale", "ssa", "status", "table", "update",
@@ -26,7 +26,7 @@ TOPICS = (
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
+async def test_replayed_responses_match_records(topic: str, oracle_dir: Path):
     folder = oracle_dir / "apiserver"
     records, script = folder / f"{topic}.jsonl.gz", folder / "replay.py"
     if not records.is_file() or not script.is_file():
@@ -36,24 +36,24 @@ async def test_answers_are_those_of_a_real_server(topic: str, oracle_dir: Path):
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN, compaction_seconds=COMPACTION_SECONDS)
     background = asyncio.create_task(api.run(), name="api-server")
     async with HttpServer(api) as http:
-        accepting = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
-        url = f"http://127.0.0.1:{accepting.sockets[0].getsockname()[1]}"
+        listener = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))
+        url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         only: list[str] = []
         failed: dict[str, str] = {}
-        # again, alone: some seconds after it has started kubectl the script acts, and on a slow machine too early
+        # retry failed scenarios one by one: on a slow machine, kubectl may not be ready when the script continues
         for jobs in (4, 1, 1):
-            failed = await _replayed(script, url, "-j", str(jobs), *only, str(records))
+            failed = await _failed_scenarios(script, url, "-j", str(jobs), *only, str(records))
             only = [f"--only={name}" for name in failed]
             if not failed:
                 break
-        accepting.close()
+        listener.close()
         background.cancel()
         await asyncio.gather(background, return_exceptions=True)
     assert not failed, "\n".join(failed.values())
 
 
-async def _replayed(script: Path, url: str, *arguments: str) -> dict[str, str]:
-    """Names of the scenarios that failed, each with its first differences."""
+async def _failed_scenarios(script: Path, url: str, *arguments: str) -> dict[str, str]:
+    """Run the replay script and return the failed scenarios: names and first differences."""
     replay = await asyncio.create_subprocess_exec(
         sys.executable, str(script), url, "--token", TOKEN, "--json", "--timeout", "120",
         "--compaction-wait", str(2.5 * COMPACTION_SECONDS), *arguments,
@@ -62,4 +62,4 @@ async def _replayed(script: Path, url: str, *arguments: str) -> dict[str, str]:
     output, problems = await replay.communicate()
     assert output, problems.decode()
     scenarios = json.loads(output)["scenarios"]
-    return {each["name"]: json.dumps(each)[:2000] for each in scenarios if each["result"] == "fail"}
+    return {scenario["name"]: json.dumps(scenario)[:2000] for scenario in scenarios if scenario["result"] == "fail"}

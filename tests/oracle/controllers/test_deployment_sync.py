@@ -18,14 +18,14 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     queue = recorded_client.RecordingQueue(record["num_requeues"])
     controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoopRecorder(), queue=queue)
     recorded_client.fill(informers, record["state"])
-    queue.done.clear()
+    queue.calls.clear()
     error = await controller.process(record["key"])
     actual = {
         "actions": recorded_client.runs_of_patches_sorted(recorded_client.sent_call(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": events.seen,
+        "events": events.events,
         "error": recorded_client.comparable_error(error),
-        "queue": queue.done,
+        "queue": queue.calls,
     }
     expect = record["expect"]
     expected = {

@@ -119,7 +119,7 @@ async def test_scale(rows):
         ]
         assert outputs["error"] is None
         assert updates == outputs["updates"], inputs["deployment"]["metadata"]["uid"]
-        assert [event["message"] for event in events.seen] == outputs["events"]
+        assert [event["message"] for event in events.events] == outputs["events"]
 
 
 def test_find_replicasets(rows):
@@ -251,7 +251,7 @@ async def test_requeue_stuck(rows):
         after = controller._recheck_seconds(deployment.key, left)
         if after is not None:
             queue.add_after(deployment.key, after)
-        assert queue.done == outputs["queue"], inputs["now"]
+        assert queue.calls == outputs["queue"], inputs["now"]
         assert (-1 if left is None else left if left >= 1 else 0) == outputs["returned_seconds"]
 
 

@@ -44,10 +44,10 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
             queue=queue,
         )
         recorded_client.fill(informers, record["state"])
-        queue.done.clear()
+        queue.calls.clear()
         call_handler(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
         # A key may be recorded twice, which makes no difference to a queue of distinct keys.
-        enqueued = {call["key"] for call in queue.done if call["op"] == "add"}
+        enqueued = {call["key"] for call in queue.calls if call["op"] == "add"}
         assert enqueued == set(record["expect"]["enqueued"]), (record["id"], record["event"])
         count += 1
     assert count
@@ -69,14 +69,14 @@ async def test_replica_set_handlers_match_v1_36(records):
             queue=queue,
         )
         recorded_client.fill(informers, record["state"])
-        queue.done.clear()
+        queue.calls.clear()
         key, expectations = record["key"], controller.expectations
         expectations.forget(key)
         if record["expectations"] is not None:
             recorded_client.restore_expectations(expectations, clock, key, record["expectations"])
         call_handler(record, controller, {"rs": "owner", "pod": "pod"})
         expect = record["expect"]
-        assert {(call["op"], call["key"], call.get("after_seconds")) for call in queue.done} == {
+        assert {(call["op"], call["key"], call.get("after_seconds")) for call in queue.calls} == {
             (recorded["op"], recorded["key"], recorded.get("after_seconds")) for recorded in expect["queue"]
         }, (record["id"], record["event"])
         state = recorded_client.expectations_state(expectations, key)

@@ -59,7 +59,7 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
         burst_replicas=record["burst_replicas"],
     )
     recorded_client.fill(informers, record["state"])
-    queue.done.clear()
+    queue.calls.clear()
     controller.check()
     key = record["key"]
     owner_uid = next(
@@ -98,11 +98,11 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
         ),
         "status_updates": [recorded_client.sent_call(call) for call in api.calls if call["verb"] == "update"],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": count_events(mask_pod_names(events.seen, deletions=not exact)),
+        "events": count_events(mask_pod_names(events.events, deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
         "wrote_rv": recorded_client.comparable_versions(controller.consistency.written_versions(key), record),
-        "queue": queue.done,
+        "queue": queue.calls,
         "error": recorded_client.comparable_error(error),
     }
     recorded = expect["creates"]

@@ -80,9 +80,9 @@ async def sync_deployment(
         api, informers, clock=clock, recorder=recorded_client.RecordingEvents(), traces=NoopRecorder(), queue=queue
     )
     recorded_client.fill(informers, state)
-    queue.done.clear()
+    queue.calls.clear()
     assert await controller.process("default/web") is None
-    return api.calls, queue.done
+    return api.calls, queue.calls
 
 
 async def test_copied_annotations_without_valid_revision_wait_for_write():
