@@ -157,7 +157,7 @@ async def run_rollout(kubeloop, folder: Path, url: str) -> PodHistory:
             return history
 
 
-def explained_share(root: ReceivedSpan, children: list[ReceivedSpan]) -> float:
+def covered_share(root: ReceivedSpan, children: list[ReceivedSpan]) -> float:
     covered_until, covered = root.start, 0
     for child in sorted(children, key=lambda span: span.start):
         covered += max(0, child.end - max(covered_until, child.start))
@@ -180,7 +180,7 @@ def check_trees(spans: list[ReceivedSpan]) -> dict[str, ReceivedSpan]:
             parent = by_id[span.parent_id]
             assert parent.start <= span.start <= span.end <= parent.end, (parent, span)
         if root.name == "pod":
-            assert explained_share(root, children) >= 0.99, (root, sorted(children, key=lambda span: span.start))
+            assert covered_share(root, children) >= 0.99, (root, sorted(children, key=lambda span: span.start))
             uid = root.attributes.get("k8s.pod.uid", trace_id)
             assert uid not in roots, f"two traces of one pod: {roots[uid]} and {root}"
             roots[uid] = root

@@ -1,4 +1,4 @@
-"""A clock that a test moves, pods as the informer shows them, and a sink that keeps what is exported."""
+"""Manual clock, pods as the informer delivers them, and an exporter that records traces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kubeloop.tracing.provider import Tracing
 START = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 
 
-class HandClock:
+class ManualClock:
     def __init__(self) -> None:
         self.ns = int(START.timestamp() * 1000) * 1_000_000
 
@@ -27,11 +27,11 @@ class HandClock:
         self.ns += round(milliseconds * 1e6)
 
 
-class Exported:
+class RecordingExporter:
     def __init__(self) -> None:
         self.traces = []
         self.keys = []
-        self.shut = False
+        self.is_shut_down = False
 
     def export(self, trace, key="") -> None:
         trace.check()
@@ -43,7 +43,7 @@ class Exported:
         return delivered
 
     def shut_down(self) -> None:
-        self.shut = True
+        self.is_shut_down = True
 
 
 def make_pod(
@@ -60,7 +60,7 @@ def make_pod(
     deleted="",
     scheduler="default-scheduler",
 ):
-    """conditions: type -> since when they hold."""
+    """Return a Pod; `conditions`: transition time by type of conditions that are true."""
     owners = [{"kind": owner, "name": "web-5f", "uid": "rs-uid", "controller": True}] if owner else []
     return api_types.convert(
         api_types.Pod,
@@ -93,34 +93,36 @@ def pod():
 
 
 @pytest.fixture
-def hand_clock():
-    return HandClock()
+def manual_clock():
+    return ManualClock()
 
 
 @pytest.fixture(scope="session")
 def make_clock():
-    return HandClock
+    return ManualClock
 
 
 @pytest.fixture
-def exported():
-    return Exported()
+def exporter():
+    return RecordingExporter()
 
 
 @pytest.fixture(scope="session")
-def make_exported():
-    return Exported
+def make_exporter():
+    return RecordingExporter
 
 
 @pytest.fixture(scope="session")
 def make_tracing():
     def make(clock, sink=None, **options):
         options.setdefault("environ", {})
-        return Tracing(clock=clock, rng=random.Random(options.pop("seed", 7)), exporter=sink or Exported(), **options)
+        return Tracing(
+            clock=clock, rng=random.Random(options.pop("seed", 7)), exporter=sink or RecordingExporter(), **options
+        )
 
     return make
 
 
 @pytest.fixture
-def tracing(make_tracing, hand_clock, exported):
-    return make_tracing(hand_clock, exported)
+def tracing(make_tracing, manual_clock, exporter):
+    return make_tracing(manual_clock, exporter)

@@ -1,4 +1,4 @@
-"""A process that is killed leaves its traces to the next one: every pod still has one, and one only."""
+"""Trace journal: after a crash, every pod has exactly one trace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SERVER = "https://cluster"
 
 @pytest.fixture
 def crash(tmp_path):
-    """Do to a journal what SIGKILL does: its file stays as it is, its lock goes."""
+    """Simulate SIGKILL: the journal's file stays, its lock is released."""
 
     def crash(journal):
         journal.write_out()
@@ -30,7 +30,7 @@ def crash(tmp_path):
     return crash
 
 
-def request(tracing, pod, clock, name="web-5f-a"):
+def create_pod(tracing, pod, clock, name="web-5f-a"):
     traces = tracing.pods
     traceparent = traces.new_traceparent()
     annotations = traces.create_requested(
@@ -43,7 +43,7 @@ def request(tracing, pod, clock, name="web-5f-a"):
     return web
 
 
-def rejected(tracing, web, clock):
+def fail_attempt(tracing, web, clock):
     tracing.pods.queued(web, "active", "PodAdd")
     tracing.pods.attempt_started(web, 1)
     tracing.pods.attempt_finished(web, AttemptFacts("unschedulable", nodes=3, rejections={"NodeAffinity": 3}))
@@ -51,147 +51,143 @@ def rejected(tracing, web, clock):
     clock.pass_ms(10)
 
 
-async def test_the_notes_on_a_pod_survive_and_what_nobody_saw_is_said(
-    make_tracing, pod, hand_clock, exported, tmp_path, crash
-):
-    before = make_tracing(hand_clock)
+async def test_open_record_is_continued_after_crash(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
-    web = request(before, pod, hand_clock)
-    rejected(before, web, hand_clock)
+    web = create_pod(before, pod, manual_clock)
+    fail_attempt(before, web, manual_clock)
     await before.flush()
     crash(journal)
-    hand_clock.ns = max(hand_clock.ns, os.stat(next(tmp_path.glob("*"))).st_mtime_ns) + 10**9
-    after = make_tracing(hand_clock, exported, seed=2)
+    manual_clock.ns = max(manual_clock.ns, os.stat(next(tmp_path.glob("*"))).st_mtime_ns) + 10**9
+    after = make_tracing(manual_clock, exporter, seed=2)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.observed(web)
     after.pods.informer_synced()
-    hand_clock.pass_ms(5)
+    manual_clock.pass_ms(5)
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     await after.flush()
-    (trace,) = exported.traces
+    (trace,) = exporter.traces
     trace.check()
     names = [span.name for span in trace.spans]
     assert names.count("create") == names.count("scheduling attempt") == names.count("not followed") == 1
     assert trace.root.attributes["kubeloop.continued"] is True
     assert trace.root.attributes["kubeloop.attempts"] == 1
-    assert [event.name for event in trace.spans[names.index("scheduling attempt")].events] == ["rejected"]
-    assert len([*tmp_path.glob("*.trace-journal")]) == 1, "what was taken over is taken away"
+    assert [event.name for event in trace.spans[names.index("scheduling attempt")].events] == ["fail_attempt"]
+    assert len([*tmp_path.glob("*.trace-journal")]) == 1, "the journal of the killed process is removed"
 
 
-async def test_a_finished_trace_that_was_not_delivered_is_exported_by_the_next_process_with_the_same_ids(
-    make_tracing, pod, hand_clock, make_exported, tmp_path, crash
+async def test_undelivered_trace_is_exported_with_same_ids_after_crash(
+    make_tracing, pod, manual_clock, make_exporter, tmp_path, crash
 ):
-    lost, found = make_exported(), make_exported()
-    lost.delivered = list  # the collector was not quick enough
-    before = make_tracing(hand_clock, lost)
+    undelivered, recovered = make_exporter(), make_exporter()
+    undelivered.delivered = list  # the collector did not respond in time
+    before = make_tracing(manual_clock, undelivered)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
-    web = request(before, pod, hand_clock)
+    web = create_pod(before, pod, manual_clock)
     before.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     before.reconciles.reconcile("replicaset", "shop/web-5f").finish(changed=True)
     await before.flush()
     crash(journal)
-    after = make_tracing(hand_clock, found, seed=2)
+    after = make_tracing(manual_clock, recovered, seed=2)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     await after.flush()
-    assert {trace.trace_id: trace for trace in found.traces} == {trace.trace_id: trace for trace in lost.traces}
-    assert len(found.traces) == 2
+    assert {trace.trace_id: trace for trace in recovered.traces} == {
+        trace.trace_id: trace for trace in undelivered.traces
+    }
+    assert len(recovered.traces) == 2
 
 
-async def test_what_was_delivered_is_not_exported_again(make_tracing, pod, hand_clock, make_exported, tmp_path, crash):
-    before = make_tracing(hand_clock)
+async def test_delivered_trace_is_not_exported_again(make_tracing, pod, manual_clock, make_exporter, tmp_path, crash):
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
-    web = request(before, pod, hand_clock)
+    web = create_pod(before, pod, manual_clock)
     before.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     await before.flush()
     crash(journal)
-    found = make_exported()
-    after = make_tracing(hand_clock, found)
+    recovered = make_exporter()
+    after = make_tracing(manual_clock, recovered)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1"))
     after.pods.informer_synced()
     await after.flush()
-    assert found.traces == []
+    assert recovered.traces == []
 
 
 @pytest.mark.parametrize("created", [True, False])
-async def test_a_pod_that_is_gone_when_the_next_process_begins_has_its_trace(
-    make_tracing, pod, hand_clock, exported, tmp_path, crash, created
+async def test_pod_deleted_between_processes_has_trace(
+    make_tracing, pod, manual_clock, exporter, tmp_path, crash, created
 ):
-    before = make_tracing(hand_clock)
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
     if created:
-        rejected(before, request(before, pod, hand_clock), hand_clock)
+        fail_attempt(before, create_pod(before, pod, manual_clock), manual_clock)
         await before.flush()
     else:
         traceparent = before.pods.new_traceparent()
         about = {"namespace": "shop", "owner_kind": "ReplicaSet", "owner_name": "web-5f"}
-        before.pods.create_requested(traceparent, start_ns=hand_clock.ns, **about)
+        before.pods.create_requested(traceparent, start_ns=manual_clock.ns, **about)
     crash(journal)
-    hand_clock.pass_ms(60_000)
-    after = make_tracing(hand_clock, exported)
+    manual_clock.pass_ms(60_000)
+    after = make_tracing(manual_clock, exporter)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.informer_synced()
     await after.flush()
-    (trace,) = exported.traces
+    (trace,) = exporter.traces
     trace.check()
     assert trace.root.attributes["kubeloop.outcome"] == ("deleted" if created else "create failed")
 
 
-async def test_a_pod_bound_in_the_last_moment_ends_when_it_was_bound(
-    make_tracing, pod, hand_clock, exported, tmp_path, crash
-):
-    before = make_tracing(hand_clock)
+async def test_pod_bound_during_crash_ends_at_binding_time(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
-    web = request(before, pod, hand_clock)
+    web = create_pod(before, pod, manual_clock)
     before.pods.bind_started(web, "n1")
     crash(journal)
-    hand_clock.pass_ms(3_600_000)
-    after = make_tracing(hand_clock, exported)
+    manual_clock.pass_ms(3_600_000)
+    after = make_tracing(manual_clock, exporter)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     scheduled = {"PodScheduled": "2026-01-01T12:00:01Z"}
     after.pods.observed(pod("web-5f-a", annotations=web.metadata.annotations, node="n1", conditions=scheduled))
     await after.flush()
-    (trace,) = exported.traces
+    (trace,) = exporter.traces
     assert trace.root.attributes["kubeloop.outcome"] == "bound"
     assert "bind" in {span.name for span in trace.spans}
 
 
-async def test_a_journal_of_a_live_process_or_of_another_cluster_is_left_alone(
-    make_tracing, pod, hand_clock, exported, tmp_path, crash
+async def test_journal_of_running_process_or_other_cluster_is_kept(
+    make_tracing, pod, manual_clock, exporter, tmp_path, crash
 ):
-    alive, elsewhere = TraceJournal(tmp_path, SERVER), make_tracing(hand_clock)
-    request(elsewhere, pod, hand_clock)
+    alive, tracing = TraceJournal(tmp_path, SERVER), make_tracing(manual_clock)
+    create_pod(tracing, pod, manual_clock)
     (alive_path,) = tmp_path.glob("*.trace-journal")
     alive_path.rename(alive_path.with_name("77-1.trace-journal"))
-    other = TraceJournal(tmp_path, "https://other")
-    elsewhere.use_journal(other)
-    rejected(elsewhere, request(elsewhere, pod, hand_clock, "b"), hand_clock)
-    crash(other)
+    other_cluster = TraceJournal(tmp_path, "https://other_cluster")
+    tracing.use_journal(other_cluster)
+    fail_attempt(tracing, create_pod(tracing, pod, manual_clock, "b"), manual_clock)
+    crash(other_cluster)
     files = {path.name for path in tmp_path.glob("*.trace-journal")}
-    after = make_tracing(hand_clock, exported)
+    after = make_tracing(manual_clock, exporter)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.informer_synced()
     await after.flush()
-    assert exported.traces == []
+    assert exporter.traces == []
     assert files < {path.name for path in tmp_path.glob("*.trace-journal")}
     alive.close()
 
 
-async def test_the_file_is_renewed_and_loses_nothing_on_the_way(
-    make_tracing, pod, hand_clock, make_exported, tmp_path, crash
-):
-    before = make_tracing(hand_clock)
+async def test_rotation_loses_no_records(make_tracing, pod, manual_clock, make_exporter, tmp_path, crash):
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER, rotate_bytes=10_000)
     before.use_journal(journal)
-    waiting = [request(before, pod, hand_clock, f"waits-{number}") for number in range(250)]
+    pending = [create_pod(before, pod, manual_clock, f"waits-{number}") for number in range(250)]
     sizes = []
     for number in range(100):
-        web = request(before, pod, hand_clock, f"goes-{number}")
+        web = create_pod(before, pod, manual_clock, f"goes-{number}")
         before.pods.observed(pod(f"goes-{number}", annotations=web.metadata.annotations, node="n1"))
         await before.flush()
         journal.write_out()
@@ -200,19 +196,19 @@ async def test_the_file_is_renewed_and_loses_nothing_on_the_way(
     crash(journal)
     if journal._old is not None:
         os.close(journal._old[1])
-    found = make_exported()
-    after = make_tracing(hand_clock, found)
+    recovered = make_exporter()
+    after = make_tracing(manual_clock, recovered)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.informer_synced()
     await after.flush()
-    assert {trace.root.attributes["k8s.pod.name"] for trace in found.traces} == {w.metadata.name for w in waiting}
+    assert {trace.root.attributes["k8s.pod.name"] for trace in recovered.traces} == {w.metadata.name for w in pending}
 
 
 @pytest.mark.parametrize("writes", range(8))
-async def test_a_disk_that_is_full_at_any_moment_costs_the_journal_and_no_file_is_closed_twice(
-    make_tracing, pod, hand_clock, tmp_path, monkeypatch, writes
+async def test_full_disk_disables_journal_and_closes_files_once(
+    make_tracing, pod, manual_clock, tmp_path, monkeypatch, writes
 ):
-    tracing = make_tracing(hand_clock)
+    tracing = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER, rotate_bytes=100)
     tracing.use_journal(journal)
     write, left = os.write, writes
@@ -227,10 +223,10 @@ async def test_a_disk_that_is_full_at_any_moment_costs_the_journal_and_no_file_i
     monkeypatch.setattr(journal_module.os, "write", limited)
     before = set(os.listdir("/proc/self/fd"))
     for number in range(10):
-        request(tracing, pod, hand_clock, f"first-{number}")
+        create_pod(tracing, pod, manual_clock, f"first-{number}")
         await tracing.flush()
         journal.write_out()
-        request(tracing, pod, hand_clock, f"then-{number}")
+        create_pod(tracing, pod, manual_clock, f"then-{number}")
         await tracing.flush()
         journal.rotate()
     journal.close()
@@ -238,57 +234,53 @@ async def test_a_disk_that_is_full_at_any_moment_costs_the_journal_and_no_file_i
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
-async def test_a_torn_end_costs_what_is_torn_and_nothing_else(
-    make_tracing, pod, hand_clock, exported, tmp_path, crash, cut
-):
-    before = make_tracing(hand_clock)
+async def test_incomplete_last_entry_is_ignored(make_tracing, pod, manual_clock, exporter, tmp_path, crash, cut):
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
-    request(before, pod, hand_clock, "a")
-    web = request(before, pod, hand_clock, "b")
+    create_pod(before, pod, manual_clock, "a")
+    web = create_pod(before, pod, manual_clock, "b")
     await before.flush()
-    rejected(before, web, hand_clock)
+    fail_attempt(before, web, manual_clock)
     await before.flush()
     crash(journal)
     (path,) = tmp_path.glob("*.trace-journal")
     path.write_bytes(path.read_bytes()[:-cut])
-    after = make_tracing(hand_clock, exported)
+    after = make_tracing(manual_clock, exporter)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     after.pods.informer_synced()
     await after.flush()
-    assert len(exported.traces) == 2
+    assert len(exporter.traces) == 2
 
 
-async def test_garbage_in_the_folder_harms_nobody(make_tracing, hand_clock, tmp_path):
+async def test_invalid_files_in_folder_are_ignored(make_tracing, manual_clock, tmp_path):
     (tmp_path / "9-1.trace-journal").write_bytes(b"\xff" * 100)
     (tmp_path / "8-1.trace-journal").write_bytes(b"")
-    make_tracing(hand_clock).use_journal(TraceJournal(tmp_path, SERVER))
+    make_tracing(manual_clock).use_journal(TraceJournal(tmp_path, SERVER))
 
 
-async def test_an_orderly_end_leaves_no_file_unless_something_is_left_to_do(make_tracing, pod, hand_clock, tmp_path):
+async def test_close_removes_empty_journal(make_tracing, pod, manual_clock, tmp_path):
     journal = TraceJournal(tmp_path, SERVER)
-    make_tracing(hand_clock).use_journal(journal)
+    make_tracing(manual_clock).use_journal(journal)
     journal.close()
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_folder_that_cannot_be_is_the_users_mistake(tmp_path):
+def test_invalid_folder_is_user_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="journal"):
         TraceJournal(tmp_path / "file" / "folder", SERVER)
 
 
-async def test_what_is_written_later_is_only_what_is_new_and_nothing_is_missing_or_twice(
-    make_tracing, pod, hand_clock, exported, tmp_path, crash
-):
-    before = make_tracing(hand_clock)
+async def test_later_writes_have_only_new_facts(make_tracing, pod, manual_clock, exporter, tmp_path, crash):
+    before = make_tracing(manual_clock)
     journal = TraceJournal(tmp_path, SERVER)
     before.use_journal(journal)
-    web = request(before, pod, hand_clock)
+    web = create_pod(before, pod, manual_clock)
     (path,) = tmp_path.glob("*.trace-journal")
     sizes = []
     for _ in range(300):  # facts in the middle give way
-        rejected(before, web, hand_clock)
+        fail_attempt(before, web, manual_clock)
         before.pods.sweep()
         journal.write_out()
         sizes.append(path.stat().st_size)
@@ -297,11 +289,11 @@ async def test_what_is_written_later_is_only_what_is_new_and_nothing_is_missing_
     before.pods.bind_started(web, "n1")
     record = before.pods.open_record(web.metadata.uid)
     crash(journal)
-    after = make_tracing(hand_clock, exported, seed=2)
+    after = make_tracing(manual_clock, exporter, seed=2)
     after.use_journal(TraceJournal(tmp_path, SERVER))
-    ((found, _),) = after.pods._restored.values()
-    assert found.facts == [(w, at, a, b) for w, at, a, b in record.facts]
-    assert (found.name, found.uid, found.observed_ns, found.link) == (
+    ((restored, _),) = after.pods._restored.values()
+    assert restored.facts == [(w, at, a, b) for w, at, a, b in record.facts]
+    assert (restored.name, restored.uid, restored.observed_ns, restored.link) == (
         record.name,
         record.uid,
         record.observed_ns,

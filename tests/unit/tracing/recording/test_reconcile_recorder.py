@@ -1,32 +1,70 @@
-"""Whose work is being done, in logs and requests, and which reconcile was the cause of which."""
+"""Recorder of reconciles: actions, causes and links."""
 
 from __future__ import annotations
 
-from kubeloop.tracing.recording.current_span import current_trace_headers, log_traceparent
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+import pytest
+
+from kubeloop.tracing.recording.current_span import log_traceparent
+from kubeloop.tracing.spans.trace import Link
 
 
-def test_the_running_task_knows_whose_work_it_does(tracing, pod, hand_clock):
-    traceparent = tracing.pods.new_traceparent()
-    annotations = tracing.pods.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=hand_clock.ns
+@pytest.mark.parametrize(
+    ("controller", "attribute"),
+    [
+        ("deployment", "k8s.deployment.name"),
+        ("replicationmanager", "k8s.replicationcontroller.name"),
+        ("namespace", "k8s.namespace.name"),
+    ],
+)
+async def test_object_name_has_opentelemetry_attribute(tracing, exporter, controller, attribute):
+    tracing.reconciles.reconcile(controller, "web").finish(changed=True)
+    await tracing.flush()
+    assert exporter.traces[0].root.attributes[attribute] == "web"
+
+
+async def test_changed_reconcile_is_exported_with_actions_and_links(tracing, manual_clock, exporter):
+    quiet = tracing.reconciles.reconcile("replicaset", "shop/idle", "resync")
+    quiet.finish(changed=False)
+    reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f", "Deployment changed")
+    link = f"00-{'1' * 32}-{'2' * 16}-01"
+    start_ns = reconcile_start = manual_clock.ns
+    manual_clock.pass_ms(4)
+    reconcile.add_action("create pod web-5f-a", start_ns=start_ns, link=link)
+    reconcile.add_action("scale")
+    manual_clock.pass_ms(1)
+    reconcile.finish(changed=True)
+    await tracing.flush()
+    (trace,) = exporter.traces
+    root, child = trace.spans
+    assert f"00-{trace.trace_id}-{root.span_id}-01" == reconcile.traceparent
+    assert root.name == "reconcile replicaset"
+    assert root.attributes == {
+        "kubeloop.controller": "replicaset",
+        "kubeloop.key": "shop/web-5f",
+        "k8s.namespace.name": "shop",
+        "k8s.replicaset.name": "web-5f",
+        "kubeloop.reason": "Deployment changed",
+        "kubeloop.actions": ["create pod web-5f-a", "scale"],
+        "kubeloop.action_count": 2,
+    }
+    assert root.links == (Link(link, "cause"),)
+    assert (child.name, child.start_ns, child.end_ns - child.start_ns) == (
+        "create pod",
+        reconcile_start,
+        4_000_000,
     )
-    web = pod(annotations=annotations)
-    tracing.pods.created(traceparent, web, hand_clock.ns)
-    assert current_trace_headers() is None
-    tracing.pods.attempt_started(web, 1)
-    assert log_traceparent() == traceparent
-    assert current_trace_headers() == {"traceparent": traceparent}
-    tracing.pods.attempt_finished(web, AttemptFacts("scheduled"))
-    assert log_traceparent() == ""
-    reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
-    assert current_trace_headers() == {"traceparent": reconcile.traceparent}
-    reconcile.finish(changed=False)
-    assert current_trace_headers() is None
-    assert tracing.recent.reconciles() == []
+    assert child.attributes == {"kubeloop.action": "create pod web-5f-a"}
+    assert tracing.recent.reconciles("shop/web-5f")[0]["traceId"] == trace.trace_id
+    assert tracing.recent.reconciles("shop/idle") == []
 
 
-def test_a_reconcile_that_logged_something_has_a_trace_to_be_found(tracing):
+async def test_failed_reconcile_is_exported_as_error(tracing, exporter):
+    tracing.reconciles.reconcile("deployment", "shop/web").finish(changed=False, error="409")
+    await tracing.flush()
+    assert exporter.traces[0].root.error == "409"
+
+
+def test_reconcile_that_logged_has_trace(tracing):
     reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
     traceparent = log_traceparent()
     reconcile.finish(changed=False)
@@ -34,7 +72,7 @@ def test_a_reconcile_that_logged_something_has_a_trace_to_be_found(tracing):
     assert document["traceId"] == traceparent.split("-")[1]
 
 
-def test_who_wrote_an_object_is_the_cause_of_its_next_reconcile(tracing):
+def test_next_reconcile_links_to_reconcile_that_wrote_object(tracing):
     first = tracing.reconciles.reconcile("deployment", "shop/web")
     first.will_trigger("replicaset", "shop/web-5f")
     first.finish(changed=True)

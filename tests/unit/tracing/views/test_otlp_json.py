@@ -1,4 +1,4 @@
-"""Traces as files: OTLP written and read back, and Chrome trace events."""
+"""OTLP as JSON, written and read."""
 
 from __future__ import annotations
 
@@ -13,66 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.views.otlp_json import OtlpJsonError, from_otlp, to_otlp
 from kubeloop.tracing.views.perfetto import to_perfetto
 from kubeloop.tracing.views.pod_lines import pod_line
 
 
-@pytest.fixture
-def traced(tracing, pod, hand_clock):
-    """Documents of two pods of a ReplicaSet, the second after a failed attempt, and of the reconcile that made them."""
-    traces = tracing.pods
-    reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f", "replicas")
-    for name, attempts in (("web-5f-a", 1), ("web-5f-b", 2)):
-        traceparent = traces.new_traceparent()
-        traces.create_requested(
-            traceparent,
-            namespace="shop",
-            owner_kind="ReplicaSet",
-            owner_name="web-5f",
-            start_ns=hand_clock.ns,
-            link=reconcile.traceparent,
-        )
-        started_ns = hand_clock.ns
-        hand_clock.pass_ms(2)
-        pending = pod(name, traceparent=traceparent)
-        traces.observed(pending)
-        hand_clock.pass_ms(1.5)
-        traces.created(traceparent, pending, hand_clock.ns)  # the answer comes after the watch
-        reconcile.add_action(f"create pod {name}", start_ns=started_ns, link=traceparent)
-        for attempt in range(1, attempts + 1):
-            traces.queued(pending, "active", "PodAdd")
-            hand_clock.pass_ms(0.25)
-            traces.attempt_started(pending, attempt)
-            begun = hand_clock.ns
-            hand_clock.pass_ms(0.123456)
-            last = attempt == attempts
-            facts = AttemptFacts(
-                "scheduled" if last else "unschedulable",
-                nodes=3,
-                feasible=3 if last else 0,
-                rejections={} if last else {"NodeAffinity": 3},
-                filter_ns=(begun, hand_clock.ns),
-                score_ns=(hand_clock.ns, hand_clock.ns) if last else None,
-                scores=[("n1", 100), ("n2", 90)],
-                message="" if last else "0/3 nodes are available",
-            )
-            traces.attempt_finished(pending, facts)
-            if not last:
-                traces.queued(pending, "unschedulable", "ScheduleAttemptFailure")
-                hand_clock.pass_ms(40)
-        traces.bind_started(pending, "n1")
-        hand_clock.pass_ms(3)
-        traces.bind_finished(pending)
-        hand_clock.pass_ms(1)
-        traces.observed(pod(name, traceparent=traceparent, node="n1"))
-    reconcile.finish(True)
-    memory = tracing.recent
-    return [memory.find_pod_trace("shop", "web-5f-a"), memory.find_pod_trace("shop", "web-5f-b"), *memory.reconciles()]
-
-
-def written(documents):
+def to_json(documents):
     return json.dumps(to_otlp(documents, version="1.2")).encode()
 
 
@@ -80,38 +26,38 @@ def sorted_spans(document):
     return sorted(document["spans"], key=lambda span: span["spanId"])
 
 
-def test_what_is_written_is_read_back_as_it_was(traced):
-    back = from_otlp(written(traced))
-    assert [document["traceId"] for document in back] == [document["traceId"] for document in traced]
-    for document, original in zip(back, traced, strict=True):
+def test_written_traces_are_read_back_unchanged(traces_of_rollout):
+    back = from_otlp(to_json(traces_of_rollout))
+    assert [document["traceId"] for document in back] == [document["traceId"] for document in traces_of_rollout]
+    for document, original in zip(back, traces_of_rollout, strict=True):
         assert sorted_spans(document) == sorted_spans(json.loads(json.dumps(original)))
         assert document["spans"][0]["parentSpanId"] == ""
-    assert [pod_line(document) for document in back[:2]] == [pod_line(document) for document in traced[:2]]
+    assert [pod_line(document) for document in back[:2]] == [pod_line(document) for document in traces_of_rollout[:2]]
 
 
-def test_what_is_written_is_otlp_by_its_protobuf_definition(traced):
-    value = json.loads(written(traced))
+def test_written_json_matches_protobuf_definition(traces_of_rollout):
+    value = json.loads(to_json(traces_of_rollout))
 
-    def ids_as_protobuf_wants_them(node):
+    def encode_ids(node):
         if isinstance(node, dict):
-            for key, each in node.items():
+            for key, value in node.items():
                 if key in ("traceId", "spanId", "parentSpanId"):
-                    assert each == bytes.fromhex(each).hex()
-                    node[key] = base64.b64encode(bytes.fromhex(each)).decode()
+                    assert value == bytes.fromhex(value).hex()
+                    node[key] = base64.b64encode(bytes.fromhex(value)).decode()
                 else:
-                    ids_as_protobuf_wants_them(each)
+                    encode_ids(value)
         elif isinstance(node, list):
-            for each in node:
-                ids_as_protobuf_wants_them(each)
+            for value in node:
+                encode_ids(value)
 
-    ids_as_protobuf_wants_them(value)
+    encode_ids(value)
     data = json_format.ParseDict(value, TracesData())  # refuses names and types it does not know
     spans = data.resource_spans[0].scope_spans[0].spans
-    assert len(spans) == sum(len(document["spans"]) for document in traced)
-    root = traced[1]["spans"][0]
-    found = next(span for span in spans if span.span_id.hex() == root["spanId"])
-    assert found.start_time_unix_nano == root["start"]
-    assert found.links[0].trace_id.hex() == traced[2]["traceId"]
+    assert len(spans) == sum(len(document["spans"]) for document in traces_of_rollout)
+    root = traces_of_rollout[1]["spans"][0]
+    pod_root = next(span for span in spans if span.span_id.hex() == root["spanId"])
+    assert pod_root.start_time_unix_nano == root["start"]
+    assert pod_root.links[0].trace_id.hex() == traces_of_rollout[2]["traceId"]
     assert {span.status.code for span in spans} == {0, 2}
     assert data.resource_spans[0].resource.attributes[0].value.string_value == "kubeloop"
 
@@ -133,42 +79,44 @@ def base64_ids(value):
         pytest.param(lambda value: {"result": value}, id="Jaeger v3"),
     ],
 )
-def test_the_answers_of_trace_stores_are_read(traced, wrapped):
-    content = json.dumps(wrapped(to_otlp(traced, version="1"))).encode()
-    assert [sorted_spans(each) for each in from_otlp(content)] == [
-        sorted_spans(each) for each in from_otlp(written(traced))
+def test_responses_of_trace_stores_are_read(traces_of_rollout, wrapped):
+    content = json.dumps(wrapped(to_otlp(traces_of_rollout, version="1"))).encode()
+    assert [sorted_spans(document) for document in from_otlp(content)] == [
+        sorted_spans(document) for document in from_otlp(to_json(traces_of_rollout))
     ]
     assert from_otlp(gzip.compress(content)) == from_otlp(content)
 
 
-def test_one_document_a_line_is_read_and_spans_of_a_trace_come_together(traced):
+def test_documents_per_line_are_merged_by_trace(traces_of_rollout):
     parts = []
-    for document in traced:
+    for document in traces_of_rollout:
         parts += [  # as a batching exporter may spread them
             json.dumps(to_otlp([{"traceId": document["traceId"], "spans": [span]}], version="1"))
             for span in reversed(document["spans"])
         ]
     back = from_otlp("\n".join([*parts, *parts[:3], ""]).encode())
-    assert [sorted_spans(each) for each in back] == [sorted_spans(each) for each in from_otlp(written(traced))]
-    assert [each["spans"][0]["name"].partition(" ")[0] for each in back] == ["pod", "pod", "reconcile"]
+    assert [sorted_spans(document) for document in back] == [
+        sorted_spans(document) for document in from_otlp(to_json(traces_of_rollout))
+    ]
+    assert [document["spans"][0]["name"].partition(" ")[0] for document in back] == ["pod", "pod", "reconcile"]
 
 
-def test_spans_of_another_service_keep_their_service_and_stand_under_their_parent(traced):
-    document = copy.deepcopy(traced[0])
+def test_spans_of_other_services_follow_their_parent(traces_of_rollout):
+    document = copy.deepcopy(traces_of_rollout[0])
     create = next(span for span in document["spans"] if span["name"] == "create")
     server = {**create, "name": "POST /api/v1/namespaces/{:namespace}/pods", "spanId": "00000000000000aa"}
     server |= {"parentSpanId": create["spanId"], "kind": "server", "service": "apiserver"}
     server["events"] = [{"name": "admitted", "time": create["start"], "attributes": {"plugins": [1, 2.5, True, "x"]}}]
     document["spans"].append(server)
-    (back,) = from_otlp(written([document]))
-    found = next(span for span in back["spans"] if span["spanId"] == server["spanId"])
-    assert found == json.loads(json.dumps(server))
-    assert back["spans"].index(found) == 1 + next(
+    (back,) = from_otlp(to_json([document]))
+    server_span = next(span for span in back["spans"] if span["spanId"] == server["spanId"])
+    assert server_span == json.loads(json.dumps(server))
+    assert back["spans"].index(server_span) == 1 + next(
         index for index, span in enumerate(back["spans"]) if span["name"] == "create"
     )
 
 
-def test_numbers_as_text_or_not_and_enums_by_name_are_read():
+def test_numeric_strings_and_enum_names_are_read():
     nested = {"kvlistValue": {"values": [{"key": "a", "value": {}}]}}
     span = {"traceId": "AB" * 16, "spanId": "cd" * 8, "name": "x", "kind": "SPAN_KIND_CLIENT",
             "startTimeUnixNano": 5, "endTimeUnixNano": "4", "status": {"code": "STATUS_CODE_ERROR", "message": "no"},
@@ -181,15 +129,15 @@ def test_numbers_as_text_or_not_and_enums_by_name_are_read():
     assert read["attributes"] == {"n": 7, "m": {"a": ""}}
 
 
-def test_spans_that_are_each_others_parents_are_shown_all_the_same():
+def test_spans_in_parent_cycle_are_read():
     def span(own, parent):
         return {"traceId": "ab" * 16, "spanId": own * 8, "parentSpanId": parent * 8, "startTimeUnixNano": "1"}
 
     spans = [span("aa", "bb"), span("bb", "aa"), span("cc", "cc")]
     (document,) = from_otlp(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}).encode())
-    assert {each["spanId"] for each in document["spans"]} == {"aa" * 8, "bb" * 8, "cc" * 8}
+    assert {span_["spanId"] for span_ in document["spans"]} == {"aa" * 8, "bb" * 8, "cc" * 8}
     assert document["spans"][0]["parentSpanId"] == ""
-    assert len([each for each in to_perfetto([document])["traceEvents"] if each["ph"] == "X"]) == 3
+    assert len([event for event in to_perfetto([document])["traceEvents"] if event["ph"] == "X"]) == 3
 
 
 def one_span(**span):
@@ -212,7 +160,7 @@ def one_span(**span):
         (b"\x1f\x8b\x00", "broken gzip"),
     ],
 )  # fmt: skip
-def test_what_is_no_otlp_is_told(content, problem):
+def test_invalid_otlp_is_error(content, problem):
     with pytest.raises(OtlpJsonError, match=problem.replace("[", r"\[")):
         from_otlp(content)
 
@@ -227,42 +175,9 @@ values = st.recursive(
 
 
 @given(values)
-def test_whatever_stands_in_a_file_is_read_or_refused_and_nothing_else(value):
+def test_any_json_is_read_or_rejected(value):
     try:
         documents = from_otlp(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [value]}]}]}).encode())
     except OtlpJsonError:
         return
     assert all(document["spans"] for document in documents)
-
-
-def test_perfetto_has_one_track_a_pod_whose_slices_nest(traced):
-    found = json.loads(json.dumps(to_perfetto(traced)))
-    events = found["traceEvents"]
-    assert found["otherData"]["startTimeUnixNano"] == str(min(document["spans"][0]["start"] for document in traced))
-    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
-    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    assert sorted(processes.values()) == ["reconcile replicaset", "shop deployment/web"]
-    assert sorted(threads.values()) == ["shop/web-5f", "web-5f-a", "web-5f-b"]
-    slices = [event for event in events if event["ph"] == "X"]
-    assert len(slices) == sum(len(document["spans"]) for document in traced)
-    assert {event["ph"] for event in events} == {"M", "X", "i"}
-    assert [event["name"] for event in events if event["ph"] == "i"] == ["rejected"]
-    for track in threads:
-        stack = []
-        ours = [event for event in slices if (event["pid"], event["tid"]) == track]
-        assert ours
-        for event in ours:
-            begin, end = round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)
-            assert begin >= 0
-            while stack and stack[-1] <= begin:
-                stack.pop()
-            assert not stack or end <= stack[-1], event
-            stack.append(end)
-    filters = [event for event in slices if event["name"] == "filter"]
-    assert {event["args"].get("kubeloop.rejected.NodeAffinity") for event in filters} == {None, 3}
-    attempt = next(event for event in slices if event["name"].startswith("scheduling") and "error" in event["args"])
-    assert attempt["dur"] == pytest.approx(123.456)
-
-
-def test_perfetto_of_nothing_is_an_empty_trace():
-    assert to_perfetto([])["traceEvents"] == []

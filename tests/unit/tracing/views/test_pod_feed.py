@@ -1,4 +1,4 @@
-"""The feed of the browser page: everything once, then what changed, in bounded answers."""
+"""Pod feed: all pods at first, then changes, in bounded responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 class Cluster:
-    """Pods as they go through the recorder and the store, by hand."""
+    """Cluster whose pods are passed to the recorder and the store by hand."""
 
     def __init__(self, tracing, pod, clock):
         self.tracing, self.pod, self.clock = tracing, pod, clock
@@ -29,9 +29,9 @@ class Cluster:
         return PodFeed(self.tracing.recent, self.store, now_ns=self.clock.time_ns, instance="one", **settings)
 
     def show(self, name, **state):
-        found = self.pod(name, traceparent=self.traceparents.get(name, ""), **state)
-        self.store.put(found.key, found)
-        return found
+        pod = self.pod(name, traceparent=self.traceparents.get(name, ""), **state)
+        self.store.put(pod.key, pod)
+        return pod
 
     def create(self, name):
         traces = self.tracing.pods
@@ -52,41 +52,41 @@ class Cluster:
         self.tracing.pods.observed(self.show(name, node="n1"))
 
     def delete(self, name):
-        found = self.store.get(f"shop/{name}")
-        self.tracing.pods.deleted(found)
-        self.store.remove(found.key)
+        pod = self.store.get(f"shop/{name}")
+        self.tracing.pods.deleted(pod)
+        self.store.remove(pod.key)
 
 
 @pytest.fixture
-def cluster(tracing, pod, hand_clock):
-    return Cluster(tracing, pod, hand_clock)
+def cluster(tracing, pod, manual_clock):
+    return Cluster(tracing, pod, manual_clock)
 
 
 class Reader:
-    """A page: what it knows after all it was told."""
+    """Client of the feed: applies responses to its lines."""
 
     def __init__(self, feed, limit=feed_module.MAX_LINES):
         self.feed, self.limit = feed, limit
-        self.cursor, self.lines, self.told = "", {}, 0
+        self.cursor, self.lines, self.received = "", {}, 0
 
     async def catch_up(self):
-        self.told = 0
+        self.received = 0
         await asyncio.sleep(feed_module.COMPARE_SECONDS)
         while True:
-            answer = await self.feed.poll(self.cursor, limit=self.limit)
-            assert len(answer.lines) <= self.limit
-            if answer.reset:
+            response = await self.feed.poll(self.cursor, limit=self.limit)
+            assert len(response.lines) <= self.limit
+            if response.reset:
                 self.lines = {}
-            for key in answer.removed:
+            for key in response.removed:
                 self.lines.pop(key, None)
-            self.lines |= {line.key: line for line in answer.lines}
-            self.cursor = answer.cursor
-            self.told += len(answer.lines)
-            if not answer.more:
+            self.lines |= {line.key: line for line in response.lines}
+            self.cursor = response.cursor
+            self.received += len(response.lines)
+            if not response.more:
                 return {line.name or "?": line.stage for line in self.lines.values()}
 
 
-async def test_a_pod_is_told_anew_at_each_stage_and_only_then(cluster):
+async def test_pod_is_sent_once_per_change(cluster):
     reader = Reader(cluster.feed())
     assert await reader.catch_up() == {}
     cluster.create("a")
@@ -94,7 +94,7 @@ async def test_a_pod_is_told_anew_at_each_stage_and_only_then(cluster):
     cluster.appear("a")
     assert await reader.catch_up() == {"a": "queued"}
     await reader.catch_up()
-    assert reader.told == 0
+    assert reader.received == 0
     cluster.bind("a")
     assert await reader.catch_up() == {"a": "starting"}
     cluster.show("a", node="n1", phase="Running")
@@ -105,28 +105,28 @@ async def test_a_pod_is_told_anew_at_each_stage_and_only_then(cluster):
     reader.feed.check()
 
 
-async def test_ten_thousand_pods_come_in_bounded_answers_each_once(cluster):
+async def test_ten_thousand_pods_come_in_bounded_responses(cluster):
     for number in range(10_000):
         cluster.create(f"p{number}")
         cluster.appear(f"p{number}")
     reader = Reader(cluster.feed())
-    found = await reader.catch_up()
-    assert len(found) == reader.told == 10_000
+    stages = await reader.catch_up()
+    assert len(stages) == reader.received == 10_000
     cluster.bind("p77")
     await reader.catch_up()
-    assert reader.told == 1
+    assert reader.received == 1
 
 
-async def test_only_the_chosen_are_told(cluster):
+async def test_only_selected_pods_are_sent(cluster):
     for name in ("a", "b"):
         cluster.create(name)
         cluster.appear(name)
-    answer = await cluster.feed().poll(selects=lambda line: line.name == "b")
-    assert [line.name for line in answer.lines] == ["b"]
-    assert answer.pods == 2
+    response = await cluster.feed().poll(selects=lambda line: line.name == "b")
+    assert [line.name for line in response.lines] == ["b"]
+    assert response.pods == 2
 
 
-async def test_pods_without_a_trace_are_told_from_their_objects(cluster):
+async def test_untraced_pod_has_line_from_object(cluster):
     cluster.show("old", node="n9", phase="Running", created="2026-01-01T11:00:00Z")
     feed = cluster.feed()
     reader = Reader(feed)
@@ -137,7 +137,7 @@ async def test_pods_without_a_trace_are_told_from_their_objects(cluster):
     assert feed.pod(line.key).metadata.name == "old"
 
 
-async def test_a_pod_of_the_same_name_is_another_pod(cluster):
+async def test_recreated_pod_of_same_name_has_own_line(cluster):
     reader = Reader(cluster.feed())
     cluster.create("a")
     cluster.appear("a")
@@ -149,16 +149,16 @@ async def test_a_pod_of_the_same_name_is_another_pod(cluster):
 
 
 @pytest.mark.parametrize("cursor", ["", "two-1", "one-999", "one-", "one--1", "one-x", "one-²", "nonsense"])
-async def test_a_cursor_that_is_not_ours_begins_anew(cluster, cursor):
+async def test_unknown_cursor_resets_client(cluster, cursor):
     cluster.create("a")
     cluster.appear("a")
-    answer = await cluster.feed().poll(cursor)
-    assert answer.reset
-    assert [line.name for line in answer.lines] == ["a"]
+    response = await cluster.feed().poll(cursor)
+    assert response.reset
+    assert [line.name for line in response.lines] == ["a"]
 
 
-async def test_who_asks_too_late_to_hear_of_removals_begins_anew(make_tracing, pod, hand_clock, monkeypatch):
-    cluster = Cluster(make_tracing(hand_clock, max_recent_pods=2), pod, hand_clock)
+async def test_client_that_missed_removals_is_reset(make_tracing, pod, manual_clock, monkeypatch):
+    cluster = Cluster(make_tracing(manual_clock, max_recent_pods=2), pod, manual_clock)
     feed = cluster.feed()
     monkeypatch.setattr(feed_module, "_MAX_REMOVED", 3)
     feed._removed = type(feed._removed)(maxlen=3)
@@ -179,21 +179,21 @@ async def test_who_asks_too_late_to_hear_of_removals_begins_anew(make_tracing, p
     st.lists(st.tuples(st.sampled_from(["step", "delete", "read"]), st.integers(0, 3)), max_size=40), st.integers(1, 4)
 )
 @settings(max_examples=60)
-def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make_clock, events, limit):
+def test_incremental_client_equals_new_client(make_tracing, pod, make_clock, events, limit):
     async def run():
         clock = make_clock()
         cluster = Cluster(make_tracing(clock, max_recent_pods=3), pod, clock)
         feed = cluster.feed()
         reader = Reader(feed, limit)
         steps = {}
-        for what, number in events:
+        for step, number in events:
             name = f"p{number}"
-            if what == "read":
+            if step == "read":
                 await reader.catch_up()
-            elif what == "step" and steps.get(name, 0) < 3:
+            elif step == "step" and steps.get(name, 0) < 3:
                 (cluster.create, cluster.appear, cluster.bind)[steps.get(name, 0)](name)
                 steps[name] = steps.get(name, 0) + 1
-            elif what == "delete" and steps.get(name, 0) >= 2:
+            elif step == "delete" and steps.get(name, 0) >= 2:
                 cluster.delete(name)
                 steps[name] = 0
         await reader.catch_up()
@@ -212,7 +212,7 @@ def test_a_page_knows_the_same_as_one_that_is_opened_now(make_tracing, pod, make
         feed_module.COMPARE_SECONDS = feed_seconds
 
 
-def test_an_untraced_pod_that_fits_nowhere_says_why(pod):
+def test_untraced_unschedulable_pod_has_reason(pod):
     waiting = pod("a")
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
     status = api_types.convert(api_types.PodStatus, {"phase": "Pending", "conditions": [condition]})

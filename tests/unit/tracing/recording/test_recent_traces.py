@@ -1,0 +1,42 @@
+"""Recent traces in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.pod_traces import trace_pod
+
+
+def test_traces_are_found_by_pod_owner_and_duration(tracing, pod, manual_clock):
+    trace_pod(tracing, pod, manual_clock, "web-5f-a", 10)
+    slow = trace_pod(tracing, pod, manual_clock, "web-5f-b", 500)
+    memory = tracing.recent
+    assert memory.find_pod_trace("shop", "web-5f-a")["spans"][0]["attributes"]["k8s.pod.name"] == "web-5f-a"
+    assert memory.find_pod_trace("shop", "nobody") is None
+    assert memory.find_pod_trace("other", "web-5f-a") is None
+    trace_id = tracing.trace_id(slow)
+    assert memory.slowest_of_deployment("shop", "web")["traceId"] == trace_id
+    assert memory.slowest_of_deployment("shop", "api") is None
+    assert memory.slowest_of_owner("shop", "ReplicaSet", "web-5f")["traceId"] == trace_id
+    assert memory.slowest("shop")["traceId"] == memory.slowest()["traceId"] == tracing.slowest()["traceId"] == trace_id
+    assert memory.slowest("other") is None
+    assert memory.find_trace(trace_id)["traceId"] == trace_id
+    assert tracing.created_to_bound_seconds(slow) == pytest.approx(0.5)
+
+
+def test_open_trace_ends_now(tracing, pod, manual_clock):
+    trace_pod(tracing, pod, manual_clock, "web-5f-a", 10, node="")
+    document = tracing.recent.find_pod_trace("shop", "web-5f-a")
+    root = document["spans"][0]
+    assert root["end"] == manual_clock.ns
+    assert root["attributes"]["kubeloop.outcome"] == "open"
+    assert root["status"] == {"code": "OK"}
+
+
+def test_only_newest_traces_are_stored(make_tracing, pod, manual_clock):
+    tracing = make_tracing(manual_clock, max_recent_pods=3)
+    for number in range(10):
+        trace_pod(tracing, pod, manual_clock, f"p{number}", 1)
+    assert len(tracing.recent) == 3
+    assert tracing.recent.find_pod_trace("shop", "p6") is None
+    assert tracing.recent.find_pod_trace("shop", "p7") is not None

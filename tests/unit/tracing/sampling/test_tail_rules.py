@@ -1,0 +1,45 @@
+"""Tail rules select traces for export."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.sampling.samplers import TailRules
+from support.pod_traces import attempt, request_pod
+
+
+@pytest.mark.parametrize(
+    ("rules", "tail_rule"),
+    [
+        ({}, None),
+        ({"failed": True}, "failed"),
+        ({"preempted": True}, "preempted"),
+        ({"slower_than_seconds": 0.05}, "slower-than=0.05s"),
+        ({"slower_than_seconds": 5.0}, None),
+    ],
+)
+async def test_tail_rules_select_unsampled_traces(make_tracing, pod, manual_clock, exporter, rules, tail_rule):
+    tracing = make_tracing(
+        manual_clock, exporter, environ={"OTEL_TRACES_SAMPLER": "always_off"}, tail_rules=TailRules(**rules)
+    )
+    reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
+    web, traceparent = request_pod(tracing, pod, manual_clock, link=reconcile.traceparent)
+    reconcile.finish(changed=True)
+    assert traceparent.endswith("-00") if rules else traceparent == ""
+    assert tracing.trace_id(web) == ""
+    facts = AttemptFacts("unschedulable", nodes=1, nominated_node="n1", victims=2)
+    attempt(tracing, web, manual_clock, 1, facts)
+    manual_clock.pass_ms(100)
+    annotations = web.metadata.annotations
+    tracing.pods.observed(pod(annotations=annotations, node="n1"))
+    fast = pod("fast", owner="")
+    tracing.pods.observed(fast)
+    tracing.pods.observed(pod("fast", owner="", node="n1"))
+    await tracing.flush()
+    pod_roots = [trace.root for trace in exporter.traces if trace.root.name == "pod"]
+    selecting_rules = [root.attributes.get("kubeloop.kept_by") for root in pod_roots]
+    assert selecting_rules == ([tail_rule] if tail_rule else [])
+    reconciles = [trace for trace in exporter.traces if trace.root.name == "reconcile replicaset"]
+    assert len(reconciles) == len(selecting_rules), "the linked reconcile is selected too"
+    assert (tracing.trace_id(web) != "") is bool(tail_rule)

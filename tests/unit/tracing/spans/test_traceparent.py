@@ -1,0 +1,65 @@
+"""Parsing and formatting of traceparent and of the pod trace annotation."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.tracing.spans.traceparent import (
+    PodTraceAnnotation,
+    parse_pod_trace_annotation,
+    parse_traceparent,
+    request_headers,
+)
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+@pytest.mark.parametrize(("flags", "sampled"), [("01", True), ("00", False), ("03", True), ("ff", True), ("02", False)])
+def test_traceparent_round_trip(flags, sampled):
+    context = parse_traceparent(f"00-{TRACE}-{SPAN}-{flags}")
+    assert (context.trace_id, context.span_id, context.sampled) == (TRACE, SPAN, sampled)
+    assert context.traceparent == f"00-{TRACE}-{SPAN}-{'01' if sampled else '00'}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "00",
+        f"ff-{TRACE}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01",
+        f"00-{TRACE}-{'0' * 16}-01",
+        f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{TRACE}-{SPAN}-01-more",
+        f"00-{TRACE}-{SPAN}-1",
+        f"00-{TRACE}-{SPAN}-01\n",
+    ],
+)
+def test_invalid_traceparent_is_none(text):
+    assert parse_traceparent(text) is None
+
+
+def test_later_version_is_parsed_as_version_00():
+    assert parse_traceparent(f"01-{TRACE}-{SPAN}-01-more").trace_id == TRACE
+
+
+def test_request_headers_are_empty_without_traceparent():
+    assert request_headers("x") == {"traceparent": "x"}
+    assert request_headers("") == {}
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        PodTraceAnnotation(1_700_000_000_123_456_789),
+        PodTraceAnnotation(5, "b7ad6b7169203331", f"00-{TRACE}-{SPAN}-01", True),
+        PodTraceAnnotation(5, link=f"00-{TRACE}-{SPAN}-01"),
+    ],
+)
+def test_pod_trace_annotation_round_trip(annotation):
+    assert parse_pod_trace_annotation(str(annotation)) == annotation
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "1" * 20, "5.0", ";by=creator"])
+def test_invalid_pod_trace_annotation_is_none(text):
+    assert parse_pod_trace_annotation(text) is None

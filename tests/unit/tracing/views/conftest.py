@@ -1,0 +1,60 @@
+"""Trace documents of a ReplicaSet's pods."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+
+
+@pytest.fixture
+def traces_of_rollout(tracing, pod, manual_clock):
+    """Documents of two pods of a ReplicaSet, the second with a failed attempt, and of the reconcile that created them."""
+    traces = tracing.pods
+    reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f", "replicas")
+    for name, attempts in (("web-5f-a", 1), ("web-5f-b", 2)):
+        traceparent = traces.new_traceparent()
+        traces.create_requested(
+            traceparent,
+            namespace="shop",
+            owner_kind="ReplicaSet",
+            owner_name="web-5f",
+            start_ns=manual_clock.ns,
+            link=reconcile.traceparent,
+        )
+        started_ns = manual_clock.ns
+        manual_clock.pass_ms(2)
+        pending = pod(name, traceparent=traceparent)
+        traces.observed(pending)
+        manual_clock.pass_ms(1.5)
+        traces.created(traceparent, pending, manual_clock.ns)  # the response comes after the watch
+        reconcile.add_action(f"create pod {name}", start_ns=started_ns, link=traceparent)
+        for attempt in range(1, attempts + 1):
+            traces.queued(pending, "active", "PodAdd")
+            manual_clock.pass_ms(0.25)
+            traces.attempt_started(pending, attempt)
+            started = manual_clock.ns
+            manual_clock.pass_ms(0.123456)
+            last = attempt == attempts
+            facts = AttemptFacts(
+                "scheduled" if last else "unschedulable",
+                nodes=3,
+                feasible=3 if last else 0,
+                rejections={} if last else {"NodeAffinity": 3},
+                filter_ns=(started, manual_clock.ns),
+                score_ns=(manual_clock.ns, manual_clock.ns) if last else None,
+                scores=[("n1", 100), ("n2", 90)],
+                message="" if last else "0/3 nodes are available",
+            )
+            traces.attempt_finished(pending, facts)
+            if not last:
+                traces.queued(pending, "unschedulable", "ScheduleAttemptFailure")
+                manual_clock.pass_ms(40)
+        traces.bind_started(pending, "n1")
+        manual_clock.pass_ms(3)
+        traces.bind_finished(pending)
+        manual_clock.pass_ms(1)
+        traces.observed(pod(name, traceparent=traceparent, node="n1"))
+    reconcile.finish(True)
+    memory = tracing.recent
+    return [memory.find_pod_trace("shop", "web-5f-a"), memory.find_pod_trace("shop", "web-5f-b"), *memory.reconciles()]

@@ -1,0 +1,44 @@
+"""Traces as Chrome trace events."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kubeloop.tracing.views.perfetto import to_perfetto
+
+
+def test_pods_have_tracks_with_nested_slices(traces_of_rollout):
+    perfetto = json.loads(json.dumps(to_perfetto(traces_of_rollout)))
+    events = perfetto["traceEvents"]
+    assert perfetto["otherData"]["startTimeUnixNano"] == str(
+        min(document["spans"][0]["start"] for document in traces_of_rollout)
+    )
+    processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert sorted(processes.values()) == ["reconcile replicaset", "shop deployment/web"]
+    assert sorted(threads.values()) == ["shop/web-5f", "web-5f-a", "web-5f-b"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert len(slices) == sum(len(document["spans"]) for document in traces_of_rollout)
+    assert {event["ph"] for event in events} == {"M", "X", "i"}
+    assert [event["name"] for event in events if event["ph"] == "i"] == ["rejected"]
+    for track in threads:
+        stack = []
+        ours = [event for event in slices if (event["pid"], event["tid"]) == track]
+        assert ours
+        for event in ours:
+            begin, end = round(event["ts"] * 1000), round((event["ts"] + event["dur"]) * 1000)
+            assert begin >= 0
+            while stack and stack[-1] <= begin:
+                stack.pop()
+            assert not stack or end <= stack[-1], event
+            stack.append(end)
+    filters = [event for event in slices if event["name"] == "filter"]
+    assert {event["args"].get("kubeloop.rejected.NodeAffinity") for event in filters} == {None, 3}
+    attempt = next(event for event in slices if event["name"].startswith("scheduling") and "error" in event["args"])
+    assert attempt["dur"] == pytest.approx(123.456)
+
+
+def test_no_traces_give_no_events():
+    assert to_perfetto([])["traceEvents"] == []

@@ -1,0 +1,48 @@
+"""Summary of the pods of a rollout."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.tracing.views.pod_lines import pod_line
+from kubeloop.tracing.views.rollout import percentile, rollout
+from support.trace_documents import document, phases, pods, span
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
+def test_percentile_is_nearest_rank(values, share):
+    ordered = sorted(values)
+    value_at_share = percentile(ordered, share)
+    assert value_at_share in ordered
+    assert sum(value <= value_at_share for value in ordered) >= len(ordered) * share
+    below = [value for value in ordered if value < value_at_share]
+    assert len(below) < len(ordered) * share
+
+
+def test_rollout_summarizes_pods():
+    summary = rollout("deployment shop/web", pods())
+    assert summary.stages == {"bound": 199, "unschedulable": 1}
+    assert [(times.phase, times.pods, times.max_us) for times in summary.phases] == [
+        ("create", 200, 4000),
+        ("queue", 200, 25_900),
+    ]
+    assert summary.total.p50_us == 20_000
+    assert summary.total.pods == 199
+    assert [line.name for line in summary.slowest(2)] == ["web-199", "web-198"]
+    assert summary.rate == pytest.approx(199 / 0.2289)
+    document_of_rollout = summary.document()
+    assert document_of_rollout["slowest"][0] == "web-199"
+    assert document_of_rollout["pods"][0]["segments"][0] == {"phase": "create", "offsetUs": 0, "durationUs": 4000}
+    assert document_of_rollout["phases"][0]["p50Us"] == 4000
+
+
+def test_time_to_bound_excludes_start_on_node():
+    line = pod_line(
+        document(span("bind", 0, 60), span("start sandbox", 60, 80), span("start init", 80, 100), outcome="ready")
+    )
+    assert phases(line) == [("bind", 0, 60), ("start", 60, 40)]
+    assert line.bound_after_us == 60_000
+    summary = rollout("x", [line])
+    assert (summary.total.max_us, summary.rate, summary.duration_us) == (60_000, pytest.approx(1 / 0.06), 100_000)

@@ -1,0 +1,49 @@
+"""Terminal view of a rollout."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.tracing.views.rollout import rollout
+from kubeloop.tracing.views.rollout_view import rollout_log_line, rollout_view
+from support.trace_documents import pods, rendered
+
+
+def test_view_of_rollout_without_pods():
+    empty = rollout("deployment shop/web", [])
+    assert empty.rate == 0.0
+    assert rendered(rollout_view(empty)).split() == ["deployment", "shop/web", "0", "pods:", "none"]
+    assert rollout_log_line(empty) == "0 pods: none"
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_view_shows_lines_percentiles_and_slowest_at_any_width(width):
+    text = rendered(rollout_view(rollout("deployment shop/web", pods()), max_lines=10), width)
+    assert max(map(len, text.splitlines())) <= width
+    flat = " ".join(text.split())
+    for expected in (
+        "deployment shop/web",
+        "199 bound, 1 unschedulable",
+        "create",
+        "queue",
+        "10 of 200 pods",
+        "slowest",
+    ):
+        assert expected in flat
+    if width >= 80:
+        assert "created to bound" in text
+        assert "web-199" in text
+        assert "25.9 ms" in text
+        assert "█" in text
+
+
+def test_small_rollout_shows_all_pods_without_slowest_list():
+    text = rendered(rollout_view(rollout("deployment shop/web", pods(4))))
+    assert [line.split()[0] for line in text.splitlines() if line.startswith("web-")] == [
+        f"web-00{n}" for n in range(4)
+    ]
+    assert "slowest" not in text
+
+
+def test_log_line_of_rollout():
+    assert rollout_log_line(rollout("x", pods())).startswith("200 pods: 199 bound, 1 unschedulable; 869")

@@ -1,0 +1,52 @@
+"""Terminal view of one trace."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from kubeloop.tracing.views.waterfall import waterfall
+from support.pod_traces import trace_pod
+from support.trace_documents import document, rendered, span
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_waterfall_shows_spans_durations_and_details(tracing, pod, manual_clock, width):
+    trace_pod(tracing, pod, manual_clock, "a", 1500)
+    console = Console(file=io.StringIO(), width=width)
+    console.print(waterfall(tracing.slowest()))
+    text = console.file.getvalue()
+    assert "1.50 s" in text
+    flat = " ".join(text.split())
+    for expected in (
+        "queue active",
+        "filter",
+        "score",
+        "on n1",
+        "NodeAffinity rejected 3",
+        "n1 100",
+        "queue active: PodAdd",
+    ):
+        assert expected in flat
+    assert "█" in text
+    assert max(map(len, text.splitlines())) <= width
+
+
+def test_waterfall_of_trace_without_spans():
+    console = Console(file=io.StringIO(), width=80)
+    console.print(waterfall({"traceId": "abc", "spans": []}))
+    assert "no spans" in console.file.getvalue()
+
+
+def test_waterfall_shows_orphan_spans_and_limits_rows():
+    orphan = span("from elsewhere", 10, 20, parent="not here")
+    attempts = [span(f"scheduling attempt {number}", number, number + 1) for number in range(1, 40)]
+    text = rendered(waterfall(document(orphan, *attempts)))
+    assert "from elsewhere" in text
+    assert text.count("scheduling attempt") == 39
+    short = rendered(waterfall(document(orphan, *attempts), max_rows=12))
+    assert "... 29 more" in short
+    assert "scheduling attempt 39" in short
+    assert "scheduling attempt 20" not in short
