@@ -233,7 +233,7 @@ def _read_any(value: Any, where: str, depth: int) -> Any:
         try:
             return int(value["intValue"])
         except (TypeError, ValueError):
-            raise OtlpJsonError(f"{where}intValue {value['intValue']!r} is no number") from None
+            raise OtlpJsonError(f"{where}intValue {value['intValue']!r} is not a number") from None
     return next((value[key] for key in ("stringValue", "boolValue", "doubleValue", "bytesValue") if key in value), "")
 
 
@@ -248,16 +248,16 @@ def _id(value: Any, length: int, where: str) -> str:
             decoded = b""
         if len(decoded) == length:
             return decoded.hex()
-    raise OtlpJsonError(f"{where} {value!r} is no id of {length} bytes")
+    raise OtlpJsonError(f"{where} {value!r} is not an ID of {length} bytes")
 
 
 def _ns(value: Any, where: str) -> int:
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
-        raise OtlpJsonError(f"{where} {value!r} is no time in nanoseconds") from None
+        raise OtlpJsonError(f"{where} {value!r} is not a time in nanoseconds") from None
     if not 0 <= number <= _LAST_NS:
-        raise OtlpJsonError(f"{where} {value!r} is no time in nanoseconds")
+        raise OtlpJsonError(f"{where} {value!r} is not a time in nanoseconds")
     return number
 
 
@@ -271,13 +271,13 @@ def _enum(value: Any, names: tuple[str, ...], prefix: str) -> str:
 
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise OtlpJsonError(f"{where} is no object")
+        raise OtlpJsonError(f"{where} is not an object")
     return value
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise OtlpJsonError(f"{where} is no list")
+        raise OtlpJsonError(f"{where} is not a list")
     return value
 
 

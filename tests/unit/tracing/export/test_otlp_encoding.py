@@ -61,13 +61,13 @@ def plain_attributes(attributes):
     return {attribute.key: plain(attribute.value) for attribute in attributes}
 
 
-# Traces are large: on a busy machine they take long to make.
+# Generating large traces is slow on a busy machine.
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(trace=st.builds(Trace, ids.map(lambda id_: id_ * 2), st.lists(spans, min_size=1, max_size=3).map(tuple)))
 def test_encoding_is_parsed_by_opentelemetry_proto(trace):
     encoder = TraceEncoder({"service.name": "k"}, "scope", "1.2")
     first = encoder.request([encoder.encode(trace)])
-    assert encoder.request([encoder.encode(trace)]) == first, "with what was cached, too"
+    assert encoder.request([encoder.encode(trace)]) == first, "the cached encoding is the same"
     request = ExportTraceServiceRequest.FromString(first)
     (resource_spans,) = request.resource_spans
     (scope_spans,) = resource_spans.scope_spans

@@ -56,7 +56,7 @@ def test_traces_arrive_whole_and_are_reported_delivered(collector):
     assert {len({span.trace_id for span in Collector.spans(_One(request))}) for request in collector.requests} <= {1, 2}
     assert collector.headers[0]["x-key"] == "s"
     assert collector.headers[0]["content-encoding"] == "gzip"
-    assert gzip  # the collector unpacked it
+    assert gzip  # the collector unpacks it
 
 
 class _One:
@@ -81,7 +81,7 @@ def test_unreachable_collector_drops_spans_and_logs_once(caplog):
     assert metrics.exported == 0
     assert sum(metrics.dropped.values()) == 100
     assert set(metrics.dropped) | {"queue full"} == {"queue full", "unreachable"}
-    assert sorted(map(int, exporter.delivered())) == [*range(50)], "the journal must not keep what is dropped"
+    assert sorted(map(int, exporter.delivered())) == [*range(50)], "the journal deletes dropped traces too"
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
 
 

@@ -76,7 +76,7 @@ async def test_trace_continues_with_same_ids_after_restart(make_tracing, pod, ma
     after.pods.observed(pod(traceparent=traceparent, node="n1"))
     trace = await finished(after, exporter)
     assert (trace.trace_id, trace.root.span_id) == (traceparent[3:35], traceparent[36:52])
-    assert trace.root.start_ns == manual_clock.ns - round(5008 * MS), "the process before left it on the pod"
+    assert trace.root.start_ns == manual_clock.ns - round(5008 * MS), "the start time is in the annotation"
     before_us = next(span for span in trace.spans if span.name == "not followed")
     assert (before_us.end_ns - before_us.start_ns) / MS == pytest.approx(5003)
     assert trace.root.attributes["kubeloop.continued"] is True

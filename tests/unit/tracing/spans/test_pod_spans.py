@@ -103,7 +103,7 @@ async def test_failed_attempts_and_bindings_are_recorded(tracing, pod, manual_cl
     assert [span.error for span in trace.spans if span.name == "bind"] == ["409 conflict", None]
     assert [span.error for span in attempts] == ["0/3 nodes", "0/3 nodes", None, None]
     woken = [span.attributes.get("kubeloop.woken_by") for span in trace.spans if span.name == "queue unschedulable"]
-    assert woken == ["NodeAdd", None], "the second time an attempt begins without an event that we recorded of"
+    assert woken == ["NodeAdd", None], "the second attempt starts without a recorded event"
     waits = [(span.name, (span.end_ns - span.start_ns) / MS) for span in trace.spans if span.name.startswith("queue")]
     assert ("queue unschedulable", 100) in waits
     assert ("queue backoff", 50) in waits

@@ -9,7 +9,7 @@ from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 @pytest.fixture
 def traces_of_rollout(tracing, pod, manual_clock):
-    """Documents of two pods of a ReplicaSet, the second with a failed attempt, and of the reconcile that created them."""
+    """Documents of two pods, the second with a failed attempt, and of the reconcile that created them."""
     traces = tracing.pods
     reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f", "replicas")
     for name, attempts in (("web-5f-a", 1), ("web-5f-b", 2)):
@@ -27,7 +27,7 @@ def traces_of_rollout(tracing, pod, manual_clock):
         pending = pod(name, traceparent=traceparent)
         traces.observed(pending)
         manual_clock.pass_ms(1.5)
-        traces.created(traceparent, pending, manual_clock.ns)  # the response comes after the watch
+        traces.created(traceparent, pending, manual_clock.ns)  # after the watch event
         reconcile.add_action(f"create pod {name}", start_ns=started_ns, link=traceparent)
         for attempt in range(1, attempts + 1):
             traces.queued(pending, "active", "PodAdd")

@@ -51,7 +51,7 @@ def test_written_json_matches_protobuf_definition(traces_of_rollout):
                 encode_ids(value)
 
     encode_ids(value)
-    data = json_format.ParseDict(value, TracesData())  # refuses names and types it does not know
+    data = json_format.ParseDict(value, TracesData())  # rejects unknown names and types
     spans = data.resource_spans[0].scope_spans[0].spans
     assert len(spans) == sum(len(document["spans"]) for document in traces_of_rollout)
     root = traces_of_rollout[1]["spans"][0]
@@ -90,7 +90,7 @@ def test_responses_of_trace_stores_are_read(traces_of_rollout, wrapped):
 def test_documents_per_line_are_merged_by_trace(traces_of_rollout):
     parts = []
     for document in traces_of_rollout:
-        parts += [  # as a batching exporter may spread them
+        parts += [  # as a batching exporter may split them
             json.dumps(to_otlp([{"traceId": document["traceId"], "spans": [span]}], version="1"))
             for span in reversed(document["spans"])
         ]
@@ -122,11 +122,11 @@ def test_numeric_strings_and_enum_names_are_read():
             "startTimeUnixNano": 5, "endTimeUnixNano": "4", "status": {"code": "STATUS_CODE_ERROR", "message": "no"},
             "attributes": [{"key": "n", "value": {"intValue": 7}}, {"key": "m", "value": nested}]}  # fmt: skip
     (document,) = from_otlp(json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode())
-    (read,) = document["spans"]
+    (parsed,) = document["spans"]
     assert document["traceId"] == "ab" * 16
-    assert (read["start"], read["end"], read["kind"]) == (5, 5, "client")
-    assert read["status"] == {"code": "ERROR", "message": "no"}
-    assert read["attributes"] == {"n": 7, "m": {"a": ""}}
+    assert (parsed["start"], parsed["end"], parsed["kind"]) == (5, 5, "client")
+    assert parsed["status"] == {"code": "ERROR", "message": "no"}
+    assert parsed["attributes"] == {"n": 7, "m": {"a": ""}}
 
 
 def test_spans_in_parent_cycle_are_read():
@@ -153,10 +153,10 @@ def one_span(**span):
         (b'{"resourceSpans": []}\n{"resourceSpans": [}\n', "line 2 is not JSON"),
         (b"[]", "no resourceSpans"),
         (b'{"spans": []}', "no resourceSpans"),
-        (b'{"resourceSpans": [7]}', "resourceSpans[] is no object"),
-        (b'{"resourceSpans": [{"scopeSpans": {"a": 1}}]}', "scopeSpans is no list"),
-        (one_span(traceId="xyz"), "traceId 'xyz' is no id of 16 bytes"),
-        (one_span(traceId="a" * 32, spanId="b" * 16), "startTimeUnixNano None is no time"),
+        (b'{"resourceSpans": [7]}', "resourceSpans[] is not an object"),
+        (b'{"resourceSpans": [{"scopeSpans": {"a": 1}}]}', "scopeSpans is not a list"),
+        (one_span(traceId="xyz"), "traceId 'xyz' is not an ID of 16 bytes"),
+        (one_span(traceId="a" * 32, spanId="b" * 16), "startTimeUnixNano None is not a time"),
         (b"\x1f\x8b\x00", "broken gzip"),
     ],
 )  # fmt: skip

@@ -199,7 +199,7 @@ def test_incremental_client_equals_new_client(make_tracing, pod, make_clock, eve
         await reader.catch_up()
         fresh = Reader(feed)
         await fresh.catch_up()
-        # times of pods on their way go on
+        # durations of open traces still grow
         assert {key: line.stage for key, line in reader.lines.items()} == {
             key: line.stage for key, line in fresh.lines.items()
         }
