@@ -13,10 +13,24 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.serializer.decoding import json_kind
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 
+_INCONSISTENT = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+def expired_continue_token(start: str) -> errors.StatusError:
+    """Return 410 for a token whose revision is compacted, with a token for an inconsistent continuation at `start`."""
+    error = errors.expired(_INCONSISTENT)
+    error.list_metadata = {"continue": encode_continue_token(-1, start)}
+    return error
+
 
 def encode_continue_token(revision: int, start: str) -> str:
-    token = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
     """Encode the revision of a list and the first key of the next page."""
+    token = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
     return urlsafe_b64encode(token).rstrip(b"=").decode()
 
 

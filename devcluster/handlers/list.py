@@ -11,19 +11,16 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.handlers.continue_token import decode_continue_token, encode_continue_token
+from kubeloop.devcluster.handlers.continue_token import (
+    decode_continue_token,
+    encode_continue_token,
+    expired_continue_token,
+)
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.storage.store import StoredObject, Table
 from kubeloop.kube.json_object import JSON
 
 _encode = msgspec.json.Encoder().encode
-
-_INCONSISTENT = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
-)
 
 
 @dataclass(slots=True)
@@ -45,10 +42,8 @@ def list_page(table: Table, revision_now: int, options: ListOptions) -> Page:
             check_not_in_the_future(revision, revision_now)
             try:
                 items = table.snapshot_at(revision, options.namespace)
-            except errors.StatusError as gone:
-                failure = errors.expired(_INCONSISTENT)
-                failure.list_metadata = {"continue": encode_continue_token(-1, start)}
-                raise failure from gone
+            except errors.StatusError as error:
+                raise expired_continue_token(start) from error
         else:
             items = current_objects(table, options)
         first = _prefix(options) + start.removeprefix("/")
