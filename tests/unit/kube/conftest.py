@@ -1,4 +1,4 @@
-"""A server on loopback that answers as a test says, byte by byte."""
+"""HTTP server on loopback whose responses a test defines byte by byte."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 @dataclass
 class Request:
-    """One request as the server saw it, and the way to answer it."""
+    """A request received by the server, with methods to respond."""
 
     method: str
     target: str
@@ -25,36 +25,36 @@ class Request:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By name in lower case."""
+        """Headers by name in lower case."""
         return {name.lower(): value for name, value in self.header_lines}
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
         await self.writer.drain()
 
-    async def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        """A whole answer with a length."""
+    async def respond(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """Send a response with a length."""
         lines = [f"HTTP/1.1 {status} Some Reason", f"Content-Length: {len(body)}"]
         lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
         await self.send("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
 
     async def begin_stream(self, status: int = 200) -> None:
-        """The head of an answer in chunks."""
+        """Send the head of a chunked response."""
         await self.send(f"HTTP/1.1 {status} OK\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
 
     async def chunk(self, data: bytes) -> None:
-        """A chunk; an empty one ends the answer."""
+        """Send a chunk; an empty one ends the response."""
         await self.send(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
 
-Answer = Callable[[Request], Awaitable[None]]
+Handler = Callable[[Request], Awaitable[None]]
 
 
 @dataclass
 class Server:
-    """Answers each request with `answer`; the connection is closed if that raises ConnectionAbortedError."""
+    """Calls `respond` for each request; closes the connection if that raises ConnectionAbortedError."""
 
-    answer: Answer
+    respond: Handler
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
     port: int = 0
@@ -81,16 +81,16 @@ class Server:
                 request = Request(method, target, lines, b"", number, writer)
                 request.body = await reader.readexactly(int(request.headers.get("content-length", 0)))
                 self.requests.append(request)
-                await self.answer(request)
+                await self.respond(request)
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client went, or the test wants the connection closed
+            pass  # the client closed the connection, or the test closes it
         finally:
             writer.close()
 
 
 @asynccontextmanager
-async def running(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
-    server = Server(answer)
+async def running(respond: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
+    server = Server(respond)
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls, limit=1 << 24)
     server.port = listener.sockets[0].getsockname()[1]
     try:
@@ -98,18 +98,18 @@ async def running(answer: Answer, tls: ssl.SSLContext | None = None) -> AsyncIte
     finally:
         listener.close()
         server.close_connections()
-        await asyncio.sleep(0.01)  # connections end in the loop's next rounds
+        await asyncio.sleep(0.01)  # connections are closed in the next iterations of the loop
 
 
 @pytest.fixture
 def serving():
-    """`async with serving(answer) as server`: a Server whose requests are answered by `answer(request)`."""
+    """`async with serving(respond) as server`: a Server that calls `respond(request)`."""
     return running
 
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory):
-    """Certificate and key files for 127.0.0.1, signed by itself."""
+    """Certificate and key files for 127.0.0.1, self-signed."""
     folder = tmp_path_factory.mktemp("tls")
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=test"
     try:

@@ -27,18 +27,18 @@ from kubeloop.kube.errors import UserError
         ("-0", 0.0),
     ],
 )
-def test_a_duration_has_numbers_with_units(text, seconds):
+def test_duration_is_parsed(text, seconds):
     assert duration_seconds(text) == pytest.approx(seconds)
     assert parse_duration_seconds(text) == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["", "10", "s", "1 s", "1d", "1s 2s", "nan", "inf", "--1s", ".s", "1e3s", "٣s"])
-def test_what_go_does_not_read_as_a_duration_is_none(text):
+def test_invalid_duration_is_none(text):
     assert duration_seconds(text) is None
     with pytest.raises(UserError, match="time: invalid duration"):
         parse_duration_seconds(text)
 
 
 @pytest.mark.parametrize("text", ["0s", "5s", "300ms", "1m30s", "1h0m0s", "-2s", "-1m0.5s"])
-def test_a_duration_is_written_as_go_writes_it(text):
+def test_duration_is_formatted_like_go(text):
     assert duration_text(parse_duration_seconds(text)) == text

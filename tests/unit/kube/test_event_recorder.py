@@ -1,4 +1,4 @@
-"""The event recorder: what is told, counted, combined and dropped; and that nobody waits for it. Time is virtual."""
+"""Event recorder: counting, aggregation, spam filter and drops, without delaying the caller. Time is virtual."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RS = api_types.ReplicaSet(metadata=METADATA)
 
 
 class Events:
-    """A Transport into a server that keeps events; `failures` come first, one per request."""
+    """A Transport to a server that stores events; `failures` are raised first, one per request."""
 
     def __init__(self) -> None:
         self.events = {}
@@ -80,7 +80,7 @@ def recording(server, clock, rng):
     return run
 
 
-async def test_an_event_is_told_as_client_go_tells_it(server, recording, clock):
+async def test_event_has_fields_of_client_go(server, recording, clock):
     async with recording() as recorder:
         now, nanoseconds = clock.now(), clock.time_ns()
         recorder.for_component("replicaset-controller").event(RS, "Normal", "SuccessfulCreate", "Created pod: web-1")
@@ -111,14 +111,14 @@ async def test_an_event_is_told_as_client_go_tells_it(server, recording, clock):
     }
 
 
-async def test_events_about_cluster_scoped_objects_go_to_the_default_namespace(server, recording):
+async def test_cluster_scoped_events_are_in_default_namespace(server, recording):
     async with recording() as recorder:
         recorder.event(api_types.Node(metadata=api_types.ObjectMeta(name="node-1")), "Normal", "R", "m")
     assert server.requests[0][1] == "/api/v1/namespaces/default/events"
     assert server.requests[0][2]["involvedObject"]["kind"] == "Node"
 
 
-async def test_a_repeated_event_is_counted_and_not_created_again(server, recording):
+async def test_repeated_event_is_patched_with_count(server, recording):
     async with recording() as recorder:
         for _ in range(3):
             recorder.event(RS, "Warning", "FailedCreate", "quota")
@@ -130,7 +130,7 @@ async def test_a_repeated_event_is_counted_and_not_created_again(server, recordi
     assert set(server.requests[2][2]) == {"count", "lastTimestamp", "message"}
 
 
-async def test_a_repeat_of_an_event_that_expired_is_created_anew_with_its_count(server, recording):
+async def test_expired_event_is_recreated_with_count(server, recording):
     async with recording() as recorder:
         recorder.event(RS, "Warning", "FailedCreate", "quota")
         await asyncio.sleep(1)
@@ -141,7 +141,7 @@ async def test_a_repeat_of_an_event_that_expired_is_created_anew_with_its_count(
     assert event["count"] == 2
 
 
-async def test_many_similar_events_become_one(server, recording):
+async def test_similar_events_are_aggregated(server, recording):
     async with recording() as recorder:
         for number in range(15):
             recorder.event(RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
@@ -152,7 +152,7 @@ async def test_many_similar_events_become_one(server, recording):
     assert list(server.events.values())[9]["count"] == 6
 
 
-async def test_similar_events_far_apart_stay_apart(server, recording):
+async def test_similar_events_after_interval_are_separate(server, recording):
     async with recording() as recorder:
         for number in range(15):
             recorder.event(RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
@@ -161,7 +161,7 @@ async def test_similar_events_far_apart_stay_apart(server, recording):
     assert not any("combined" in event["message"] for event in server.events.values())
 
 
-async def test_a_flood_about_one_object_is_cut_and_comes_back_slowly(server, recording):
+async def test_spam_filter_limits_events_per_object(server, recording):
     other = api_types.ReplicaSet(metadata=api_types.ObjectMeta(name="other", namespace="n", uid="v"))
     async with recording() as recorder:
         for _ in range(100):
@@ -176,7 +176,7 @@ async def test_a_flood_about_one_object_is_cut_and_comes_back_slowly(server, rec
     assert server.requests[-1][2]["count"] == 101
 
 
-async def test_recording_never_waits_and_what_does_not_fit_is_dropped_and_counted(server, recording, caplog):
+async def test_full_queue_drops_and_counts_events(server, recording, caplog):
     server.takes_seconds = 10.0
     async with recording(queue_limit=50) as recorder:
         for number in range(60):
@@ -188,7 +188,7 @@ async def test_recording_never_waits_and_what_does_not_fit_is_dropped_and_counte
     assert "too many events" in caplog.text
 
 
-async def test_an_unreachable_server_is_tried_again_later_and_order_stays(server, recording):
+async def test_unreachable_server_is_retried_in_order(server, recording):
     server.failures = [TransportError("down", request_sent=False)] * 15
     async with recording() as recorder:
         recorder.event(RS, "Normal", "A", "first")
@@ -198,7 +198,7 @@ async def test_an_unreachable_server_is_tried_again_later_and_order_stays(server
     assert recorder.rejected == 0
 
 
-async def test_an_event_whose_answer_was_lost_is_not_told_twice(server, recording):
+async def test_lost_create_response_does_not_duplicate_event(server, recording):
     async with recording() as recorder:
         recorder.event(RS, "Normal", "A", "first")
         await asyncio.sleep(1)
@@ -206,13 +206,13 @@ async def test_an_event_whose_answer_was_lost_is_not_told_twice(server, recordin
         server.failures = [TransportError("lost", request_sent=True)]
         recorder.event(RS, "Normal", "B", "second")
         await asyncio.sleep(0.5)
-        server.events[server.requests[-1][2]["metadata"]["name"]] = server.requests[-1][2]  # it did arrive
+        server.events[server.requests[-1][2]["metadata"]["name"]] = server.requests[-1][2]  # stored, response lost
         await asyncio.sleep(60)
     assert len(server.events) == len(stored) + 1
     assert recorder.rejected == 0
 
 
-async def test_an_event_nobody_takes_is_given_up_after_twelve_tries(server, recording, caplog):
+async def test_event_is_dropped_after_twelve_tries(server, recording, caplog):
     server.failures = [TransportError("lost", request_sent=True)] * 12
     async with recording() as recorder:
         recorder.event(RS, "Normal", "A", "first")
@@ -224,7 +224,7 @@ async def test_an_event_nobody_takes_is_given_up_after_twelve_tries(server, reco
 
 
 @pytest.mark.parametrize(("causes", "logged"), [([], True), ([{"reason": "NamespaceTerminating"}], False)])
-async def test_a_refused_event_is_dropped_and_quietly_if_its_namespace_goes(server, recording, caplog, causes, logged):
+async def test_rejected_event_is_logged_unless_namespace_terminates(server, recording, caplog, causes, logged):
     body = {"kind": "Status", "reason": "Forbidden", "code": 403, "details": {"causes": causes}}
     server.failures = [Response(403, json.dumps(body).encode())]
     with caplog.at_level(logging.WARNING):
@@ -236,7 +236,7 @@ async def test_a_refused_event_is_dropped_and_quietly_if_its_namespace_goes(serv
     assert ("event not written" in caplog.text) is logged
 
 
-async def test_stopping_sends_what_is_queued_but_does_not_wait_for_a_dead_server(server, recording, caplog):
+async def test_stopping_flushes_queue_within_time_limit(server, recording, caplog):
     async with recording() as recorder:
         for number in range(20):
             recorder.event(RS, "Normal", f"R{number}", "m")
@@ -250,19 +250,19 @@ async def test_stopping_sends_what_is_queued_but_does_not_wait_for_a_dead_server
     assert "stopped before all events were sent" in caplog.text
 
 
-async def test_an_object_with_a_long_name_gets_an_event_with_another_name(server, clock, rng):
+async def test_event_name_for_long_object_name(server, clock, rng):
     recorder = EventRecorder(Client(server, clock=clock, rng=rng), clock=clock, rng=rng)
     recorder.event(api_types.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m")
-    (occurrence,) = (each for queue in recorder._queues for each in queue)
-    assert len(occurrence.name) == 36
+    (pending_event,) = (event for queue in recorder._queues for event in queue)
+    assert len(pending_event.name) == 36
 
 
-async def test_the_kind_of_a_listed_object_is_known_by_its_type():
+async def test_kind_of_listed_object_comes_from_type():
     assert reference_to(RS).kind == REPLICA_SETS.kind
     assert reference_to(RS).api_version == "apps/v1"
 
 
-async def test_notes_are_cut_by_bytes():
+async def test_event_note_is_cut_by_bytes():
     assert event_note("a" * 1024) == "a" * 1024
     assert event_note("a" * 1025) == "a" * 1020 + " ..."
     assert event_note("a\udc80b") == "a?b"

@@ -1,4 +1,4 @@
-"""Quantities: a few by example, the rest by their laws. The whole table is in tests/oracle."""
+"""Quantities: examples and properties. The full table is in tests/oracle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kubeloop.kube.quantities import Format, QuantityError, milli_value, parse_q
         ("9Ei", "9223372036854775807", 2**63 - 1, None),
     ],
 )
-def test_quantities_are_exact_and_rounded_up(text, canonical, whole, milli):
+def test_values_are_exact_and_rounded_up(text, canonical, whole, milli):
     parsed = parse_quantity(text)
     assert parsed.canonical() == canonical
     assert parsed.value() == value(text) == whole
@@ -37,15 +37,15 @@ def test_quantities_are_exact_and_rounded_up(text, canonical, whole, milli):
 
 
 @pytest.mark.parametrize("text", ["", " ", "1 ", "1Kb", "one", "1.2.3", "1e", "--1", "1K", "1ki", "٣", "."])
-def test_what_is_no_quantity_is_an_error(text):
+def test_invalid_quantity_is_error(text):
     if text == ".":
-        assert parse_quantity(text).value() == 0  # as the API server has it
+        assert parse_quantity(text).value() == 0  # as the API server returns it
         return
     with pytest.raises(QuantityError):
         parse_quantity(text)
 
 
-def test_numbers_of_json_are_quantities_too():
+def test_json_numbers_are_quantities():
     assert parse_quantity(2).value() == 2
     assert parse_quantity(0.1).milli_value() == 100
     assert parse_quantity(1e21).canonical() == "1e21"
@@ -61,7 +61,7 @@ texts = st.builds(
 
 
 def exact(text: str) -> Fraction:
-    """What a text says, by other means; rounded up to nano as quantities are."""
+    """Return the value of a text as a Fraction, rounded up to nano as quantities are."""
     number = (
         text.rstrip("numkMGTPKi") if "e" not in text and "E" not in text else text.replace("E", "e").partition("e")[0]
     )
@@ -78,16 +78,16 @@ def exact(text: str) -> Fraction:
 
 
 @given(texts)
-def test_the_canonical_form_is_another_way_to_write_the_same(text):
+def test_canonical_form_has_same_value(text):
     parsed = parse_quantity(text)
-    again = parse_quantity(parsed.canonical())
-    assert again == parsed
-    assert again.canonical() == parsed.canonical()
-    assert hash(again) == hash(parsed)
+    reparsed = parse_quantity(parsed.canonical())
+    assert reparsed == parsed
+    assert reparsed.canonical() == parsed.canonical()
+    assert hash(reparsed) == hash(parsed)
 
 
 @given(texts, texts)
-def test_sums_differences_and_order_are_those_of_numbers(a, b):
+def test_arithmetic_and_order_equal_fractions(a, b):
     x, y = parse_quantity(a), parse_quantity(b)
     assert (x + y) - y == x
     assert (x + y) == (y + x)
@@ -98,14 +98,14 @@ def test_sums_differences_and_order_are_those_of_numbers(a, b):
 
 
 @given(texts)
-def test_rounding_goes_away_from_zero(text):
+def test_rounding_is_away_from_zero(text):
     parsed, number = parse_quantity(text), exact(text)
     if parsed._small and abs(number) * 1000 < 2**63:
         magnitude = -(-abs(number).numerator // abs(number).denominator)
         assert parsed.value() == (magnitude if number >= 0 else -magnitude)
 
 
-def test_the_result_of_a_sum_is_printed_like_its_first_part_unless_that_is_zero():
+def test_sum_has_format_of_first_nonzero_operand():
     assert (parse_quantity("1Mi") + parse_quantity("1M")).format is Format.BINARY_SI
     assert (parse_quantity("0") + parse_quantity("1Mi")).canonical() == "1Mi"
     assert (parse_quantity("3") * 2).canonical() == "6"

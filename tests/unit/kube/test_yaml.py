@@ -17,44 +17,44 @@ from kubeloop.kube.yaml import InvalidYaml, read_all, read_first, write
     ("9223372036854775807", 9223372036854775807), ("9" * 5000, "9" * 5000), ("!!float 3", 3), ("!!str 3", "3"),
     ('!!int "3"', 3), ("! 3", "3"), ("!mine y", "y"), ("!!binary aGVsbG8=", "hello"), ("!!set {x}", {"x": None}),
 ])  # fmt: skip
-def test_a_scalar_is_what_it_is_to_go(text: str, value: Any):
+def test_plain_scalar_has_go_type(text: str, value: Any):
     read = read_first(f"a: {text}")[0]["a"]
     assert read == value
     assert type(read) is type(value)
 
 
-def test_keys_are_text_and_the_second_document_is_nobodys():
+def test_keys_are_strings_and_first_document_is_read():
     assert read_first(b"1: a\non: b\nc: d\n---\ne: f\n") == ({"1": "a", "true": "b", "c": "d"}, [])
     keys = "1.10: a\n1e3: b\n1e6: c\n1e-7: d\n2026-11-21: e\n.inf: f\n1234567.0: g\n"
     assert list(read_first(keys)[0]) == ["1.1", "1000", "1e+06", "1e-07", "2026-11-21", ".inf", "1.234567e+06"]
 
 
-def test_all_documents_are_read_and_an_empty_one_is_none():
+def test_read_all_returns_none_for_empty_document():
     assert read_all("a: 1\n---\n# nothing\n---\n[b]\n") == ([{"a": 1}, None, ["b"]], [])
     assert read_all("") == ([], [])
     assert read_first("") == (None, [])
 
 
-def test_a_key_that_is_there_twice_is_told_with_its_line():
+def test_duplicate_key_is_reported_with_line():
     assert read_first("a: 1\nb:\n  c: 1\n  c: 2\n") == ({"a": 1, "b": {"c": 2}}, ['line 4: key "c" already set in map'])
     assert read_first("1: a\n1: b\n") == ({"1": "b"}, ["line 2: key 1 already set in map"])
     assert read_first("y: a\non:\n  b\n") == ({"true": "b"}, ["line 3: key true already set in map"])
 
 
-def test_what_is_merged_overrides_the_keys_above_it_and_the_first_of_several_counts():
+def test_merge_key_overrides_keys_above():
     assert read_first("{a: 1, <<: {a: 2, b: 3}, b: 4}")[0] == {"a": 2, "b": 4}
     assert read_first("base: &base {b: 1, c: 1}\na: {<<: [*base, {b: 2, d: 2}]}")[0]["a"] == {"b": 1, "c": 1, "d": 2}
     assert read_first("a: <<")[0] == {"a": "<<"}
 
 
-def test_an_anchor_may_be_set_again():
+def test_anchor_can_be_redefined():
     assert read_first("a: &x [1]\nb: &x [2]\nc: *x")[0] == {"a": [1], "b": [2], "c": [2]}
 
 
 WIDE = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 9))
 
 
-@pytest.mark.parametrize(("text", "told"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("a: *b", "yaml: unknown anchor 'b' referenced"),
     ("a: b: c", "yaml: mapping values are not allowed in this context"),
     ("a:\n\tb: c", "yaml: line 2: found character that cannot start any token"),
@@ -71,13 +71,13 @@ WIDE = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 1
     ("a: \x01", "yaml: control characters are not allowed"),
     ("[" * 100_000, "yaml: exceeded max depth"),
 ])  # fmt: skip
-def test_yaml_that_cannot_be_read_is_told_as_by_go(text: str, told: str):
+def test_invalid_yaml_has_go_message(text: str, message: str):
     with pytest.raises(InvalidYaml) as raised:
         read_first(text.encode())
-    assert str(raised.value) == told
+    assert str(raised.value) == message
 
 
-def test_people_are_told_the_true_line_and_column():
+def test_place_has_line_and_column():
     with pytest.raises(InvalidYaml) as raised:
         read_first("a:\n  - b\n c: 1")
     assert raised.value.place == "line 3, column 2: did not find expected key"
@@ -86,19 +86,19 @@ def test_people_are_told_the_true_line_and_column():
 @pytest.mark.parametrize(
     "text", ["y", "1e3", "0o17", "12:30", "2026-01-01", "~", "", "on", "=", "<<", "08", "1_0", "a\n"]
 )
-def test_text_that_looks_like_something_else_is_written_in_quotes(text: str):
+def test_ambiguous_strings_are_quoted(text: str):
     written = write({text: [text]})
     assert read_first(written) == ({text: [text]}, [])
     assert yaml.safe_load(written) == {text: [text]}
 
 
-def test_what_is_written_has_no_aliases_and_no_end_mark():
+def test_written_yaml_has_no_aliases_or_end_mark():
     shared = {"a": 1e3}
     assert write([shared, shared]) == "- a: 1000.0\n- a: 1000.0\n"
     assert write("text") == "text\n"
 
 
-def test_without_the_parser_in_c_the_same_is_read(monkeypatch: pytest.MonkeyPatch):
+def test_python_parser_reads_the_same(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delattr(yaml_text.yaml, "CSafeLoader")
     assert read_all("a: &x [y, 1e3]\nb: *x\n---\n<<: {c: 0o17}\n") == (
         [{"a": [True, 1000], "b": [True, 1000]}, {"c": 15}],

@@ -1,4 +1,4 @@
-"""Who we are to the server: when a token is loaded again, and when a request is sent again. Time is virtual."""
+"""Authorization header: reload of tokens, and retry of rejected requests. Time is virtual."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kubeloop.kube.errors import UserError
 pytestmark = pytest.mark.virtual_time
 
 
-class Gate:
-    """A Transport to a server that lets in who has the right value."""
+class TokenServer:
+    """A Transport to a server that accepts one value of the header."""
 
     def __init__(self, valid: str) -> None:
         self.valid = valid
@@ -34,8 +34,8 @@ class Gate:
         yield StreamedResponse(self._status(headers), {}, None)
 
 
-class Loads:
-    """Values to load one after the other, the last one forever."""
+class TokenLoader:
+    """TokenLoader the values one after the other, then the last one again."""
 
     def __init__(self, *values: str) -> None:
         self.values = list(values)
@@ -47,70 +47,70 @@ class Loads:
         return self.values.pop(0) if len(self.values) > 1 else self.values[0]
 
 
-async def test_a_static_token_is_sent_and_a_refusal_is_final():
-    gate = Gate("Bearer b")
-    transport = AuthorizedTransport(gate, StaticAuthorization("Bearer a"))
+async def test_static_token_is_not_renewed_after_401():
+    server = TokenServer("Bearer b")
+    transport = AuthorizedTransport(server, StaticAuthorization("Bearer a"))
     assert (await transport.request("GET", "/", headers={})).status == 401
-    assert gate.seen == ["Bearer a"]
+    assert server.seen == ["Bearer a"]
 
 
-async def test_without_a_token_no_header_is_sent():
-    gate = Gate("x")
-    await AuthorizedTransport(gate, StaticAuthorization("")).request("GET", "/", headers={"a": "b"})
-    assert gate.seen == [None]
+async def test_no_header_is_sent_without_token():
+    server = TokenServer("x")
+    await AuthorizedTransport(server, StaticAuthorization("")).request("GET", "/", headers={"a": "b"})
+    assert server.seen == [None]
 
 
-async def test_a_refused_token_is_loaded_again_once_for_all_who_were_refused():
-    gate, loads = Gate("Bearer 2"), Loads("Bearer 2")
-    transport = AuthorizedTransport(gate, ReloadedAuthorization("Bearer 1", loads))
-    answers = await asyncio.gather(*(transport.request("POST", "/", headers={}) for _ in range(5)))
-    assert [answer.status for answer in answers] == [200] * 5
-    assert loads.rejected == [True]
+async def test_rejected_token_is_reloaded_once_for_concurrent_requests():
+    server, loader = TokenServer("Bearer 2"), TokenLoader("Bearer 2")
+    transport = AuthorizedTransport(server, ReloadedAuthorization("Bearer 1", loader))
+    responses = await asyncio.gather(*(transport.request("POST", "/", headers={}) for _ in range(5)))
+    assert [response.status for response in responses] == [200] * 5
+    assert loader.rejected == [True]
     async with transport.stream("GET", "/", headers={}) as stream:
         assert stream.status == 200
 
 
-async def test_a_stream_that_is_refused_is_opened_again():
-    gate, loads = Gate("Bearer 2"), Loads("Bearer 2")
-    transport = AuthorizedTransport(gate, ReloadedAuthorization("Bearer 1", loads))
+async def test_rejected_stream_is_reopened_with_new_token():
+    server, loader = TokenServer("Bearer 2"), TokenLoader("Bearer 2")
+    transport = AuthorizedTransport(server, ReloadedAuthorization("Bearer 1", loader))
     async with transport.stream("GET", "/", headers={}) as stream:
         assert stream.status == 200
-    assert gate.seen == ["Bearer 1", "Bearer 2"]
+    assert server.seen == ["Bearer 1", "Bearer 2"]
 
 
-async def test_a_server_that_refuses_every_token_does_not_make_us_load_all_the_time():
-    gate, loads = Gate("Bearer right"), Loads("Bearer wrong")
-    transport = AuthorizedTransport(gate, ReloadedAuthorization("Bearer wrong", loads))
+async def test_reloads_after_rejection_are_rate_limited():
+    server, loader = TokenServer("Bearer right"), TokenLoader("Bearer wrong")
+    transport = AuthorizedTransport(server, ReloadedAuthorization("Bearer wrong", loader))
     for _ in range(3):
         assert (await transport.request("GET", "/", headers={})).status == 401
-    assert len(loads.rejected) == 1
+    assert len(loader.rejected) == 1
     await asyncio.sleep(10)
     await transport.request("GET", "/", headers={})
-    assert len(loads.rejected) == 2
+    assert len(loader.rejected) == 2
 
 
-async def test_a_token_is_loaded_again_when_it_is_due():
-    loads = Loads("Bearer 2", "Bearer 3")
-    authorization = ReloadedAuthorization("Bearer 1", loads, every_seconds=60)
+async def test_token_is_reloaded_periodically():
+    loader = TokenLoader("Bearer 2", "Bearer 3")
+    authorization = ReloadedAuthorization("Bearer 1", loader, every_seconds=60)
     assert await authorization.header() == "Bearer 1"
     await asyncio.sleep(59)
     assert await authorization.header() == "Bearer 1"
     await asyncio.sleep(2)
     assert await asyncio.gather(authorization.header(), authorization.header()) == ["Bearer 2", "Bearer 1"]
     assert await authorization.header() == "Bearer 2"
-    assert loads.rejected == [False]
+    assert loader.rejected == [False]
 
 
-async def test_what_cannot_be_loaded_leaves_the_present_token(caplog):
+async def test_failed_reload_keeps_current_token(caplog):
     async def load(rejected: bool) -> str:
-        raise UserError("the plugin is gone", hint="install it")
+        raise UserError("the plugin is missing", hint="install it")
 
-    gate = Gate("Bearer 1")
+    server = TokenServer("Bearer 1")
     authorization = ReloadedAuthorization("Bearer 1", load, every_seconds=60)
-    transport = AuthorizedTransport(gate, authorization)
+    transport = AuthorizedTransport(server, authorization)
     await transport.request("GET", "/", headers={})
     await asyncio.sleep(100)
     assert (await transport.request("GET", "/", headers={})).status == 200
-    gate.valid = "Bearer 2"
+    server.valid = "Bearer 2"
     assert (await transport.request("GET", "/", headers={})).status == 401
     assert "credentials not renewed" in caplog.text

@@ -1,4 +1,4 @@
-"""The client's verbs, errors and retries, over a transport that answers as told. Time is virtual."""
+"""Verbs, errors and retries of the client, over a transport with scripted responses. Time is virtual."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def ok(value: Any, code: int = 200) -> Response:
 
 
 @dataclass
-class Answers:
-    """A Transport that gives the next of `answers`, the last one forever."""
+class ScriptedTransport:
+    """A Transport that returns the next of `responses`, then the last one again."""
 
-    answers: list[Any]
+    responses: list[Any]
     sent: list[dict[str, Any]] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     under_way: int = 0
@@ -60,21 +60,21 @@ class Answers:
             await asyncio.sleep(self.takes_seconds)
         finally:
             self.under_way -= 1
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.responses.pop(0) if len(self.responses) > 1 else self.responses[0]
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     @asynccontextmanager
     async def stream(self, method, target, *, headers, body=b""):
         self.sent.append({"method": method, "target": target, "headers": dict(headers), "body": body})
-        answer = self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        yield StreamedResponse(answer.status, answer.headers, self._chunks(answer))
+        response = self.responses[0]
+        if isinstance(response, Exception):
+            raise response
+        yield StreamedResponse(response.status, response.headers, self._chunks(response))
 
-    async def _chunks(self, answer: Response) -> AsyncIterator[bytes]:
-        for chunk in self.chunks or [answer.body]:
+    async def _chunks(self, response: Response) -> AsyncIterator[bytes]:
+        for chunk in self.chunks or [response.body]:
             if isinstance(chunk, Exception):
                 raise chunk
             yield chunk
@@ -83,12 +83,12 @@ class Answers:
         pass
 
 
-def client_of(*answers: Any, **options: Any) -> tuple[Client, Answers]:
-    transport = Answers(list(answers), takes_seconds=options.pop("takes_seconds", 0.0))
+def client_of(*responses: Any, **options: Any) -> tuple[Client, ScriptedTransport]:
+    transport = ScriptedTransport(list(responses), takes_seconds=options.pop("takes_seconds", 0.0))
     return Client(transport, clock=SystemClock(), rng=random.Random(1), **options), transport
 
 
-async def test_each_verb_sends_its_request():
+async def test_verbs_send_their_requests():
     client, transport = client_of(ok(POD))
     patch = {"metadata": {"labels": {"a": "b"}}}
     await client.get(PODS, "a", "n", resource_version="0", headers={"traceparent": "00-1"})
@@ -101,7 +101,7 @@ async def test_each_verb_sends_its_request():
     await client.delete(PODS, "a", "n")
     await client.delete(PODS, "a", "n", grace_period_seconds=0, propagation_policy="Orphan", precondition_uid="u")
     await client.delete_collection(PODS, "n", label_selector="a in (b,c)")
-    sent = [(each["method"], each["target"]) for each in transport.sent]
+    sent = [(request["method"], request["target"]) for request in transport.sent]
     assert sent == [
         ("GET", "/api/v1/namespaces/n/pods/a?resourceVersion=0"),
         ("GET", "/api/v1/namespaces/n/pods/a%20b/scale"),
@@ -114,12 +114,12 @@ async def test_each_verb_sends_its_request():
         ("DELETE", "/api/v1/namespaces/n/pods/a"),
         ("DELETE", "/api/v1/namespaces/n/pods?labelSelector=a%20in%20%28b%2Cc%29"),
     ]
-    headers = [each["headers"] for each in transport.sent]
+    headers = [request["headers"] for request in transport.sent]
     assert headers[0] == {"accept": "application/json", "user-agent": "kubeloop", "traceparent": "00-1"}
     assert headers[2]["content-type"] == "application/json"
     assert headers[5]["content-type"] == "application/strategic-merge-patch+json"
     assert headers[6]["content-type"] == "application/apply-patch+yaml"
-    bodies = [each["body"] for each in transport.sent]
+    bodies = [request["body"] for request in transport.sent]
     assert bodies[3] == b'{"a":1}'
     assert json.loads(bodies[5]) == patch
     assert bodies[7] == b""
@@ -132,7 +132,7 @@ async def test_each_verb_sends_its_request():
     }
 
 
-async def test_answers_become_objects_of_the_resources_type():
+async def test_responses_are_decoded_to_resource_type():
     client, _ = client_of(ok(POD))
     pod = await client.get(PODS, "a", "n")
     assert isinstance(pod, api_types.Pod)
@@ -141,7 +141,7 @@ async def test_answers_become_objects_of_the_resources_type():
 
 
 @pytest.mark.parametrize(
-    ("answer", "type_"),
+    ("response", "type_"),
     [
         (status(404, "NotFound"), errors.NotFound),
         (status(409, "AlreadyExists"), errors.AlreadyExists),
@@ -155,23 +155,23 @@ async def test_answers_become_objects_of_the_resources_type():
     ],
     ids=str,
 )
-async def test_a_refusal_is_an_error_of_its_kind_and_is_not_sent_again(answer, type_):
-    client, transport = client_of(answer)
-    with pytest.raises(errors.ApiError) as refused:
+async def test_error_status_raises_typed_error_without_retry(response, type_):
+    client, transport = client_of(response)
+    with pytest.raises(errors.ApiError) as raised:
         await client.create(PODS, POD, "n")
-    assert type(refused.value) is type_
-    assert refused.value.code == answer.status
+    assert type(raised.value) is type_
+    assert raised.value.code == response.status
     assert len(transport.sent) == 1
 
 
-async def test_an_answer_that_is_not_of_the_api_is_an_error_of_its_own():
+async def test_non_api_response_is_unreadable_response():
     client, _ = client_of(Response(200, b"<html>"))
     with pytest.raises(errors.UnreadableResponse) as unreadable:
         await client.create(PODS, POD, "n")
     assert unreadable.value.maybe_applied
 
 
-async def test_a_throttled_request_of_any_verb_waits_as_long_as_it_is_told():
+async def test_throttled_request_waits_for_retry_after():
     throttled = Response(429, b"busy", {"retry-after": "3"})
     client, transport = client_of(throttled, throttled, ok(POD))
     await client.create(PODS, POD, "n")
@@ -180,26 +180,26 @@ async def test_a_throttled_request_of_any_verb_waits_as_long_as_it_is_told():
     assert transport.times[2] - transport.times[1] >= 3.0
 
 
-async def test_requests_that_were_throttled_together_do_not_come_back_together():
+async def test_retries_of_throttled_requests_are_spread():
     throttled = Response(429, b"busy", {"retry-after": "4"})
     client, transport = client_of(*[throttled] * 8, *[ok(POD)] * 8)
     async with asyncio.TaskGroup() as group:
         for _ in range(8):
             group.create_task(client.create(PODS, POD, "n"))
-    again = transport.times[8:]
-    assert all(4.0 <= at - transport.times[0] <= 6.0 for at in again)
-    assert max(again) - min(again) > 0.5
+    retry_times = transport.times[8:]
+    assert all(4.0 <= at - transport.times[0] <= 6.0 for at in retry_times)
+    assert max(retry_times) - min(retry_times) > 0.5
 
 
-async def test_throttling_without_end_is_given_up():
+async def test_throttled_retries_are_limited():
     client, transport = client_of(Response(429, b"busy", {"retry-after": "1"}))
-    with pytest.raises(errors.TooManyRequests) as refused:
+    with pytest.raises(errors.TooManyRequests) as raised:
         await client.get(PODS, "a", "n")
-    assert refused.value.retry_after_seconds == 1
+    assert raised.value.retry_after_seconds == 1
     assert len(transport.sent) == 11
 
 
-async def test_a_disruption_budgets_refusal_is_an_answer_and_no_throttling():
+async def test_rejected_eviction_is_not_retried():
     details = {"causes": [{"reason": "DisruptionBudget"}], "retryAfterSeconds": 10}
     client, transport = client_of(status(429, "TooManyRequests", details=details))
     with pytest.raises(errors.TooManyRequests):
@@ -231,11 +231,11 @@ VERBS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "again"), VERBS)
-async def test_a_lost_answer_or_a_5xx_is_tried_again_where_the_verb_allows_it(call, again):
+@pytest.mark.parametrize(("call", "retried"), VERBS)
+async def test_lost_response_and_5xx_are_retried_by_verb(call, retried):
     for failure in (LOST, status(500, "InternalError"), status(503, "ServiceUnavailable")):
         client, transport = client_of(failure, failure, ok({**POD, "items": []}))
-        if again:
+        if retried:
             await call(client)
             assert len(transport.sent) == 3
             continue
@@ -247,13 +247,13 @@ async def test_a_lost_answer_or_a_5xx_is_tried_again_where_the_verb_allows_it(ca
 
 
 @pytest.mark.parametrize(("call", "_again"), VERBS)
-async def test_what_was_not_sent_is_tried_again_whatever_the_verb(call, _again):
+async def test_unsent_request_is_retried_for_every_verb(call, _again):
     client, transport = client_of(NOT_SENT, NOT_SENT, ok({**POD, "items": []}))
     await call(client)
     assert len(transport.sent) == 3
 
 
-async def test_tries_are_bounded_and_further_and_further_apart():
+async def test_tries_are_limited_with_backoff():
     client, transport = client_of(NOT_SENT, retries=RetryPolicy(tries=6, base_seconds=1.0, cap_seconds=4.0))
     with pytest.raises(errors.ServerUnreachable) as unreachable:
         await client.create(PODS, POD, "n")
@@ -264,7 +264,7 @@ async def test_tries_are_bounded_and_further_and_further_apart():
         assert 0.5 * middle <= wait <= 1.5 * middle
 
 
-async def test_a_delete_whose_answer_was_lost_is_done_when_the_object_is_gone():
+async def test_not_found_after_lost_delete_is_success():
     client, _ = client_of(LOST, status(404, "NotFound"))
     assert (await client.delete(PODS, "a", "n", precondition_uid="u"))["status"] == "Success"
     client, _ = client_of(NOT_SENT, status(404, "NotFound"))
@@ -272,7 +272,7 @@ async def test_a_delete_whose_answer_was_lost_is_done_when_the_object_is_gone():
         await client.delete(PODS, "a", "n", precondition_uid="u")
 
 
-async def test_bindings_do_not_wait_behind_other_lanes():
+async def test_lanes_do_not_block_each_other():
     client, transport = client_of(ok(POD), takes_seconds=10.0)
     async with asyncio.TaskGroup() as group:
         for _ in range(100):
@@ -287,7 +287,7 @@ async def test_bindings_do_not_wait_behind_other_lanes():
         assert binding.done()
 
 
-async def test_each_lane_keeps_to_the_rate_limit():
+async def test_rate_limit_applies_per_lane():
     client, transport = client_of(ok(POD), qps=10.0, burst=5)
     await asyncio.gather(*(client.get(PODS, "a", "n") for _ in range(25)))
     start = transport.times[0]
@@ -302,29 +302,29 @@ def page(names: str, continue_: str = "", version: str = "9") -> Response:
     return ok({"metadata": {"resourceVersion": version, "continue": continue_}, "items": items})
 
 
-async def test_pages_follow_each_other_and_selectors_stay():
+async def test_list_all_follows_continue_tokens():
     client, transport = client_of(page("ab", "t/1"), page("c"))
-    whole = await client.list_all(PODS, "n", limit=2, label_selector="x=y", resource_version="5")
-    assert [pod.metadata.name for pod in whole.items] == ["a", "b", "c"]
-    assert whole.metadata.resource_version == "9"
-    assert [each["target"].partition("?")[2] for each in transport.sent] == [
+    merged = await client.list_all(PODS, "n", limit=2, label_selector="x=y", resource_version="5")
+    assert [pod.metadata.name for pod in merged.items] == ["a", "b", "c"]
+    assert merged.metadata.resource_version == "9"
+    assert [request["target"].partition("?")[2] for request in transport.sent] == [
         "labelSelector=x%3Dy&limit=2&resourceVersion=5",
         "labelSelector=x%3Dy&limit=2&continue=t%2F1",
     ]
 
 
-async def test_a_list_whose_token_expires_begins_anew_and_whole():
+async def test_expired_continue_token_restarts_list():
     client, transport = client_of(page("ab", "t"), status(410, "Expired"), page("bcd", version="12"))
-    pages = [each async for each in client.pages(PODS, limit=2)]
-    assert [each.restarted for each in pages] == [False, True]
+    pages = [page async for page in client.pages(PODS, limit=2)]
+    assert [page.restarted for page in pages] == [False, True]
     assert transport.sent[2]["target"] == "/api/v1/pods"
     client, _ = client_of(page("ab", "t"), status(410, "Expired"), page("bcd", version="12"))
-    whole = await client.list_all(PODS, limit=2)
-    assert [pod.metadata.name for pod in whole.items] == ["b", "c", "d"]
-    assert whole.metadata.resource_version == "12"
+    merged = await client.list_all(PODS, limit=2)
+    assert [pod.metadata.name for pod in merged.items] == ["b", "c", "d"]
+    assert merged.metadata.resource_version == "12"
 
 
-async def test_a_list_without_items_is_empty():
+async def test_list_without_items_is_empty():
     client, _ = client_of(ok({"kind": "PodList", "metadata": {}, "items": None}))
     assert (await client.list(PODS)).items == []
 
@@ -333,7 +333,7 @@ def event(type_: str, object_: Any) -> bytes:
     return json.dumps({"type": type_, "object": object_}).encode() + b"\n"
 
 
-async def test_a_watch_yields_events_however_the_stream_is_cut():
+async def test_watch_yields_events_for_any_chunks():
     end = {"metadata": {"resourceVersion": "8", "annotations": {"k8s.io/initial-events-end": "true"}}}
     gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"}
     data = event("ADDED", POD) + b"\n" + event("BOOKMARK", end) + event("DELETED", POD) + event("ERROR", gone)
@@ -341,12 +341,12 @@ async def test_a_watch_yields_events_however_the_stream_is_cut():
         client, transport = client_of(Response(200, b""))
         transport.chunks = [data[at : at + size] for at in range(0, len(data), size)]
         async with client.watch(PODS, resource_version="5", timeout_seconds=60, send_initial_events=True) as events:
-            got = [each async for each in events]
-        assert [each.type for each in got] == ["ADDED", "BOOKMARK", "DELETED", "ERROR"]
-        assert [each.initial_events_end for each in got] == [False, True, False, False]
-        assert got[0].object.key == "n/a"
-        assert isinstance(got[3].object, api_types.Status)
-        assert got[3].object.code == 410
+            received = [event async for event in events]
+        assert [event.type for event in received] == ["ADDED", "BOOKMARK", "DELETED", "ERROR"]
+        assert [event.initial_events_end for event in received] == [False, True, False, False]
+        assert received[0].object.key == "n/a"
+        assert isinstance(received[3].object, api_types.Status)
+        assert received[3].object.code == 410
     assert transport.sent[0]["target"].partition("?")[2].split("&") == [
         "watch=1",
         "resourceVersion=5",
@@ -357,32 +357,32 @@ async def test_a_watch_yields_events_however_the_stream_is_cut():
     ]
 
 
-async def test_a_watch_of_plain_json_knows_errors_too():
+async def test_watch_of_plain_json_decodes_errors():
     client, transport = client_of(Response(200, b""))
     transport.chunks = [event("ADDED", POD), event("ERROR", {"kind": "Status", "code": 410})]
     async with client.watch(CONFIG_MAPS) as events:
-        got = [each async for each in events]
-    assert got[0].object == POD
-    assert isinstance(got[1].object, api_types.Status)
+        received = [event async for event in events]
+    assert received[0].object == POD
+    assert isinstance(received[1].object, api_types.Status)
 
 
-async def test_a_watch_reads_nulls_where_there_should_be_lists():
+async def test_watch_reads_null_lists():
     client, transport = client_of(Response(200, b""))
     transport.chunks = [event("ADDED", {**POD, "spec": {"containers": None}})]
     async with client.watch(PODS) as events:
         assert (await anext(events)).object.spec.containers == ()
 
 
-async def test_a_tolerant_watch_goes_on_past_an_object_it_cannot_read():
+async def test_tolerant_watch_continues_after_unreadable_object():
     client, transport = client_of(Response(200, b""))
     transport.chunks = [event("ADDED", {**POD, "spec": {"containers": 3}}), event("ADDED", POD)]
     async with client.watch(PODS, tolerant=True) as events:
-        got = [each.object async for each in events]
-    assert isinstance(got[0], UnreadableObject)
-    assert got[1].key == "n/a"
+        received = [event.object async for event in events]
+    assert isinstance(received[0], UnreadableObject)
+    assert received[1].key == "n/a"
 
 
-async def test_a_watch_that_is_refused_or_breaks_raises():
+async def test_rejected_or_broken_watch_raises():
     client, transport = client_of(status(410, "Expired"))
     with pytest.raises(errors.Gone):
         async with client.watch(PODS):
@@ -393,19 +393,19 @@ async def test_a_watch_that_is_refused_or_breaks_raises():
             pass
     client, transport = client_of(Response(200, b""))
     transport.chunks = [event("ADDED", POD), LOST]
-    got = []
+    received = []
 
     async def read() -> None:
         async with client.watch(PODS) as events:
-            async for each in events:
-                got.append(each)  # noqa: PERF401, what came before the break counts
+            async for event in events:
+                received.append(event)  # noqa: PERF401, events before the break are kept
 
     with pytest.raises(errors.ServerUnreachable):
         await read()
-    assert len(got) == 1
+    assert len(received) == 1
 
 
-async def test_a_line_that_is_no_event_is_an_unreadable_answer():
+async def test_invalid_watch_line_is_unreadable_response():
     client, transport = client_of(Response(200, b""))
     transport.chunks = [b"<html>\n"]
     async with client.watch(PODS) as events:
@@ -416,15 +416,15 @@ async def test_a_line_that_is_no_event_is_an_unreadable_answer():
 @given(
     lines=st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), cuts=st.lists(st.integers(0, 300))
 )
-def test_lines_are_the_same_however_the_stream_is_cut(lines, cuts):
+def test_line_splitter_is_independent_of_chunks(lines, cuts):
     data = b"".join(line + b"\n" for line in lines)
     edges = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     splitter = LineSplitter()
-    got = [line for at, end in pairwise(edges) for line in splitter.feed(data[at:end])]
-    assert got == lines
+    split = [line for at, end in pairwise(edges) for line in splitter.feed(data[at:end])]
+    assert split == lines
 
 
-def test_lines_are_joined_from_any_pieces_and_an_unfinished_one_is_kept_back():
+def test_line_splitter_holds_incomplete_line():
     splitter = LineSplitter()
     assert [splitter.feed(chunk) for chunk in (b"a", b"b\nc\n", b"", b"d", b"\n\ne")] == [
         [],

@@ -11,7 +11,7 @@ from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_a_burst_passes_at_once_and_the_rest_at_the_rate():
+async def test_burst_passes_at_once_then_rate_applies():
     bucket, loop = TokenBucketRateLimiter(qps=2.0, burst=3), asyncio.get_running_loop()
     times = []
     for _ in range(6):
@@ -20,14 +20,14 @@ async def test_a_burst_passes_at_once_and_the_rest_at_the_rate():
     assert times == pytest.approx([0, 0, 0, 0.5, 1.0, 1.5])
 
 
-async def test_unused_tokens_gather_up_to_the_burst():
+async def test_unused_tokens_accumulate_up_to_burst():
     bucket = TokenBucketRateLimiter(qps=1.0, burst=2)
     assert [bucket.try_take(0.0) for _ in range(3)] == [True, True, False]
     assert [bucket.try_take(100.0) for _ in range(3)] == [True, True, False]
     assert [bucket.try_take(101.5) for _ in range(2)] == [True, False]
 
 
-async def test_who_gives_up_waiting_gives_the_token_back():
+async def test_cancelled_take_returns_token():
     bucket = TokenBucketRateLimiter(qps=1.0, burst=1)
     await bucket.take()
     waiting = asyncio.ensure_future(bucket.take())

@@ -1,4 +1,4 @@
-"""Both transports, against a server that behaves and misbehaves."""
+"""Both transports, with a server that behaves correctly or incorrectly."""
 
 from __future__ import annotations
 
@@ -22,29 +22,34 @@ HEADERS = {"accept": "application/json", "user-agent": "test"}
 @pytest.fixture(params=[AsyncioTransport, AiohttpTransport], ids=["asyncio", "aiohttp"])
 async def connected(request):
     """connected(url, tls=..., **options): a Transport to it, closed after the test."""
-    made = []
+    transports = []
 
     def make(url: str, tls: ssl.SSLContext | None = None, **options):
-        made.append(request.param(endpoint_from_url(url, tls), **options))
-        return made[-1]
+        transports.append(request.param(endpoint_from_url(url, tls), **options))
+        return transports[-1]
 
     yield make
-    for transport in made:
+    for transport in transports:
         await transport.close()
 
 
 async def echo(request):
-    await request.answer(200, b"%s %s %s" % (request.method.encode(), request.target.encode(), request.body))
+    await request.respond(200, b"%s %s %s" % (request.method.encode(), request.target.encode(), request.body))
 
 
-async def test_a_request_arrives_as_it_was_sent_and_its_answer_as_it_was_given(serving, connected):
-    async def answer(request):
-        await request.answer(201, b'{"a":1}', Retry_After="7", X_Other="b")
+async def test_request_and_response_round_trip(serving, connected):
+    async def respond(request):
+        await request.respond(201, b'{"a":1}', Retry_After="7", X_Other="b")
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url + "/prefix/")
-        got = await transport.request("POST", "/api/v1/pods?x=%2F%3D", headers=HEADERS, body=b'{"b":2}')
-        assert (got.status, got.body, got.headers["retry-after"], got.headers["x-other"]) == (201, b'{"a":1}', "7", "b")
+        response = await transport.request("POST", "/api/v1/pods?x=%2F%3D", headers=HEADERS, body=b'{"b":2}')
+        assert (response.status, response.body, response.headers["retry-after"], response.headers["x-other"]) == (
+            201,
+            b'{"a":1}',
+            "7",
+            "b",
+        )
         (request,) = server.requests
         assert (request.method, request.target, request.body) == ("POST", "/prefix/api/v1/pods?x=%2F%3D", b'{"b":2}')
         assert request.headers["host"] == f"127.0.0.1:{server.port}"
@@ -52,7 +57,7 @@ async def test_a_request_arrives_as_it_was_sent_and_its_answer_as_it_was_given(s
         assert sent == {**HEADERS, "content-length": "7", "accept-encoding": None}
 
 
-async def test_connections_are_kept_alive_and_taken_again(serving, connected):
+async def test_keep_alive_connections_are_reused(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
         for _ in range(5):
@@ -62,8 +67,8 @@ async def test_connections_are_kept_alive_and_taken_again(serving, connected):
         assert server.connections == 4
 
 
-async def test_answers_may_come_in_pieces_chunks_or_end_with_the_connection(serving, connected):
-    async def answer(request):
+async def test_response_in_pieces_chunks_or_until_close(serving, connected):
+    async def respond(request):
         if request.target == "/pieces":
             for piece in (b"HTTP/1.1 200 O", b"K\r\nContent-Le", b"ngth: 5\r\n", b"\r", b"\nab", b"cde"):
                 await request.send(piece)
@@ -77,58 +82,58 @@ async def test_answers_may_come_in_pieces_chunks_or_end_with_the_connection(serv
             await request.send(b"cde")
             raise ConnectionAbortedError
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         for target in ("/pieces", "/chunks", "/close", "/pieces"):
             assert (await transport.request("GET", target, headers=HEADERS)).body == b"abcde"
         assert server.connections == 2
 
 
-async def test_answers_without_a_body_leave_the_connection_usable(serving, connected):
-    async def answer(request):
+async def test_response_without_body_keeps_connection(serving, connected):
+    async def respond(request):
         if request.target == "/none":
             await request.send(b"HTTP/1.1 204 No Content\r\n\r\n")
         else:
-            await request.answer(200)
+            await request.respond(200)
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         for target, status in (("/none", 204), ("/empty", 200), ("/none", 204)):
-            got = await transport.request("DELETE", target, headers=HEADERS)
-            assert (got.status, got.body) == (status, b"")
+            response = await transport.request("DELETE", target, headers=HEADERS)
+            assert (response.status, response.body) == (status, b"")
         assert server.connections == 1
 
 
-async def test_interim_answers_are_passed_over(serving, connected):
-    async def answer(request):
+async def test_interim_responses_are_skipped(serving, connected):
+    async def respond(request):
         await request.send(b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n")
-        await request.answer(200, b"ok")
+        await request.respond(200, b"ok")
 
-    async with serving(answer) as server:
-        got = await connected(server.url).request("GET", "/", headers=HEADERS)
-        assert (got.status, got.body) == (200, b"ok")
+    async with serving(respond) as server:
+        response = await connected(server.url).request("GET", "/", headers=HEADERS)
+        assert (response.status, response.body) == (200, b"ok")
 
 
-async def test_a_read_on_a_kept_alive_connection_that_the_server_closed_is_sent_again(serving, connected):
-    async def answer(request):
+async def test_get_on_stale_connection_is_retried(serving, connected):
+    async def respond(request):
         if request.connection == 1 and request.target == "/second":
-            raise ConnectionAbortedError  # as if it closed the idle connection just when our request was on its way
+            raise ConnectionAbortedError  # the server closes the idle connection while the request is sent
         await echo(request)
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         await transport.request("GET", "/first", headers=HEADERS)
         assert (await transport.request("GET", "/second", headers=HEADERS)).body == b"GET /second "
         assert server.connections == 2
 
 
-async def test_a_create_on_a_kept_alive_connection_that_is_lost_is_not_sent_again(serving, connected):
-    async def answer(request):
+async def test_post_on_lost_connection_is_not_retried(serving, connected):
+    async def respond(request):
         if request.target == "/second":
             raise ConnectionAbortedError
         await echo(request)
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         await transport.request("POST", "/first", headers=HEADERS, body=b"x")
         with pytest.raises(TransportError) as lost:
@@ -137,7 +142,7 @@ async def test_a_create_on_a_kept_alive_connection_that_is_lost_is_not_sent_agai
         assert [request.target for request in server.requests] == ["/first", "/second"]
 
 
-async def test_connections_the_server_closed_while_idle_are_not_taken(serving, connected):
+async def test_idle_connections_closed_by_server_are_not_used(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
         await transport.request("POST", "/", headers=HEADERS, body=b"1")
@@ -147,8 +152,8 @@ async def test_connections_the_server_closed_while_idle_are_not_taken(serving, c
         assert server.connections == 2
 
 
-async def test_a_body_that_breaks_off_is_no_answer(serving, connected):
-    async def answer(request):
+async def test_truncated_body_is_transport_error(serving, connected):
+    async def respond(request):
         if request.target == "/length":
             await request.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc")
         else:
@@ -156,7 +161,7 @@ async def test_a_body_that_breaks_off_is_no_answer(serving, connected):
             await request.chunk(b"abc")
         raise ConnectionAbortedError
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         for target in ("/length", "/chunks"):
             with pytest.raises(TransportError) as lost:
@@ -164,13 +169,13 @@ async def test_a_body_that_breaks_off_is_no_answer(serving, connected):
             assert lost.value.request_sent
 
 
-async def test_no_answer_in_time_is_an_error_and_the_connection_is_given_up(serving, connected):
-    async def answer(request):
+async def test_timeout_is_error_and_closes_connection(serving, connected):
+    async def respond(request):
         if request.target == "/slow":
             await asyncio.sleep(0.05)
-        await request.answer(200, request.target.encode())
+        await request.respond(200, request.target.encode())
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         with pytest.raises(TransportError, match="timed out") as late:
             await transport.request("GET", "/slow", headers=HEADERS, timeout_seconds=0.01)
@@ -178,13 +183,13 @@ async def test_no_answer_in_time_is_an_error_and_the_connection_is_given_up(serv
         assert (await transport.request("GET", "/fast", headers=HEADERS, timeout_seconds=60)).body == b"/fast"
 
 
-async def test_a_cancelled_request_leaves_nothing_behind_for_the_next_one(serving, connected):
-    async def answer(request):
+async def test_cancelled_request_does_not_affect_next_request(serving, connected):
+    async def respond(request):
         if request.target == "/slow":
             await asyncio.sleep(0.02)
-        await request.answer(200, request.target.encode())
+        await request.respond(200, request.target.encode())
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         slow = asyncio.ensure_future(transport.request("GET", "/slow", headers=HEADERS))
         await asyncio.sleep(0.01)
@@ -196,32 +201,32 @@ async def test_a_cancelled_request_leaves_nothing_behind_for_the_next_one(servin
         assert (await transport.request("GET", "/fast", headers=HEADERS)).body == b"/fast"
 
 
-async def test_a_request_that_found_no_server_was_not_sent(serving, connected):
+async def test_refused_connection_means_request_not_sent(serving, connected):
     async with serving(echo) as server:
         pass
     transport = connected(server.url)
-    with pytest.raises(TransportError, match=str(server.port)) as refused:
+    with pytest.raises(TransportError, match=str(server.port)) as raised:
         await transport.request("POST", "/", headers=HEADERS, body=b"x")
-    assert not refused.value.request_sent
-    with pytest.raises(TransportError) as refused:
+    assert not raised.value.request_sent
+    with pytest.raises(TransportError) as raised:
         async with transport.stream("GET", "/", headers=HEADERS):
             pass
-    assert not refused.value.request_sent
+    assert not raised.value.request_sent
 
 
-async def test_what_is_not_http_is_an_error(serving, connected):
-    async def answer(request):
+async def test_non_http_response_is_transport_error(serving, connected):
+    async def respond(request):
         await request.send(b"SSH-2.0-OpenSSH_9.6\r\n")
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         with pytest.raises(TransportError):
             await connected(server.url).request("GET", "/", headers=HEADERS, timeout_seconds=1)
 
 
-async def test_a_stream_delivers_what_comes_and_ends_when_the_server_ends_it(serving, connected):
+async def test_stream_delivers_chunks_until_server_ends_it(serving, connected):
     gate = asyncio.Event()
 
-    async def answer(request):
+    async def respond(request):
         await request.begin_stream()
         await request.chunk(b"one\n")
         await gate.wait()
@@ -229,7 +234,7 @@ async def test_a_stream_delivers_what_comes_and_ends_when_the_server_ends_it(ser
         await request.chunk(b"ee\n")
         await request.chunk(b"")
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url)
         async with transport.stream("GET", "/watch", headers=HEADERS) as stream:
             assert stream.status == 200
@@ -241,26 +246,26 @@ async def test_a_stream_delivers_what_comes_and_ends_when_the_server_ends_it(ser
         assert server.connections == 1
 
 
-async def test_a_stream_that_breaks_off_delivers_what_came_and_then_fails(serving, connected):
-    async def answer(request):
+async def test_broken_stream_delivers_chunks_then_raises(serving, connected):
+    async def respond(request):
         await request.begin_stream()
         await request.chunk(b"one\n")
         await asyncio.sleep(0.01)
         raise ConnectionAbortedError
 
-    async with serving(answer) as server:
-        got = []
+    async with serving(respond) as server:
+        chunks = []
         async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
-            got.append(await anext(stream.chunks))
+            chunks.append(await anext(stream.chunks))
             with pytest.raises(TransportError):
                 await anext(stream.chunks)
-        assert got == [b"one\n"]
+        assert chunks == [b"one\n"]
 
 
-async def test_leaving_a_stream_closes_its_connection(serving, connected):
+async def test_leaving_stream_closes_connection(serving, connected):
     closed = asyncio.Event()
 
-    async def answer(request):
+    async def respond(request):
         await request.begin_stream()
         try:
             while True:
@@ -270,23 +275,23 @@ async def test_leaving_a_stream_closes_its_connection(serving, connected):
             closed.set()
             raise
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
             await anext(stream.chunks)
         await asyncio.wait_for(closed.wait(), 60)
 
 
-async def test_a_stream_has_no_limit_of_line_or_size(serving, connected):
+async def test_stream_has_no_line_or_size_limit(serving, connected):
     huge = b"x" * (5 << 20)
 
-    async def answer(request):
+    async def respond(request):
         await request.begin_stream()
         for _ in range(4):
             await request.chunk(huge)
         await request.chunk(b"\n")
         await request.chunk(b"")
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         total = 0
         async with connected(server.url).stream("GET", "/watch", headers=HEADERS) as stream:
             async for chunk in stream.chunks:
@@ -295,30 +300,30 @@ async def test_a_stream_has_no_limit_of_line_or_size(serving, connected):
         assert total == 4 * len(huge) + 1
 
 
-async def test_a_stream_whose_answer_does_not_begin_is_an_error(serving, connected):
-    async def answer(request):
+async def test_stream_without_response_times_out(serving, connected):
+    async def respond(request):
         await asyncio.sleep(0.05)
         raise ConnectionAbortedError
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         transport = connected(server.url, response_seconds=0.01)
         with pytest.raises(TransportError, match="timed out"):
             async with transport.stream("GET", "/watch", headers=HEADERS):
                 pass
 
 
-async def test_large_bodies_pass_both_ways(serving, connected):
+async def test_large_bodies_in_both_directions(serving, connected):
     body = bytes(range(256)) * (1 << 12)
 
-    async def answer(request):
-        await request.answer(200, request.body)
+    async def respond(request):
+        await request.respond(200, request.body)
 
-    async with serving(answer) as server:
-        got = await connected(server.url).request("PUT", "/", headers=HEADERS, body=body)
-        assert got.body == body
+    async with serving(respond) as server:
+        response = await connected(server.url).request("PUT", "/", headers=HEADERS, body=body)
+        assert response.body == body
 
 
-async def test_nobody_can_smuggle_in_a_header_or_a_request(serving, connected):
+async def test_line_breaks_in_target_or_headers_are_rejected(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
         with pytest.raises(ValueError, match=r"line break|header injection"):
@@ -326,22 +331,22 @@ async def test_nobody_can_smuggle_in_a_header_or_a_request(serving, connected):
         assert server.requests == []
 
 
-async def test_tls_is_spoken_and_the_certificate_is_checked(serving, connected, certificate):
+async def test_tls_verifies_certificate(serving, connected, certificate):
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server_side.load_cert_chain(*certificate)
     async with serving(echo, server_side) as server:
         url = f"https://127.0.0.1:{server.port}"
         trusting = connected(url, ssl.create_default_context(cafile=certificate[0]))
         for _ in range(3):
-            got = await trusting.request("GET", "/x", headers=HEADERS)
-            assert got.body == b"GET /x "
+            response = await trusting.request("GET", "/x", headers=HEADERS)
+            assert response.body == b"GET /x "
         assert server.connections == 1
-        with pytest.raises(TransportError, match="certificate verify failed") as refused:
+        with pytest.raises(TransportError, match="certificate verify failed") as raised:
             await connected(url, ssl.create_default_context()).request("POST", "/x", headers=HEADERS)
-        assert not refused.value.request_sent
+        assert not raised.value.request_sent
 
 
-async def test_new_connections_are_made_after_idle_ones_were_forgotten(serving, connected):
+async def test_close_idle_connections_opens_new_ones(serving, connected):
     async with serving(echo) as server:
         transport = connected(server.url)
         await transport.request("GET", "/", headers=HEADERS)
@@ -350,44 +355,44 @@ async def test_new_connections_are_made_after_idle_ones_were_forgotten(serving, 
         assert server.connections == 2
 
 
-async def test_a_watch_reads_objects_of_megabytes_in_lines_cut_anywhere(serving, connected, clock, rng):
+async def test_watch_reads_large_objects_split_anywhere(serving, connected, clock, rng):
     metadata = {"name": "a", "namespace": "n", "annotations": {"large": "x" * (5 << 20)}}
     line = json.dumps({"type": "MODIFIED", "object": {"kind": "Pod", "metadata": metadata}}).encode() + b"\n"
 
-    async def answer(request):
+    async def respond(request):
         assert request.target.startswith("/api/v1/pods?watch=1")
         await request.begin_stream()
         for part in (line[:10], line[10 : 1 << 20], line[1 << 20 : -1], line[-1:] + line[:7], line[7:], line[:50]):
             await request.chunk(part)
         await request.chunk(b"")
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         client = Client(connected(server.url), clock=clock, rng=rng)
         async with client.watch(PODS) as events:
             sizes = [len(event.object.metadata.annotations["large"]) async for event in events]
-    assert sizes == [5 << 20, 5 << 20]  # the last, cut off, is none
+    assert sizes == [5 << 20, 5 << 20]  # without the last one, which was cut off
 
 
-async def test_a_server_that_fails_now_and_then_is_not_noticed_by_who_reads(serving, connected, clock, rng):
+async def test_reads_survive_intermittent_failures(serving, connected, clock, rng):
     turns = iter(["lost", "500", "429", "silent"])
     gave_up = asyncio.Event()
 
-    async def answer(request):
+    async def respond(request):
         match next(turns, "ok"):
             case "lost":
                 raise ConnectionAbortedError
             case "500":
-                await request.answer(500, b"oops")
+                await request.respond(500, b"oops")
             case "429":
-                await request.answer(429, b"busy", Retry_After="0")
+                await request.respond(429, b"busy", Retry_After="0")
             case "silent":
                 await gave_up.wait()
             case "ok":
-                await request.answer(200, b'{"kind":"Pod","metadata":{"name":"a"}}')
+                await request.respond(200, b'{"kind":"Pod","metadata":{"name":"a"}}')
 
-    async with serving(answer) as server:
+    async with serving(respond) as server:
         quick = RetryPolicy(base_seconds=0.001)
         client = Client(connected(server.url), clock=clock, rng=rng, timeout_seconds=0.5, retries=quick)
         assert (await client.get(PODS, "a", "n")).metadata.name == "a"
-        assert len(server.requests) >= 5  # more, where an answer took half a second
+        assert len(server.requests) >= 5  # more if a response took half a second
         gave_up.set()

@@ -28,7 +28,7 @@ const (
 	Bad  = Sort("Bad")
 )
 
-// Widget is made up.
+// Widget is an example.
 type Widget struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -83,14 +83,14 @@ def clones(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_structs_kinds_enums_and_markers_are_read(clones: Path):
-    found = generate.read(clones, "v1")
-    assert found.kinds == {"apps/v1/Widget": "apps/v1.Widget"}
-    assert found.aliases == {"apps/v1.Sort": "string"}
-    assert found.enums == {"apps/v1.Sort": ["Good", "Bad"]}
-    assert found.atomic == {"apps/v1.Part"}
+def test_generator_reads_structs_kinds_enums_and_markers(clones: Path):
+    tables = generate.read(clones, "v1")
+    assert tables.kinds == {"apps/v1/Widget": "apps/v1.Widget"}
+    assert tables.aliases == {"apps/v1.Sort": "string"}
+    assert tables.enums == {"apps/v1.Sort": ["Good", "Bad"]}
+    assert tables.atomic == {"apps/v1.Part"}
     merged = {"patchStrategy": "merge", "patchMergeKey": "name", "listType": "map", "listMapKeys": ["name", "sort"]}
-    assert found.types == {
+    assert tables.types == {
         "apps/v1.Widget": [
             ["TypeMeta", "", "meta/v1.TypeMeta", 0, "", "ie"],
             ["ObjectMeta", "metadata", "meta/v1.ObjectMeta", 1, "bytes", "eo"],
@@ -104,9 +104,9 @@ def test_structs_kinds_enums_and_markers_are_read(clones: Path):
         ],
         "apps/v1.Empty": [],
     }
-    assert json.loads(generate.render(found))["types"] == found.types
+    assert json.loads(generate.render(tables))["types"] == tables.types
 
 
-def test_a_clone_that_is_missing_is_named(tmp_path: Path):
+def test_missing_clone_is_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError, match="kubernetes/api "):
         generate.read(tmp_path, "v1")

@@ -1,4 +1,4 @@
-"""The table of API types: lookups by kind, field, merge key; facts that others build on."""
+"""Types of the Kubernetes API: lookup by kind, field and merge key."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def field(type_name: str, name: str) -> schema.Field:
         pytest.param("rbac.authorization.k8s.io", "v1", "Role", "rbac/v1.Role", id="group and package differ"),
     ],
 )
-def test_a_kind_leads_to_its_struct(group, version, kind, name):
-    found = schema.type_for(group, version, kind)
-    assert found is not None
-    assert found.name == name
+def test_type_for_kind(group, version, kind, name):
+    struct = schema.type_for(group, version, kind)
+    assert struct is not None
+    assert struct.name == name
 
 
-def test_an_unknown_kind_is_none():
+def test_type_for_unknown_kind_is_none():
     assert schema.type_for("example.com", "v1", "Foo") is None
     assert schema.type_named("core/v1.Nope") is None
 
 
-def test_fields_come_in_order_of_declaration_with_go_names():
+def test_fields_are_in_order_of_declaration():
     struct = schema.type_named("core/v1.PodTemplateSpec")
     assert struct is not None
-    assert [each.go_name for each in struct.fields] == ["ObjectMeta", "Spec"]
+    assert [struct_field.go_name for struct_field in struct.fields] == ["ObjectMeta", "Spec"]
     assert (struct.package, struct.go_package, struct.go_name) == ("core/v1", "v1", "PodTemplateSpec")
 
 
-def test_inlined_structs_are_flattened_for_json_and_kept_for_protobuf():
+def test_inlined_structs_are_flattened_in_json_only():
     volume = schema.type_named("core/v1.Volume")
     assert volume is not None
-    assert [each.go_name for each in volume.fields] == ["Name", "VolumeSource"]
+    assert [struct_field.go_name for struct_field in volume.fields] == ["Name", "VolumeSource"]
     assert volume.fields[1].inline
     assert volume.fields[1].proto_number == 2
     assert {"name", "emptyDir", "configMap"} <= volume.json.keys()
@@ -61,13 +61,13 @@ def test_inlined_structs_are_flattened_for_json_and_kept_for_protobuf():
         pytest.param("core/v1.PodSpec", "nope", (), "", id="no such field"),
     ],
 )
-def test_merge_keys_of_strategic_patches(type_name, name, strategies, key):
+def test_merge_keys(type_name, name, strategies, key):
     struct = schema.type_named(type_name)
     assert struct is not None
     assert schema.merge_key(struct, name) == (strategies, key)
 
 
-def test_lists_of_server_side_apply_have_types_and_keys():
+def test_list_types_and_map_keys():
     ports = field("core/v1.Container", "ports")
     assert (ports.list_type, ports.list_map_keys) == ("map", ("containerPort", "protocol"))
     assert field("core/v1.Container", "args").list_type == "atomic"
@@ -92,24 +92,24 @@ def test_type_expressions(go_type, kind, pointer, named):
     assert (ref.kind, ref.pointer, ref.named) == (kind, pointer, named)
 
 
-def test_enums_list_their_values_in_order():
+def test_enum_values_are_in_order():
     assert schema.enum_values("core/v1.RestartPolicy") == ("Always", "OnFailure", "Never")
     assert schema.enum_values("core/v1.ResourceName") == ()
 
 
-def test_every_type_of_the_table_can_be_built():
+def test_all_types_can_be_built():
     for name in schema.kinds().values():
         struct = schema.type_named(name)
         assert struct is not None
         pending, seen = [struct], set()
         while pending:
-            each = pending.pop()
-            seen.add(each.name)
-            for one in each.fields:
-                ref = one.type
+            current = pending.pop()
+            seen.add(current.name)
+            for struct_field in current.fields:
+                ref = struct_field.type
                 while ref.element is not None:
                     ref = ref.element
                 if ref.kind == "struct":
-                    assert ref.struct is not None, (each.name, one.go_name)
+                    assert ref.struct is not None, (current.name, struct_field.go_name)
                     if ref.struct.name not in seen:
                         pending.append(ref.struct)

@@ -1,0 +1,113 @@
+"""Kubeconfig files: merging, and errors with hints."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.errors import UserError
+from support.kubeconfig_server import fetch_version, require_token
+
+
+async def test_first_entry_counts_and_paths_are_relative_to_file(serving, tmp_path, monkeypatch):
+    first, second = tmp_path / "first" / "config", tmp_path / "second" / "config"
+    for path in (first, second):
+        path.parent.mkdir()
+    (second.parent / "token").write_text("right")
+    async with serving(require_token) as server:
+        contexts = [{"name": "dev", "context": {"cluster": "c", "user": "u"}}]
+        clusters = [{"name": "c", "cluster": {"server": server.url}}]
+        first.write_text(yaml.safe_dump({"current-context": "dev", "contexts": contexts, "clusters": clusters}))
+        clusters = [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}]
+        users = [{"name": "u", "user": {"tokenFile": "token"}}]
+        second.write_text(yaml.safe_dump({"current-context": "other", "clusters": clusters, "users": users}))
+        monkeypatch.setenv("KUBECONFIG", f"{first}:{second}")
+        assert (await fetch_version(await connect())).status == 200
+
+
+INVALID = [
+    pytest.param("a: [1", "config is not valid YAML: line ", "check the file", id="not YAML"),
+    pytest.param("just text", "is not a kubeconfig", "clusters", id="something else"),
+    pytest.param("{}", "has no current-context", "it has no contexts", id="empty"),
+    pytest.param(
+        "{current-context: a, contexts: [{name: b, context: {}}]}", "no context 'a'", "contexts there: b", id="context"
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [], contexts: [{name: a, context: {cluster: c}}]}",
+        "context 'a' names the cluster 'c', which does not exist",
+        "it has no clusters",
+        id="cluster",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {}}], contexts: [{name: a, context: {cluster: c}}]}",
+        "names no server",
+        "clusters[].cluster.server",
+        id="nothing about the cluster",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c}], users: [{name: v}], contexts: [{name: a, context: {cluster: c,"
+        " user: u}}]}",
+        "context 'a' names the user 'u', which does not exist",
+        "users there: v",
+        id="user",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x', proxy-url: 'socks5://y'}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "'socks5://y' is not an HTTP proxy",
+        "proxy-url looks like http://HOST:PORT",
+        id="proxy",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'http://x'}}],"
+        " users: [{name: u, user: {tokenFile: missing}}], contexts: [{name: a, context: {cluster: c, user: u}}]}",
+        "tokenFile: cannot read missing: No such file",
+        "check the path",
+        id="token file",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 'https://x', certificate-authority-data: ä}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "certificate-authority-data is not base64",
+        "check",
+        id="data",
+    ),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {server: 8080}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "server must be a string",
+        "quotes",
+        id="a number",
+    ),
+    pytest.param("{current-context: a, contexts: {a: {}}}", "is not a kubeconfig", "a list of entries", id="mapping"),
+    pytest.param(
+        "{current-context: a, clusters: [{name: c, cluster: {tls-server-name: x}}],"
+        " contexts: [{name: a, context: {cluster: c}}]}",
+        "names no server",
+        "clusters[].cluster.server",
+        id="server",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "problem", "hint"), INVALID)
+async def test_invalid_kubeconfig_is_user_error_in_one_line(tmp_path, content, problem, hint):
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(UserError) as raised:
+        await connect(str(path))
+    assert problem in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert hint in raised.value.hint
+
+
+async def test_missing_kubeconfig_or_context_is_user_error(kubeconfig, tmp_path):
+    with pytest.raises(UserError, match="no kubeconfig at /nowhere") as raised:
+        await connect("/nowhere")
+    assert "--kubeconfig" in raised.value.hint
+    with pytest.raises(UserError, match=r"no kubeconfig at .*home/.kube/config"):
+        await connect()
+    with pytest.raises(UserError, match="no context 'prod'") as raised:
+        await connect(kubeconfig("http://127.0.0.1:1", {}), "prod")
+    assert raised.value.hint == "contexts there: dev"
