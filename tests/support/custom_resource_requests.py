@@ -101,44 +101,44 @@ def _changed(obj: JSON, path: str, value: Any) -> JSON:
 
 _S = {"type": "string"}
 REFUSED_DEFINITIONS: dict[str, JSON] = {
-    "another name": {**definition(), "metadata": {"name": "gear.other.example.com"}},
+    "name differs from plural and group": {**definition(), "metadata": {"name": "gear.other.example.com"}},
     "no group": _changed(definition(), "spec/group", ""),
-    "a group without dot": definition(group="example"),
-    "a scope that is none": _changed(definition(), "spec/scope", "Global"),
+    "group without dot": definition(group="example"),
+    "invalid scope": _changed(definition(), "spec/scope", "Global"),
     "no scope": _changed(definition(), "spec/scope", None),
     "no versions": _changed(definition(), "spec/versions", []),
     "no storage version": _changed(definition(), "spec/versions/0/storage", False),
-    "a version with a bad name": _changed(definition(), "spec/versions/0/name", "V1"),
-    "a plural in capitals": definition(plural="Gears"),
+    "invalid version name": _changed(definition(), "spec/versions/0/name", "V1"),
+    "uppercase plural": definition(plural="Gears"),
     "no kind": _changed(definition(), "spec/names/kind", ""),
-    "kind and list kind the same": _changed(definition(), "spec/names/listKind", "Gear"),
-    "a short name that is none": _changed(definition(), "spec/names/shortNames", ["G_"]),
-    "a category that is none": _changed(definition(), "spec/names/categories", ["A"]),
+    "kind equals list kind": _changed(definition(), "spec/names/listKind", "Gear"),
+    "invalid short name": _changed(definition(), "spec/names/shortNames", ["G_"]),
+    "invalid category": _changed(definition(), "spec/names/categories", ["A"]),
     "no schema": _changed(definition(), "spec/versions/0/schema", None),
-    "unknown fields preserved by the definition": _changed(definition(), "spec/preserveUnknownFields", True),
-    "a group of Kubernetes without approval": definition(group="gears.k8s.io"),
-    "an approval that is none": _changed(
+    "preserveUnknownFields": _changed(definition(), "spec/preserveUnknownFields", True),
+    "Kubernetes group without approval": definition(group="gears.k8s.io"),
+    "invalid approval": _changed(
         definition(group="gears.k8s.io"),
         "metadata",
         {"name": "gears.gears.k8s.io", "annotations": {"api-approved.kubernetes.io": "yes"}},
     ),
-    "a warning without deprecation": definition(deprecationWarning="old"),
-    "a field without type": definition(**_schema({"a": {"description": "x"}})),
-    "a type that is none": definition(**_schema({"a": {"type": "text"}})),
-    "an array without items": definition(**_schema({"a": {"type": "array"}})),
+    "deprecation warning without deprecation": definition(deprecationWarning="old"),
+    "field without type": definition(**_schema({"a": {"description": "x"}})),
+    "invalid type": definition(**_schema({"a": {"type": "text"}})),
+    "array without items": definition(**_schema({"a": {"type": "array"}})),
     "additionalProperties at the root": definition(
         schema={"openAPIV3Schema": {"type": "object", "additionalProperties": True}}
     ),
-    "a root that is no object": definition(schema={"openAPIV3Schema": {"type": "string"}}),
-    "a nullable root": definition(schema={"openAPIV3Schema": {"type": "object", "nullable": True}}),
-    "a type in anyOf": definition(**_schema({"a": {"type": "string", "anyOf": [{"type": "string"}]}})),
-    "a field that only oneOf knows": definition(**_schema({"a": _S}, oneOf=[{"properties": {"b": {"minLength": 1}}}])),
-    "a description in not": definition(**_schema({"a": {"type": "string", "not": {"description": "x"}}})),
+    "root is not an object": definition(schema={"openAPIV3Schema": {"type": "string"}}),
+    "nullable root": definition(schema={"openAPIV3Schema": {"type": "object", "nullable": True}}),
+    "type in anyOf": definition(**_schema({"a": {"type": "string", "anyOf": [{"type": "string"}]}})),
+    "field only in oneOf": definition(**_schema({"a": _S}, oneOf=[{"properties": {"b": {"minLength": 1}}}])),
+    "description in not": definition(**_schema({"a": {"type": "string", "not": {"description": "x"}}})),
     "unique items": definition(**_schema({"a": {"type": "array", "items": _S, "uniqueItems": True}})),
-    "a list of keys without keys": definition(
+    "map list without keys": definition(
         **_schema({"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"}})
     ),
-    "a key that need not be there": definition(
+    "optional key of a map list": definition(
         **_schema(
             {
                 "a": {
@@ -150,17 +150,15 @@ REFUSED_DEFINITIONS: dict[str, JSON] = {
             }
         )
     ),
-    "a set of objects": definition(
+    "set of objects": definition(
         **_schema({"a": {"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "set"}})
     ),
-    "a list type of a string": definition(**_schema({"a": {"type": "string", "x-kubernetes-list-type": "set"}})),
-    "a list type that is none": definition(
-        **_schema({"a": {"type": "array", "items": _S, "x-kubernetes-list-type": "bag"}})
-    ),
-    "a map type that is none": definition(**_schema({"a": {"type": "object", "x-kubernetes-map-type": "loose"}})),
-    "a default that is not valid": definition(**_schema({"a": {"type": "string", "default": 3}})),
-    "a default with an unknown field": definition(**_schema({"a": {"type": "object", "default": {"b": 1}}})),
-    "a default in metadata": definition(
+    "list type of a string": definition(**_schema({"a": {"type": "string", "x-kubernetes-list-type": "set"}})),
+    "invalid list type": definition(**_schema({"a": {"type": "array", "items": _S, "x-kubernetes-list-type": "bag"}})),
+    "invalid map type": definition(**_schema({"a": {"type": "object", "x-kubernetes-map-type": "loose"}})),
+    "invalid default": definition(**_schema({"a": {"type": "string", "default": 3}})),
+    "default with an unknown field": definition(**_schema({"a": {"type": "object", "default": {"b": 1}}})),
+    "default in metadata": definition(
         schema={
             "openAPIV3Schema": {
                 "type": "object",
@@ -178,82 +176,78 @@ REFUSED_DEFINITIONS: dict[str, JSON] = {
             }
         }
     ),
-    "a pattern that cannot be read": definition(**_schema({"a": {"type": "string", "pattern": "["}})),
-    "a reference": definition(**_schema({"a": {"$ref": "#/definitions/b"}})),
-    "an embedded resource that is a string": definition(
+    "invalid pattern": definition(**_schema({"a": {"type": "string", "pattern": "["}})),
+    "reference": definition(**_schema({"a": {"$ref": "#/definitions/b"}})),
+    "embedded resource is a string": definition(
         **_schema({"a": {"type": "string", "x-kubernetes-embedded-resource": True}})
     ),
     "int-or-string with another type": definition(
         **_schema({"a": {"x-kubernetes-int-or-string": True, "x-kubernetes-preserve-unknown-fields": True}})
     ),
-    "properties beside additionalProperties": definition(
+    "properties and additionalProperties": definition(
         **_schema({"a": {"type": "object", "properties": {"b": _S}, "additionalProperties": _S}})
     ),
-    "a column without path": definition(additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": ""}]),
-    "a column of a type that is none": definition(
-        additionalPrinterColumns=[{"name": "A", "type": "text", "jsonPath": ".spec.a"}]
-    ),
-    "a column whose path has no dot": definition(
+    "column without path": definition(additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": ""}]),
+    "invalid column type": definition(additionalPrinterColumns=[{"name": "A", "type": "text", "jsonPath": ".spec.a"}]),
+    "column path without dot": definition(
         additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": "spec.a"}]
     ),
-    "a scale of another path": definition(
+    "invalid scale paths": definition(
         subresources={"scale": {"specReplicasPath": ".status.a", "statusReplicasPath": ".spec.b"}}
     ),
-    "a selectable field that is not there": definition(
-        **_schema({"a": _S}), selectableFields=[{"jsonPath": ".spec.b"}]
-    ),
-    "a selectable object": definition(**_schema({"a": _S}), selectableFields=[{"jsonPath": ".spec"}]),
-    "a conversion webhook without address": _changed(definition(), "spec/conversion", {"strategy": "Webhook"}),
-    "a conversion that is none": _changed(definition(), "spec/conversion", {"strategy": "Magic"}),
-    "an unknown field": _changed(definition(), "spec/colour", "red"),
+    "missing selectable field": definition(**_schema({"a": _S}), selectableFields=[{"jsonPath": ".spec.b"}]),
+    "selectable object": definition(**_schema({"a": _S}), selectableFields=[{"jsonPath": ".spec"}]),
+    "conversion webhook without client config": _changed(definition(), "spec/conversion", {"strategy": "Webhook"}),
+    "invalid conversion strategy": _changed(definition(), "spec/conversion", {"strategy": "Magic"}),
+    "unknown field": _changed(definition(), "spec/colour", "red"),
 }
 """Definitions that are refused (with fieldValidation=Strict)."""
 
 REFUSED_WIDGETS: dict[str, JSON] = {
     "no color": _changed(widget("bad"), "spec", {}),
-    "no spec color but null": widget("bad", {"color": None}),
-    "a color that is none": widget("bad", {"color": "pink"}),
-    "a spec that is a list": _changed(widget("bad"), "spec", []),
-    "a number as text": widget("bad", {"replicas": "3"}),
-    "a fraction for a whole number": widget("bad", {"replicas": 1.5}),
+    "null color": widget("bad", {"color": None}),
+    "invalid color": widget("bad", {"color": "pink"}),
+    "spec is a list": _changed(widget("bad"), "spec", []),
+    "number as string": widget("bad", {"replicas": "3"}),
+    "fraction for an integer": widget("bad", {"replicas": 1.5}),
     "too many": widget("bad", {"replicas": 101}),
     "too few": widget("bad", {"replicas": -1}),
     "beyond int32": widget("bad", {"replicas": 3000000000}),
     "too short": widget("bad", {"name": "a"}),
     "too long": widget("bad", {"name": "abcdefghij"}),
-    "off the pattern": widget("bad", {"name": "a-b"}),
-    "not a time": widget("bad", {"when": "yesterday"}),
-    "not an address": widget("bad", {"address": "1.2.3"}),
-    "a boolean port": widget("bad", {"port": True}),
-    "no multiple": widget("bad", {"ratio": 0.7}),
-    "not above the minimum": widget("bad", {"ratio": 0}),
+    "pattern mismatch": widget("bad", {"name": "a-b"}),
+    "invalid time": widget("bad", {"when": "yesterday"}),
+    "invalid address": widget("bad", {"address": "1.2.3"}),
+    "boolean port": widget("bad", {"port": True}),
+    "not a multiple": widget("bad", {"ratio": 0.7}),
+    "exclusive minimum": widget("bad", {"ratio": 0}),
     "too many items": widget("bad", {"tags": ["a", "b", "c", "d"]}),
-    "an item twice": widget("bad", {"tags": ["a", "a"]}),
-    "a key twice": widget("bad", {"parts": [{"name": "a"}, {"name": "a"}]}),
-    "no key": widget("bad", {"parts": [{"size": 1}]}),
+    "duplicate item": widget("bad", {"tags": ["a", "a"]}),
+    "duplicate key": widget("bad", {"parts": [{"name": "a"}, {"name": "a"}]}),
+    "missing key": widget("bad", {"parts": [{"size": 1}]}),
     "too few items": widget("bad", {"parts": []}),
     "too many properties": widget("bad", {"labels": {"a": "1", "b": "2", "c": "3"}}),
-    "a label that is a number": widget("bad", {"labels": {"a": 1}}),
-    "an embedded object without kind": widget("bad", {"template": {"apiVersion": "v1"}}),
-    "an embedded object with bad metadata": widget(
+    "label is a number": widget("bad", {"labels": {"a": 1}}),
+    "embedded object without kind": widget("bad", {"template": {"apiVersion": "v1"}}),
+    "embedded object with invalid metadata": widget(
         "bad", {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": 1}}}}
     ),
-    "an embedded object with a bad label": widget(
+    "embedded object with an invalid label": widget(
         "bad", {"template": {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "-"}}}}
     ),
-    "both of one": widget("bad", {"one": {"a": "x", "b": "y"}}),
-    "none of one": widget("bad", {"one": {}}),
-    "none of any": widget("bad", {"any": {}}),
-    "not all": widget("bad", {"all": {"a": 1}}),
-    "none of all": widget("bad", {"all": {}}),
-    "what must not be": widget("bad", {"never": "bad"}),
-    "a bad name": widget("Bad_"),
-    "a bad label": _changed(widget("bad"), "metadata", {"name": "bad", "labels": {"a": "-"}}),
-    "a label that is no text": _changed(widget("bad"), "metadata", {"name": "bad", "labels": {"a": 1}}),
-    "another kind": {**widget("bad"), "kind": "Gadget"},
-    "another version": {**widget("bad"), "apiVersion": "example.com/v2"},
-    "another namespace": _changed(widget("bad"), "metadata", {"name": "bad", "namespace": "other"}),
-    "two things at once": widget("bad", {"color": "pink", "replicas": 200}),
+    "oneOf: both": widget("bad", {"one": {"a": "x", "b": "y"}}),
+    "oneOf: none": widget("bad", {"one": {}}),
+    "anyOf: none": widget("bad", {"any": {}}),
+    "allOf: one missing": widget("bad", {"all": {"a": 1}}),
+    "allOf: none": widget("bad", {"all": {}}),
+    "not": widget("bad", {"never": "bad"}),
+    "invalid name": widget("Bad_"),
+    "invalid label": _changed(widget("bad"), "metadata", {"name": "bad", "labels": {"a": "-"}}),
+    "label is not a string": _changed(widget("bad"), "metadata", {"name": "bad", "labels": {"a": 1}}),
+    "wrong kind": {**widget("bad"), "kind": "Gadget"},
+    "wrong version": {**widget("bad"), "apiVersion": "example.com/v2"},
+    "wrong namespace": _changed(widget("bad"), "metadata", {"name": "bad", "namespace": "other"}),
+    "two errors": widget("bad", {"color": "pink", "replicas": 200}),
 }
 """Widgets that are refused."""
 
@@ -284,21 +278,21 @@ def _patch(about: str, patch: Any, content_type: str = MERGE, name: str = "w1", 
 def _discovery() -> Iterator[Step]:
     yield Step("versions of the group", "GET", "/apis/example.com")
     yield Step("resources of the version", "GET", _GROUP)
-    yield Step("a version that is not there", "GET", "/apis/example.com/v2")
-    yield Step("a resource that is not there", "GET", f"{_GROUP}/gadgets")
-    yield Step("a subresource that is not there", "GET", f"{_ALL}/w1/log")
-    yield Step("a namespaced object without namespace", "GET", f"{_GROUP}/widgets/w1")
+    yield Step("missing version", "GET", "/apis/example.com/v2")
+    yield Step("missing resource", "GET", f"{_GROUP}/gadgets")
+    yield Step("missing subresource", "GET", f"{_ALL}/w1/log")
+    yield Step("namespaced object without namespace", "GET", f"{_GROUP}/widgets/w1")
 
 
 def _reading() -> Iterator[Step]:
     yield Step("read", "GET", f"{_ALL}/w1")
-    yield Step("read what is not there", "GET", f"{_ALL}/nobody")
+    yield Step("read a missing object", "GET", f"{_ALL}/missing")
     yield Step("list", "GET", _ALL)
     yield Step("list across namespaces", "GET", f"{_GROUP}/widgets")
     yield Step("list one of two", "GET", f"{_ALL}?labelSelector=app%3Dx")
     yield Step("select by name", "GET", f"{_ALL}?fieldSelector=metadata.name%3Dw1")
     yield Step("select by a field", "GET", f"{_ALL}?fieldSelector=spec.color%3Dred,spec.on%3Dtrue")
-    yield Step("select by what is not selectable", "GET", f"{_ALL}?fieldSelector=spec.name%3Dx")
+    yield Step("select by an unselectable field", "GET", f"{_ALL}?fieldSelector=spec.name%3Dx")
     yield Step("as a table", "GET", _ALL, accept=TABLE)
     yield Step("one as a table", "GET", f"{_ALL}/w1", accept=TABLE)
     yield Step("a table without objects", "GET", f"{_ALL}?includeObject=None", accept=TABLE)
@@ -313,17 +307,22 @@ def _writing() -> Iterator[Step]:
     yield Step("create", "POST", f"{_ALL}?fieldManager=tester", _W1)
     yield Step("create again", "POST", _ALL, _W1)
     yield Step("create strictly", "POST", f"{_ALL}?fieldValidation=Strict", widget("bad", {"unknown": 1, "x": 2}))
-    yield Step("create carelessly", "POST", f"{_ALL}?fieldValidation=Ignore&dryRun=All", widget("dry", {"unknown": 1}))
     yield Step(
-        "a finalizer",
+        "create ignoring unknown fields",
+        "POST",
+        f"{_ALL}?fieldValidation=Ignore&dryRun=All",
+        widget("dry", {"unknown": 1}),
+    )
+    yield Step(
+        "invalid finalizer",
         "POST",
         f"{_ALL}?dryRun=All",
         _changed(widget("fin"), "metadata", {"name": "fin", "finalizers": ["mine"]}),
     )
-    yield Step("create in no namespace", "POST", f"{_GROUP}/widgets", widget("w2"))
-    yield Step("create in a namespace that is not there", "POST", f"{_GROUP}/namespaces/none/widgets", widget("w2"))
+    yield Step("create without namespace", "POST", f"{_GROUP}/widgets", widget("w2"))
+    yield Step("create in a missing namespace", "POST", f"{_GROUP}/namespaces/none/widgets", widget("w2"))
     yield Step(
-        "create with a name of the server's", "POST", _ALL, _changed(widget("x"), "metadata", {"generateName": "gen-"})
+        "create with a generated name", "POST", _ALL, _changed(widget("x"), "metadata", {"generateName": "gen-"})
     )
     yield Step(
         "create green",
@@ -332,10 +331,10 @@ def _writing() -> Iterator[Step]:
         _changed(widget("w2", {"color": "green"}), "metadata", {"name": "w2", "labels": {"app": "x"}}),
     )
     for about, body in REFUSED_WIDGETS.items():
-        yield Step(f"refused: {about}", "POST", _ALL, body, loosely=about == "another version")
-    yield Step("put without version", "PUT", f"{_ALL}/w2", widget("w2", {"color": "blue"}))
-    yield Step("put what is not there", "PUT", f"{_ALL}/w9", widget("w9"))
-    yield Step("put another name", "PUT", f"{_ALL}/w2", widget("w3"))
+        yield Step(f"refused: {about}", "POST", _ALL, body, loosely=about == "wrong version")
+    yield Step("put without resourceVersion", "PUT", f"{_ALL}/w2", widget("w2", {"color": "blue"}))
+    yield Step("put a missing object", "PUT", f"{_ALL}/w9", widget("w9"))
+    yield Step("put with another name", "PUT", f"{_ALL}/w2", widget("w3"))
     yield Step("delete the generated", "DELETE", f"{_ALL}?fieldSelector=spec.color%3Dred,metadata.name!%3Dw1")
 
 
@@ -346,28 +345,30 @@ def _patching() -> Iterator[Step]:
     yield _patch("merge status", {"status": {"replicas": 3}})
     yield _patch("merge an unknown field", {"spec": {"unknown": 1}})
     yield _patch("merge an unknown field strictly", {"spec": {"unknown": 1}}, query="fieldValidation=Strict")
-    yield _patch("merge what is wrong", {"spec": {"color": "pink"}})
+    yield _patch("merge an invalid value", {"spec": {"color": "pink"}})
     yield _patch("merge another kind", {"kind": "Gadget"})
     yield _patch("strategic", {"spec": {}}, "application/strategic-merge-patch+json")
-    yield _patch("of no type", {"spec": {}}, "application/json")
+    yield _patch("JSON content type", {"spec": {}}, "application/json")
     yield _patch("JSON", [{"op": "replace", "path": "/spec/color", "value": "blue"}], "application/json-patch+json")
     yield _patch(
-        "JSON that fails", [{"op": "test", "path": "/spec/color", "value": "x"}], "application/json-patch+json"
+        "JSON patch with a failing test",
+        [{"op": "test", "path": "/spec/color", "value": "x"}],
+        "application/json-patch+json",
     )
-    yield _patch("nobody", {"spec": {}}, name="nobody")
+    yield _patch("missing object", {"spec": {}}, name="missing")
     yield _patch(
         "status by merging",
         {"status": {"phase": "Running", "replicas": 1, "selector": "a=b"}, "spec": {"color": "red"}},
         sub="status",
         query="fieldManager=operator",
     )
-    yield _patch("a wrong status", {"status": {"phase": "Gone"}}, sub="status")
-    yield _patch("a condition", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, sub="status")
+    yield _patch("invalid status", {"status": {"phase": "Gone"}}, sub="status")
+    yield _patch("condition", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, sub="status")
     yield Step("read the status", "GET", f"{_ALL}/w1/status")
     yield Step("read the scale", "GET", f"{_ALL}/w1/scale")
-    yield Step("read the scale of nobody", "GET", f"{_ALL}/nobody/scale")
+    yield Step("read the scale of a missing object", "GET", f"{_ALL}/missing/scale")
     yield _patch("scale", {"spec": {"replicas": 7}}, sub="scale", query="fieldManager=scaler")
-    yield _patch("scale too far", {"spec": {"replicas": 700}}, sub="scale")
+    yield _patch("scale above the maximum", {"spec": {"replicas": 700}}, sub="scale")
     yield _patch("scale below zero", {"spec": {"replicas": -1}}, sub="scale")
     yield Step(
         "put a scale",
@@ -392,7 +393,7 @@ def _applying() -> Iterator[Step]:
 
     parts = [{"name": "a", "size": 1}, {"name": "b"}]
     yield apply(
-        "apply anew",
+        "first apply",
         {"color": "red", "parts": parts, "labels": {"x": "1"}, "tags": ["p", "q"], "extra": {"a": {"b": [1]}}},
     )
     yield apply(
@@ -400,21 +401,23 @@ def _applying() -> Iterator[Step]:
         {"color": "red", "parts": parts, "labels": {"x": "1"}, "tags": ["p", "q"], "extra": {"a": {"b": [1]}}},
     )
     yield apply(
-        "another adds",
+        "second manager adds",
         {"parts": [{"name": "c", "colors": ["x"]}], "labels": {"y": "2"}, "tags": ["r"], "atomic": {"a": "1"}},
         "two",
     )
     yield apply(
-        "another conflicts", {"color": "blue", "parts": [{"name": "a", "size": 2}], "extra": {"a": {"b": [2]}}}, "two"
+        "second manager conflicts",
+        {"color": "blue", "parts": [{"name": "a", "size": 2}], "extra": {"a": {"b": [2]}}},
+        "two",
     )
-    yield apply("another forces", {"color": "blue", "parts": [{"name": "a", "size": 2}]}, "two", "force=true")
-    yield apply("the first gives up", {"color": "blue", "parts": [{"name": "b"}], "labels": {"x": "1"}})
-    yield apply("an unknown field", {"color": "blue", "what": 1}, "three")
-    yield apply("an unknown field strictly", {"color": "blue", "what": 1}, "three", "fieldValidation=Strict")
-    yield apply("what is wrong", {"color": "pink"}, "one", "force=true")
+    yield apply("second manager forces", {"color": "blue", "parts": [{"name": "a", "size": 2}]}, "two", "force=true")
+    yield apply("first manager removes fields", {"color": "blue", "parts": [{"name": "b"}], "labels": {"x": "1"}})
+    yield apply("unknown field", {"color": "blue", "what": 1}, "three")
+    yield apply("unknown field strictly", {"color": "blue", "what": 1}, "three", "fieldValidation=Strict")
+    yield apply("invalid value", {"color": "pink"}, "one", "force=true")
     yield apply("no manager", {"color": "red"}, "")
-    yield Step("an update takes over", "PATCH", f"{_ALL}/ap?fieldManager=upd", {"spec": {"labels": {"x": "9"}}}, MERGE)
-    yield apply("against the update", {"labels": {"x": "1"}, "parts": [{"name": "b"}], "color": "blue"})
+    yield Step("update takes over", "PATCH", f"{_ALL}/ap?fieldManager=upd", {"spec": {"labels": {"x": "9"}}}, MERGE)
+    yield apply("apply conflicts with the update", {"labels": {"x": "1"}, "parts": [{"name": "b"}], "color": "blue"})
     yield Step(
         "apply a status",
         "PATCH",
@@ -429,13 +432,13 @@ def _applying() -> Iterator[Step]:
         {**base, "status": {"conditions": [{"type": "Done", "status": "True"}]}},
         APPLY,
     )
-    yield Step("what was applied", "GET", f"{_ALL}/ap")
-    yield apply("a list for a map", {"labels": ["x"]}, "four")
-    yield apply("a map for a list", {"parts": {"a": 1}}, "four")
-    yield apply("a key twice", {"parts": [{"name": "b"}, {"name": "b"}]}, "four")
-    yield apply("a null", {"color": "blue", "maybe": None, "name": None}, "four")
+    yield Step("applied object", "GET", f"{_ALL}/ap")
+    yield apply("list for a map", {"labels": ["x"]}, "four")
+    yield apply("map for a list", {"parts": {"a": 1}}, "four")
+    yield apply("duplicate key", {"parts": [{"name": "b"}, {"name": "b"}]}, "four")
+    yield apply("null", {"color": "blue", "maybe": None, "name": None}, "four")
     yield apply(
-        "an embedded object",
+        "embedded object",
         {
             "color": "blue",
             "template": {
@@ -450,15 +453,15 @@ def _applying() -> Iterator[Step]:
     owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "12345678-1234-1234-1234-123456789abc"}
     metadata = {"name": "ap", "labels": {"l": "1"}, "finalizers": ["a.b/c"], "ownerReferences": [owner]}
     yield apply("metadata", {"color": "blue"}, "five", metadata=metadata)
-    yield apply("less metadata", {"color": "blue"}, "five", metadata={"name": "ap", "labels": {"l": "1"}})
-    yield apply("an unknown field of metadata", {"color": "blue"}, "five", metadata={"name": "ap", "odd": 1})
-    yield apply("a label that is a number", {"color": "blue"}, "five", metadata={"name": "ap", "labels": {"l": 1}})
+    yield apply("fewer metadata", {"color": "blue"}, "five", metadata={"name": "ap", "labels": {"l": "1"}})
+    yield apply("unknown field of metadata", {"color": "blue"}, "five", metadata={"name": "ap", "odd": 1})
+    yield apply("label is a number", {"color": "blue"}, "five", metadata={"name": "ap", "labels": {"l": 1}})
     yield Step("delete with a wrong uid", "DELETE", f"{_ALL}/ap", {"preconditions": {"uid": "x"}})
-    yield Step("delete dryly", "DELETE", f"{_ALL}/ap?dryRun=All")
+    yield Step("delete with dry run", "DELETE", f"{_ALL}/ap?dryRun=All")
     yield Step("delete in the foreground", "DELETE", f"{_ALL}/ap?propagationPolicy=Foreground")
-    yield Step("it waits", "GET", f"{_ALL}/ap")
-    yield Step("create what is being deleted", "POST", _ALL, widget("ap"))
-    yield Step("wait no more", "PATCH", f"{_ALL}/ap", {"metadata": {"finalizers": None}}, MERGE)
+    yield Step("terminating object", "GET", f"{_ALL}/ap")
+    yield Step("create a terminating object", "POST", _ALL, widget("ap"))
+    yield Step("remove finalizers", "PATCH", f"{_ALL}/ap", {"metadata": {"finalizers": None}}, MERGE)
 
 
 def _versions() -> Iterator[Step]:
@@ -494,18 +497,18 @@ def _versions() -> Iterator[Step]:
     yield Step("create in the old version", "POST", f"{old}?fieldManager=t", gear)
     yield Step("read in the new version", "GET", f"{new}/g")
     yield Step("list in the new version", "GET", new)
-    yield Step("a table without columns", "GET", new, accept=TABLE)
-    yield Step("patch in the new version what was too much before", "PATCH", f"{new}/g", {"spec": {"b": "y"}}, MERGE)
-    yield Step("patch to another that is too much", "PATCH", f"{new}/g", {"spec": {"n": 8}}, MERGE)
+    yield Step("table without columns", "GET", new, accept=TABLE)
+    yield Step("patch an object that is invalid in the new version", "PATCH", f"{new}/g", {"spec": {"b": "y"}}, MERGE)
+    yield Step("patch to another invalid value", "PATCH", f"{new}/g", {"spec": {"n": 8}}, MERGE)
     yield Step("read in the old version", "GET", f"{old}/g")
     stored = _changed(_changed(both, "spec/versions/0/storage", False), "spec/versions/1/storage", True)
     yield Step(
         "store the new version", "PATCH", path, {"spec": {"versions": stored["spec"]["versions"]}}, MERGE, settle=True
     )
     yield Step("stored versions", "GET", path)
-    yield Step("read what was stored before", "GET", f"{new}/g")
+    yield Step("read an object of the old storage version", "GET", f"{new}/g")
     yield Step(
-        "drop a version that may be stored",
+        "drop a stored version",
         "PATCH",
         path,
         {"spec": {"versions": stored["spec"]["versions"][1:]}},
@@ -516,9 +519,9 @@ def _versions() -> Iterator[Step]:
     yield Step(
         "unknown fields in nested schemas", "POST", f"{_CRDS}?dryRun=All", definition("odds", "Odd", **_schema(odd))
     )
-    yield Step("another plural", "PATCH", path, {"spec": {"names": {"plural": "wheels"}}}, MERGE)
-    yield Step("another scope", "PATCH", path, {"spec": {"scope": "Namespaced"}}, MERGE)
-    yield Step("another short name", "PATCH", path, {"spec": {"names": {"shortNames": ["gr"]}}}, MERGE, settle=True)
+    yield Step("change the plural", "PATCH", path, {"spec": {"names": {"plural": "wheels"}}}, MERGE)
+    yield Step("change the scope", "PATCH", path, {"spec": {"scope": "Namespaced"}}, MERGE)
+    yield Step("change the short names", "PATCH", path, {"spec": {"names": {"shortNames": ["gr"]}}}, MERGE, settle=True)
     unserved = _changed(stored, "spec/versions/0/served", False)
     yield Step(
         "stop serving the old version",
@@ -528,25 +531,25 @@ def _versions() -> Iterator[Step]:
         MERGE,
         settle=True,
     )
-    yield Step("the old version is gone", "GET", f"{old}/g")
+    yield Step("old version is not served", "GET", f"{old}/g")
     yield Step("the group now", "GET", "/apis/other.example.com")
-    yield Step("a kind that is taken", "POST", _CRDS, definition("cogs", "Gear"), settle=True)
-    yield Step("its conditions", "GET", f"{_CRDS}/cogs.other.example.com")
-    yield Step("is not served", "GET", "/apis/other.example.com/v1/cogs")
-    yield Step("delete the owner of the name", "DELETE", path, settle=True)
-    yield Step("it is gone", "GET", path)
-    yield Step("the name is free", "GET", f"{_CRDS}/cogs.other.example.com")
-    yield Step("and served", "GET", "/apis/other.example.com/v1/cogs")
-    yield Step("delete the other", "DELETE", f"{_CRDS}/cogs.other.example.com", settle=True)
-    yield Step("the group is gone", "GET", "/apis/other.example.com")
+    yield Step("kind in use", "POST", _CRDS, definition("cogs", "Gear"), settle=True)
+    yield Step("conditions of the refused kind", "GET", f"{_CRDS}/cogs.other.example.com")
+    yield Step("refused kind is not served", "GET", "/apis/other.example.com/v1/cogs")
+    yield Step("delete the definition with the name", "DELETE", path, settle=True)
+    yield Step("deleted definition", "GET", path)
+    yield Step("kind is accepted", "GET", f"{_CRDS}/cogs.other.example.com")
+    yield Step("kind is served", "GET", "/apis/other.example.com/v1/cogs")
+    yield Step("delete the second definition", "DELETE", f"{_CRDS}/cogs.other.example.com", settle=True)
+    yield Step("group is not served", "GET", "/apis/other.example.com")
 
 
 def steps() -> Iterator[Step]:
     """Return all requests in order."""
     yield Step("before", "GET", _ALL)
-    yield Step("the group before", "GET", "/apis/example.com")
+    yield Step("group before", "GET", "/apis/example.com")
     for about, body in REFUSED_DEFINITIONS.items():
-        loosely = about == "a pattern that cannot be read"
+        loosely = about == "invalid pattern"
         yield Step(f"refused: {about}", "POST", f"{_CRDS}?fieldValidation=Strict", body, loosely=loosely)
     yield Step("define", "POST", f"{_CRDS}?fieldManager=tester", WIDGETS, settle=True)
     yield Step("the definition", "GET", f"{_CRDS}/widgets.example.com")
@@ -557,11 +560,11 @@ def steps() -> Iterator[Step]:
     yield from _patching()
     yield from _applying()
     yield from _versions()
-    yield Step("delete one that waits", "DELETE", f"{_ALL}/w1")
+    yield Step("delete an object with finalizer", "DELETE", f"{_ALL}/w1")
     yield Step("delete one", "DELETE", f"{_ALL}/w2")
     yield Step("delete the definition", "DELETE", f"{_CRDS}/widgets.example.com")
-    yield Step("create while it goes", "POST", _ALL, widget("late"))
-    yield Step("let the object go", "PATCH", f"{_ALL}/w1", {"metadata": {"finalizers": None}}, MERGE, settle=True)
+    yield Step("create while the definition terminates", "POST", _ALL, widget("late"))
+    yield Step("remove the finalizer", "PATCH", f"{_ALL}/w1", {"metadata": {"finalizers": None}}, MERGE, settle=True)
 
 
 # --- comparing --------------------------------------------------------------------------------------------------------

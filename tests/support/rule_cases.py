@@ -66,18 +66,19 @@ def _with_rules(schema: JSON, rules: list[JSON]) -> JSON:
 
 @cache
 def cases() -> tuple[Case, ...]:
-    found: list[Case] = []
-    for number, each in enumerate(yaml.safe_load((Path(__file__).parent / "rule_cases.yaml").read_text())):
-        found += [
-            Case(text, _with_rules({"type": "object"}, [{"rule": text}]), ({},)) for text in each.get("expressions", ())
+    result: list[Case] = []
+    for number, entry in enumerate(yaml.safe_load((Path(__file__).parent / "rule_cases.yaml").read_text())):
+        result += [
+            Case(text, _with_rules({"type": "object"}, [{"rule": text}]), ({},))
+            for text in entry.get("expressions", ())
         ]
-        found += [Case(text, _with_rules(_SUBJECT, [{"rule": text}])) for text in each.get("refused", ())]
-        if "schema" in each:
-            schema = _with_rules(each["schema"], each["rules"])
-            updates = tuple((old, new) for old, new in each.get("updates", ()))
-            about = f"{number}: {each['rules'][0]['rule']}"
-            found.append(Case(about, schema, tuple(each.get("values", ())), updates))
-    return tuple(found)
+        result += [Case(text, _with_rules(_SUBJECT, [{"rule": text}])) for text in entry.get("refused", ())]
+        if "schema" in entry:
+            schema = _with_rules(entry["schema"], entry["rules"])
+            updates = tuple((old, new) for old, new in entry.get("updates", ()))
+            about = f"{number}: {entry['rules'][0]['rule']}"
+            result.append(Case(about, schema, tuple(entry.get("values", ())), updates))
+    return tuple(result)
 
 
 def definition(plural: str, fields: JSON) -> JSON:
@@ -175,21 +176,21 @@ def _whole_steps() -> Iterator[Step]:
     version["subresources"] = {"status": {}, "scale": scale}
     path = f"/apis/{GROUP}/v1/wholes"
     yield Step("definition of wholes", "POST", CRDS, body, settle=True)
-    yield Step("a name that breaks a rule", "POST", path, _whole("b", {}))
-    yield Step("one that does not", "POST", path, _whole("a", {"replicas": 3}))
+    yield Step("name violates a rule", "POST", path, _whole("b", {}))
+    yield Step("valid name", "POST", path, _whole("a", {"replicas": 3}))
     yield Step("a generated name", "POST", path, {**_whole("", {}), "metadata": {"generateName": "a-"}})
     yield Step("fewer", "PUT", f"{path}/a", _whole("a", {"replicas": 1}, metadata={"resourceVersion": "0"}))
     merge = "application/merge-patch+json"
     yield Step("fewer by a patch", "PATCH", f"{path}/a", {"spec": {"replicas": 2}}, merge)
     yield Step("fewer by a scale", "PATCH", f"{path}/a/scale", {"spec": {"replicas": 1}}, merge)
-    yield Step("more by a scale", "PATCH", f"{path}/a/scale", {"spec": {"replicas": 5}}, merge)
-    yield Step("a status that breaks the root's rule", "PATCH", f"{path}/a/status", {"status": {"ready": 9}}, merge)
-    yield Step("one that breaks its own", "PATCH", f"{path}/a/status", {"status": {"ready": -1}}, merge)
-    yield Step("one that breaks none", "PATCH", f"{path}/a/status", {"status": {"ready": 5}}, merge)
+    yield Step("scale up", "PATCH", f"{path}/a/scale", {"spec": {"replicas": 5}}, merge)
+    yield Step("status violates the root rule", "PATCH", f"{path}/a/status", {"status": {"ready": 9}}, merge)
+    yield Step("status violates its own rule", "PATCH", f"{path}/a/status", {"status": {"ready": -1}}, merge)
+    yield Step("valid status", "PATCH", f"{path}/a/status", {"status": {"ready": 5}}, merge)
     limits = {"cpu": "1", "memory": 5, "disk": "1Gx"}
     yield Step("limits", "PATCH", f"{path}/a", {"spec": {"limits": limits}}, merge)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bad"}}
-    yield Step("an embedded name", "PATCH", f"{path}/a", {"spec": {"template": pod}}, merge)
+    yield Step("embedded name", "PATCH", f"{path}/a", {"spec": {"template": pod}}, merge)
     apply = "application/apply-patch+yaml"
     for name in ("c", "ac"):
         applied = _whole(name, {"replicas": 1})
@@ -197,11 +198,9 @@ def _whole_steps() -> Iterator[Step]:
     stricter = json.loads(json.dumps(body))
     schema = stricter["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["x-kubernetes-validations"] = [{"rule": "self.replicas > 100", "message": "many"}]
-    yield Step(
-        "a stricter definition", "PATCH", f"{CRDS}/wholes.{GROUP}", {"spec": stricter["spec"]}, merge, settle=True
-    )
-    yield Step("what has not changed", "PATCH", f"{path}/a", {"metadata": {"labels": {"x": "y"}}}, merge)
-    yield Step("what has changed", "PATCH", f"{path}/a", {"spec": {"replicas": 7}}, merge)
+    yield Step("stricter definition", "PATCH", f"{CRDS}/wholes.{GROUP}", {"spec": stricter["spec"]}, merge, settle=True)
+    yield Step("unchanged field", "PATCH", f"{path}/a", {"metadata": {"labels": {"x": "y"}}}, merge)
+    yield Step("changed field", "PATCH", f"{path}/a", {"spec": {"replicas": 7}}, merge)
     yield Step("end of wholes", "DELETE", f"{CRDS}/wholes.{GROUP}")
 
 
