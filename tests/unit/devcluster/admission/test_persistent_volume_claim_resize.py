@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
+NOT_BOUND = "Only bound persistent volume claims can be expanded"
+NOT_EXPANDABLE = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+)
 
 
 def claim(size: str = "1Gi", phase: str = "Pending", **spec: Any) -> JSON:
@@ -28,3 +38,30 @@ async def test_claim_expansion_needs_a_class_that_allows_it():
         "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support "
         "resize",
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "phase", "class_names", "reason"),
+    [
+        pytest.param(("1Gi", "2Gi"), "Bound", ("growing", "growing"), "", id="class allows expansion"),
+        pytest.param(("2Gi", "1Gi"), "Pending", ("fixed", "fixed"), "", id="not an expansion"),
+        pytest.param(("1Gi", "2Gi"), "Pending", ("growing", "growing"), NOT_BOUND, id="claim is not bound"),
+        pytest.param(("1Gi", "2Gi"), "Bound", ("fixed", "fixed"), NOT_EXPANDABLE, id="class forbids expansion"),
+        pytest.param(("1Gi", "2Gi"), "Bound", ("fixed", "growing"), NOT_EXPANDABLE, id="class changes"),
+        pytest.param(("1Gi", "2Gi"), "Bound", ("none", "none"), NOT_EXPANDABLE, id="missing class"),
+    ],
+)
+def test_claim_resize(sizes: tuple[str, str], phase: str, class_names: tuple[str, str], reason: str):
+    store = Store(seconds=lambda: 0.0)
+    store.create(STORAGE_CLASSES, {"metadata": {"name": "growing"}, "allowVolumeExpansion": True})
+    store.create(STORAGE_CLASSES, {"metadata": {"name": "fixed"}})
+    old, new = (
+        {"metadata": {"name": "c"}, **claim(size, phase, storageClassName=name)}
+        for size, name in zip(sizes, class_names, strict=True)
+    )
+    try:
+        check_claim_resize(store, PERSISTENT_VOLUME_CLAIMS, new, old)
+        message = ""
+    except StatusError as error:
+        message = error.message
+    assert message == (reason and f'persistentvolumeclaims "c" is forbidden: {reason}')

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kubeloop.devcluster.admission.pod_resize import check_pod_resize
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import NODES
 from support.api_requests import InProcessApi
 from support.validation_causes import pod
 
@@ -28,3 +34,42 @@ async def test_resize_beyond_the_node_capacity_is_forbidden():
     assert (status, response["message"]) == (403, f'pods "p" is forbidden: {message}')
     live["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2"
     assert api("PUT", f"{path}/p/resize", live)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("node_name", "generation", "reason", "cause"),
+    [
+        pytest.param("missing", 2, 'node "missing" not found', None, id="missing node"),
+        pytest.param(
+            "win",
+            2,
+            'pod resize is only supported on linux nodes, node "win" is "windows"',
+            "UnsupportedPlatform",
+            id="other system",
+        ),
+        pytest.param(
+            "small",
+            2,
+            "node didn't have enough allocatable resources: cpu, requested: 1000, allocatable: 500; "
+            "memory, requested: 1024, allocatable: 0",
+            "NodeCapacity",
+            id="too small",
+        ),
+        pytest.param("small", 1, "", None, id="unchanged generation"),
+        pytest.param("", 2, "", None, id="pod without a node"),
+    ],
+)
+def test_pod_resize(node_name: str, generation: int, reason: str, cause: str | None):
+    store = Store(seconds=lambda: 0.0)
+    store.create(NODES, {"metadata": {"name": "win", "labels": {"kubernetes.io/os": "windows"}}})
+    store.create(NODES, {"metadata": {"name": "small"}, "status": {"allocatable": {"cpu": "500m"}}})
+    resources = {"requests": {"cpu": "1", "memory": "1Ki"}}
+    new = named_pod(nodeName=node_name, containers=[{"name": "c", "resources": resources}])
+    new["metadata"]["generation"] = generation
+    message, details = "", {}
+    try:
+        check_pod_resize(store, new, {"metadata": {"generation": 1}})
+    except StatusError as error:
+        message, details = error.message, error.details or {}
+    assert message == (reason and f'pods "p" is forbidden: {reason}')
+    assert details.get("causes") == ([{"reason": cause}] if cause else None)

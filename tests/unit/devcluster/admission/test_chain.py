@@ -1,0 +1,63 @@
+"""The chain of admission plugins: the plugins that it implements itself, and their order."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.kube.objects.resources import NAMESPACES
+from support.api_requests import InProcessApi
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_protected_namespaces_may_not_be_deleted(name: str):
+    with pytest.raises(StatusError) as raised:
+        AdmissionChain.check_delete(NAMESPACES, name)
+    assert (raised.value.code, raised.value.message) == (
+        403,
+        f'namespaces "{name}" is forbidden: this namespace may not be deleted',
+    )
+
+
+async def test_create_in_a_terminating_namespace_is_forbidden():
+    api = InProcessApi()
+    api.create("/api/v1/namespaces", {"metadata": {"name": "a", "finalizers": ["example.com/x"]}})
+    api.succeed("DELETE", "/api/v1/namespaces/a")
+    status, response = api("POST", "/api/v1/namespaces/a/configmaps", {"metadata": {"name": "c"}})
+    reason = "unable to create new content in namespace a because it is being terminated"
+    assert (status, response["message"]) == (403, f'configmaps "c" is forbidden: {reason}')
+    assert response["details"]["causes"] == [
+        {
+            "reason": "NamespaceTerminating",
+            "message": "namespace a is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+
+
+async def test_new_node_is_tainted_as_not_ready():
+    node = InProcessApi().create("/api/v1/nodes", {"metadata": {"name": "n"}})
+    assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "finalizer"),
+    [
+        pytest.param(
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+            "kubernetes.io/pvc-protection",
+            id="claim",
+        ),
+        pytest.param(
+            "/api/v1/persistentvolumes",
+            {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}, "hostPath": {"path": "/a"}},
+            "kubernetes.io/pv-protection",
+            id="volume",
+        ),
+    ],
+)
+async def test_storage_object_gets_the_protection_finalizer(path: str, body: dict[str, object], finalizer: str):
+    created = InProcessApi().create(path, {"metadata": {"name": "v"}, "spec": body})
+    assert created["metadata"]["finalizers"] == [finalizer]

@@ -1,0 +1,64 @@
+"""DefaultStorageClass and DefaultIngressClass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
+from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import STORAGE_CLASSES
+
+JSON = dict[str, Any]
+DEFAULT_STORAGE = "storageclass.kubernetes.io/is-default-class"
+BETA_DEFAULT_STORAGE = "storageclass.beta.kubernetes.io/is-default-class"
+DEFAULT_INGRESS = "ingressclass.kubernetes.io/is-default-class"
+
+
+def class_of(name: str, created: str = "2026-01-01T00:00:00Z", **annotations: str) -> JSON:
+    return {"metadata": {"name": name, "creationTimestamp": created, "annotations": annotations}}
+
+
+@pytest.mark.parametrize(
+    ("classes", "claim", "name"),
+    [
+        pytest.param([class_of("a", **{DEFAULT_STORAGE: "true"})], {}, "a", id="default class"),
+        pytest.param([class_of("a", **{BETA_DEFAULT_STORAGE: "true"})], {}, "a", id="beta annotation"),
+        pytest.param([class_of("a", **{DEFAULT_STORAGE: "false"})], {}, None, id="no default class"),
+        pytest.param(
+            [
+                class_of("old", **{DEFAULT_STORAGE: "true"}),
+                class_of("z", "2026-02-01T00:00:00Z", **{DEFAULT_STORAGE: "true"}),
+                class_of("y", "2026-02-01T00:00:00Z", **{DEFAULT_STORAGE: "true"}),
+            ],
+            {},
+            "y",
+            id="newest default class, then the first by name",
+        ),
+        pytest.param([class_of("a", **{DEFAULT_STORAGE: "true"})], {"storageClassName": ""}, "", id="empty class name"),
+    ],
+)
+def test_default_storage_class(classes: list[JSON], claim: JSON, name: str | None):
+    store = Store(seconds=lambda: 0.0)
+    for storage_class in classes:
+        store.create(STORAGE_CLASSES, storage_class)
+    obj: JSON = {"metadata": {}, "spec": claim}
+    set_default_storage_class(store, obj)
+    assert obj["spec"].get("storageClassName") == name
+
+
+@pytest.mark.parametrize(
+    ("ingress", "name"),
+    [
+        pytest.param({"metadata": {}}, "nginx", id="ingress without a spec"),
+        pytest.param({"metadata": {}, "spec": {"ingressClassName": "other"}}, "other", id="named class"),
+        pytest.param({"metadata": {"annotations": {"kubernetes.io/ingress.class": "x"}}}, None, id="annotated class"),
+    ],
+)
+def test_default_ingress_class(ingress: JSON, name: str | None):
+    store = Store(seconds=lambda: 0.0)
+    store.create(INGRESS_CLASSES, class_of("nginx", **{DEFAULT_INGRESS: "true"}))
+    set_default_ingress_class(store, ingress)
+    assert ingress.get("spec", {}).get("ingressClassName") == name

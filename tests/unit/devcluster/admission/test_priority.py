@@ -1,0 +1,87 @@
+"""Priority admission."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.admission.priority import check_single_default, set_priority
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import PRIORITY_CLASSES
+
+JSON = dict[str, Any]
+MISMATCH = "must not be provided in pod spec; priority admission controller computed"
+
+
+def store_with(*classes: JSON) -> Store:
+    store = Store(seconds=lambda: 0.0)
+    for priority_class in classes:
+        store.create(PRIORITY_CLASSES, priority_class)
+    return store
+
+
+def priority_class(name: str, value: int, **fields: Any) -> JSON:
+    return {"metadata": {"name": name}, "value": value, **fields}
+
+
+HIGH = priority_class("high", 1000, preemptionPolicy="Never")
+LOW, LOWER = priority_class("low", 10, globalDefault=True), priority_class("lower", 5, globalDefault=True)
+
+
+@pytest.mark.parametrize(
+    ("classes", "spec", "name", "priority", "policy"),
+    [
+        pytest.param([], {}, None, 0, "PreemptLowerPriority", id="no class and no default class"),
+        pytest.param([HIGH], {"priorityClassName": "high"}, "high", 1000, "Never", id="named class"),
+        pytest.param([LOW, LOWER], {}, "lower", 5, "PreemptLowerPriority", id="default class with the lowest value"),
+        pytest.param(
+            [],
+            {"priorityClassName": "system-node-critical"},
+            "system-node-critical",
+            2000001000,
+            "PreemptLowerPriority",
+            id="system class",
+        ),
+    ],
+)
+def test_priority_of_a_pod(classes: list[JSON], spec: JSON, name: str | None, priority: int, policy: str):
+    pod = {"metadata": {"name": "p"}, "spec": {**spec}}
+    set_priority(store_with(*classes), pod)
+    spec = pod["spec"]
+    assert (spec.get("priorityClassName"), spec["priority"], spec["preemptionPolicy"]) == (name, priority, policy)
+
+
+@pytest.mark.parametrize(
+    ("spec", "detail"),
+    [
+        pytest.param({"priorityClassName": "x"}, "no PriorityClass with name x was found", id="missing class"),
+        pytest.param(
+            {"priorityClassName": "high", "priority": 5},
+            f"the integer value of priority (5) {MISMATCH} 1000 from the given PriorityClass name",
+            id="another priority",
+        ),
+        pytest.param(
+            {"priorityClassName": "high", "preemptionPolicy": "PreemptLowerPriority"},
+            f"the string value of PreemptionPolicy (PreemptLowerPriority) {MISMATCH} Never "
+            "from the given PriorityClass name",
+            id="another preemption policy",
+        ),
+    ],
+)
+def test_pod_that_contradicts_its_class_is_forbidden(spec: JSON, detail: str):
+    with pytest.raises(StatusError) as raised:
+        set_priority(store_with(HIGH), {"metadata": {"generateName": "p-"}, "spec": spec})
+    assert (raised.value.code, raised.value.message) == (403, f'pods "p-" is forbidden: {detail}')
+
+
+def test_second_default_priority_class_is_forbidden():
+    store = store_with(LOW)
+    check_single_default(store, LOW, new=False)
+    with pytest.raises(StatusError) as raised:
+        check_single_default(store, LOWER, new=True)
+    assert raised.value.message == (
+        'priorityclasses.scheduling.k8s.io "lower" is forbidden: PriorityClass low is already marked as default. '
+        "Only one default can exist"
+    )
