@@ -108,7 +108,7 @@ class Rule:
         self.message_cost = estimate_cost(message.node, roots)
 
     @property
-    def shown(self) -> str:
+    def text(self) -> str:
         """As errors name the rule."""
         return str((self.given.get("message") or self.given["rule"]).strip())
 
@@ -253,7 +253,7 @@ class RuleTree:
             values: JSON = {"self": self._view.convert(value)}
             before = None if old is None else self._view.convert(old)
         except CelError as error:
-            found.errors.invalid(path or _NO_PATH, self._type, f"{error} evaluating rule: {self._rules[0].shown}")
+            found.errors.invalid(path or _NO_PATH, self._type, f"{error} evaluating rule: {self._rules[0].text}")
             return
         for rule in self._rules:
             if rule.error:
@@ -279,16 +279,16 @@ class RuleTree:
             return found.stop(path, self._type, told)
         found.budget -= outcome.cost
         if outcome.error == COST_LIMIT_EXCEEDED:
-            told = f"'{COST_LIMIT_EXCEEDED}': {_NO_MORE} due to call cost exceeds limit for rule: {rule.shown}"
+            told = f"'{COST_LIMIT_EXCEEDED}': {_NO_MORE} due to call cost exceeds limit for rule: {rule.text}"
             return found.stop(path, self._type, told)
         if outcome.error.startswith("no such overload"):
             told = "call arguments did not match a supported operator, function or macro signature for rule"
-            found.errors.invalid(path or _NO_PATH, self._type, f"'{outcome.error}': {told}: {rule.shown}")
+            found.errors.invalid(path or _NO_PATH, self._type, f"'{outcome.error}': {told}: {rule.text}")
         elif outcome.error:
-            found.errors.invalid(path or _NO_PATH, self._type, f"{outcome.error} evaluating rule: {rule.shown}")
+            found.errors.invalid(path or _NO_PATH, self._type, f"{outcome.error} evaluating rule: {rule.text}")
         elif outcome.value is not True:
             where = _joined(path, rule.field_path) if rule.field_path else path
-            detail = rule.given.get("message") or f"failed rule: {rule.shown}"
+            detail = rule.given.get("message") or f"failed rule: {rule.text}"
             if rule.message is not None:
                 said = _message(found, rule.message, values, where, self._type)
                 if said is None:

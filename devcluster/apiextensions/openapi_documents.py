@@ -15,7 +15,7 @@ import msgspec
 
 from kubeloop.devcluster.api.request import JSON_TYPE
 from kubeloop.devcluster.apiextensions.definitions import Definitions
-from kubeloop.devcluster.apiextensions.served_version import TERMINATING_VERBS, VERBS, Version, version_rank
+from kubeloop.devcluster.apiextensions.served_version import TERMINATING_VERBS, VERBS, ServedVersion, version_rank
 from kubeloop.devcluster.apiextensions.structural_schema import EMBEDDED, INT_OR_STRING, PRESERVE, Schema
 from kubeloop.devcluster.openapi import discovery as shared_discovery
 from kubeloop.devcluster.openapi import documents as shared_openapi
@@ -45,15 +45,15 @@ class Documents:
             self._made[key] = make()
         return self._made[key]
 
-    def _versions(self) -> list[Version]:
-        found: list[Version] = self._once("versions", self._definitions.versions)
+    def _versions(self) -> list[ServedVersion]:
+        found: list[ServedVersion] = self._once("versions", self._definitions.versions)
         return found
 
-    def _groups(self) -> dict[str, dict[str, list[Version]]]:
+    def _groups(self) -> dict[str, dict[str, list[ServedVersion]]]:
         """What is served, by group and version."""
 
-        def make() -> dict[str, dict[str, list[Version]]]:
-            groups: dict[str, dict[str, list[Version]]] = {}
+        def make() -> dict[str, dict[str, list[ServedVersion]]]:
+            groups: dict[str, dict[str, list[ServedVersion]]] = {}
             for each in self._versions():
                 resource = each.served.resource
                 groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(each)
@@ -61,7 +61,7 @@ class Documents:
                 group: dict(sorted(groups[group].items(), key=lambda item: version_rank(item[0]))) for group in groups
             }
 
-        found: dict[str, dict[str, list[Version]]] = self._once("groups", make)
+        found: dict[str, dict[str, list[ServedVersion]]] = self._once("groups", make)
         return found
 
     # --- discovery ----------------------------------------------------------------------------------------------------
@@ -172,17 +172,17 @@ class Documents:
         return shared_openapi.v2_document(add)
 
 
-def _storage_hash(version: Version) -> str:
+def _storage_hash(version: ServedVersion) -> str:
     """Changes with the version in which objects are stored."""
-    resource = version.home.served.resource
+    resource = version.storage_version.served.resource
     return sha512(f"{resource.group}/{resource.version}/{resource.kind}".encode()).hexdigest()[:12]
 
 
-def _verbs(version: Version) -> Sequence[str]:
+def _verbs(version: ServedVersion) -> Sequence[str]:
     return TERMINATING_VERBS if version.terminating else VERBS
 
 
-def _aggregated(version: Version) -> JSON:
+def _aggregated(version: ServedVersion) -> JSON:
     resource = version.served.resource
     return shared_discovery.aggregated_resource(
         version.served, _verbs(version), resource.subresources, resource.group, resource.version
@@ -192,7 +192,7 @@ def _aggregated(version: Version) -> JSON:
 # --- types ------------------------------------------------------------------------------------------------------------
 
 
-def _define(schemas: Schemas, version: Version, *, v3: bool) -> None:
+def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
     """Add the types of a custom resource and of its list."""
     resource = version.served.resource
     metadata = _reference(schemas, "meta/v1.ObjectMeta", v3=v3)

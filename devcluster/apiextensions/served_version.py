@@ -1,8 +1,7 @@
-"""One served version of a custom resource: the rules of its kind, as the rest of the server asks for them.
+"""One served version of a custom resource: the rules of its kind, in the form the rest of the server uses.
 
-Objects are kept in the form of the storage version, the version's `home`; conversion writes another apiVersion and
-drops the fields that the other version does not have, or is a webhook's. Source: apiextensions-apiserver
-pkg/registry/customresource.
+Objects are stored in the definition's storage version. Conversion sets another apiVersion and drops the fields that the
+other version does not have, or is done by a webhook. Source: apiextensions-apiserver pkg/registry/customresource.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     walk,
 )
 from kubeloop.devcluster.apiextensions.value_validation import validate
-from kubeloop.devcluster.handlers.scale import Places
+from kubeloop.devcluster.handlers.scale import ReplicasPaths
 from kubeloop.devcluster.languages import jsonpath
 from kubeloop.devcluster.printers.formatting import human_duration
 from kubeloop.devcluster.registry.scale import scale_document
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
 
 TERMINATING_VERBS = ("delete", "deletecollection", "get", "list", "watch")
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-"""In the order in which discovery tells them."""
+"""In discovery order."""
 
 _MAX_INT32 = (1 << 31) - 1
 _NOT_SET = -(1 << 31)
@@ -64,12 +63,13 @@ _BLOCKING = (
 _AGE: JSON = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-class Version:
+class ServedVersion:
     """The rules of one version of a definition.
 
-    `served` is what it is to the registry, `home` the version in whose form objects are stored (which may be this
-    one), `others` the served ones but for home, `definition` the CustomResourceDefinition it comes from, `spec` its
-    entry in spec.versions. webhook: what converts objects; None where versions differ by their schemas alone.
+    `served` is its declaration in the registry, `storage_version` the version in whose form objects are stored
+    (possibly this one), `others` the other served versions except the storage version, `definition` the
+    CustomResourceDefinition, `spec` its entry in spec.versions. webhook: converts objects; None if versions differ by
+    their schemas alone.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Version:
         self.spec = spec
         self.terminating = terminating
         self.schema: Schema = (spec.get("schema") or {}).get("openAPIV3Schema") or {}
-        self.home: Version = self
-        self.others: tuple[Version, ...] = ()
+        self.storage_version: ServedVersion = self
+        self.others: tuple[ServedVersion, ...] = ()
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
         self._scale: JSON | None = subresources.get("scale")
         resource = CustomResource(
@@ -104,7 +104,9 @@ class Version:
             subresources=tuple(name for name in ("status", "scale") if name in subresources),
             rules=self,
         )
-        self.api_versions = {f"{resource.group}/{each['name']}" for each in definition["spec"]["versions"]}
+        self.api_versions = {
+            f"{resource.group}/{version_spec['name']}" for version_spec in definition["spec"]["versions"]
+        }
         self.served = ServedResource(
             resource=resource,
             verbs=ALL_VERBS,
@@ -112,73 +114,73 @@ class Version:
             crd_version=self,
         )
         self.list_kind: str = names.get("listKind") or f"{resource.kind}List"
-        self._has_rules = any(each.get(RULES) for _, each in walk(self.schema))
+        self._has_rules = any(schema.get(RULES) for _, schema in walk(self.schema))
         self._rules: RuleTree | None = None
-        self._rule_warnings: list[str] = []  # of the object that was validated last; warnings() takes them
+        self._rule_warnings: list[str] = []  # of the object validated last; warnings() takes them
         self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
 
     patch_types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
 
     @property
-    def is_home(self) -> bool:
-        return self.home is self
+    def is_storage_version(self) -> bool:
+        return self.storage_version is self
 
     @property
-    def is_converted(self) -> bool:
-        """Does a webhook make this version's objects of those that are stored?"""
-        return self._webhook is not None and not self.is_home
+    def uses_webhook(self) -> bool:
+        """True if a webhook converts stored objects to this version."""
+        return self._webhook is not None and not self.is_storage_version
 
     # --- forms --------------------------------------------------------------------------------------------------------
 
     def decode(self, raw: JSON) -> tuple[JSON, list[str]]:
-        """A body as an object of this version, and what strict decoding says of it. Raises DecodeError."""
+        """Return a request body as an object of this version, and the errors of strict decoding. Raises DecodeError."""
         try:
             obj, unknown = pruned_object(raw, self.schema)
         except MetadataError as error:
             if not error.path:
                 raise DecodeError(str(error)) from error
-            found = ErrorList()
-            found.invalid(error.path, error.value, str(error))
-            raise DecodeError(f"{error.path}: {found[0]['message']}") from error
+            errors_found = ErrorList()
+            errors_found.invalid(error.path, error.value, str(error))
+            raise DecodeError(f"{error.path}: {errors_found[0]['message']}") from error
         return obj, [f'unknown field "{path}"' for path in unknown]
 
-    def normal(self, obj: JSON) -> JSON:
-        """What an applied configuration has made of an object: nothing is pruned, so that nulls are refused."""
+    def normalize_applied(self, obj: JSON) -> JSON:
+        """Return the result of an apply in normal form. Nothing is pruned, so that validation rejects nulls."""
         return {**deepcopy(obj), "metadata": pruned_object({"metadata": obj["metadata"]}, {})[0]["metadata"]}
 
     def default(self, obj: JSON) -> None:
-        """Fill in defaults, in place."""
+        """Set defaults, in place."""
         apply_defaults(obj, self.schema)
 
-    def stored(self, obj: JSON) -> JSON:
-        """An object of this version as it is stored. Raises as shown()."""
-        stored = obj if self.is_home else self._converted(obj, self.home)
+    def to_storage(self, obj: JSON) -> JSON:
+        """Return an object of this version in the storage version. Raises as from_storage()."""
+        stored = obj if self.is_storage_version else self._converted(obj, self.storage_version)
         if self._webhook is not None and self._deferred_work.may_defer:
-            for each in self.others:  # whoever watches is told at once, when nobody can wait
-                each.shown(stored)
+            for version in self.others:  # converted in advance, since sending watch events cannot wait
+                version.from_storage(stored)
         return stored
 
-    def prepare(self, objects: Sequence[JSON]) -> None:
-        """Let shown() find these objects. Raises as it does."""
+    def prepare_conversions(self, objects: Sequence[JSON]) -> None:
+        """Convert stored objects in one call, so that from_storage() finds them. Raises as from_storage()."""
         if self._webhook is not None:
-            self._webhook.prepare(objects, self.served.resource.api_version)
+            self._webhook.convert_all(objects, self.served.resource.api_version)
 
-    def shown(self, obj: JSON) -> JSON:
-        """A stored object in this version; also one that was stored before its definition has changed.
+    def from_storage(self, obj: JSON) -> JSON:
+        """Return a stored object in this version; it may have been stored before its definition changed.
 
-        With a webhook, raises Later, and StatusError 500 if that fails.
+        With a webhook, raises Deferred, and StatusError 500 if the webhook fails.
         """
         return self._converted(obj, self)
 
-    def reread(self, obj: JSON) -> JSON:
-        """A stored object as a server reads it after its definition has changed: pruned and with new defaults."""
+    def read_with_current_schema(self, obj: JSON) -> JSON:
+        """Return a stored object as a server reads it after its definition changed: pruned, with new defaults."""
         read, _ = pruned_object({**obj, "apiVersion": self.served.resource.api_version}, self.schema)
         self.default(read)
         return {"kind": read["kind"], **read}
 
-    def _converted(self, obj: JSON, target: Version) -> JSON:
+    def _converted(self, obj: JSON, target: ServedVersion) -> JSON:
         api_version = target.served.resource.api_version
-        if obj["apiVersion"] == api_version and target.is_home:
+        if obj["apiVersion"] == api_version and target.is_storage_version:
             return obj
         if self._webhook is not None and obj["apiVersion"] != api_version:
             obj = self._webhook.converted(obj, api_version)
@@ -186,34 +188,34 @@ class Version:
         return converted
 
     def wrong_kind(self, obj: JSON) -> errors.StatusError:
-        """The refusal of an object of another kind, or of another version: 422 or 400."""
+        """Return the error for an object of another kind (422) or another version (400)."""
         resource = self.served.resource
         kind, api_version = obj.get("kind") or "", obj.get("apiVersion") or ""
         if api_version != resource.api_version:
-            told = f"the API version in the data ({api_version}) does not match the expected API version "
-            return errors.bad_request(f"{told}({resource.api_version})")
-        found = ErrorList()
-        found.invalid("kind", kind, f"must be {resource.kind}")
-        return errors.invalid(resource.group, kind, (obj.get("metadata") or {}).get("name", ""), found)
+            message = f"the API version in the data ({api_version}) does not match the expected API version "
+            return errors.bad_request(f"{message}({resource.api_version})")
+        causes = ErrorList()
+        causes.invalid("kind", kind, f"must be {resource.kind}")
+        return errors.invalid(resource.group, kind, (obj.get("metadata") or {}).get("name", ""), causes)
 
     def type_error(self, config: JSON) -> str:
-        """What of an applied configuration does not fit the schema; "" if all does."""
+        """Return the error of an applied configuration that does not fit the schema, "" if it fits."""
         return managed_fields.type_error(self.schema, config)
 
     def check_accept(self, accept: str) -> None:
-        """There is no protobuf of custom resources, only of their metadata. Raises StatusError 406 to who wants it."""
+        """Raise StatusError 406 if a client accepts only protobuf, which exists only for metadata of custom resources."""
         if accept and all(
-            each.partition(";")[0].strip() == PROTOBUF_TYPE and "as=PartialObjectMetadata" not in each
-            for each in accept.split(",")
+            media_type.partition(";")[0].strip() == PROTOBUF_TYPE and "as=PartialObjectMetadata" not in media_type
+            for media_type in accept.split(",")
         ):
             raise errors.form_not_acceptable()
 
     def unsupported_patch(self) -> errors.StatusError:
-        """415 for a patch that is no JSON patch, merge patch or apply."""
-        told = "the body of the request was in an unknown format - accepted media types include: "
-        return errors.StatusError(415, "UnsupportedMediaType", told + ", ".join(self.patch_types))
+        """Return the error 415 for a patch that is not a JSON patch, merge patch or apply configuration."""
+        message = "the body of the request was in an unknown format - accepted media types include: "
+        return errors.StatusError(415, "UnsupportedMediaType", message + ", ".join(self.patch_types))
 
-    # --- ownership ----------------------------------------------------------------------------------------------------
+    # --- field ownership ----------------------------------------------------------------------------------------------
 
     def track_create(self, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
         managed_fields.track_create(self.served, self.schema, obj, writer, now)
@@ -222,15 +224,15 @@ class Version:
         managed_fields.track_update(self.served, self.schema, obj, old, writer, now, subresource)
 
     def merge_configuration(self, live: JSON, config: JSON) -> JSON:
-        """As apply.overlaid()."""
+        """Return `live` with the fields of `config`, merged by the schema."""
         return managed_fields.merge_configuration(self.schema, live, config)
 
     def atomic_paths(self, config: JSON) -> list[str]:
-        """As apply.atomic_paths()."""
+        """Return the paths of atomic lists, maps and structs in `config`."""
         return list(managed_fields.atomic_paths(managed_fields.typed(self.schema), config, ""))
 
     def apply(self, live: JSON | None, config: JSON, *, manager: str, force: bool, subresource: str, now: str) -> JSON:
-        """As apply.apply_configuration(). Raises StatusError."""
+        """Return the result of a server-side apply; `live` is None for a create. Raises StatusError."""
         return managed_fields.apply_configuration(
             self.served, self.schema, live, config, manager=manager, force=force, subresource=subresource, now=now
         )
@@ -238,20 +240,20 @@ class Version:
     # --- strategy -----------------------------------------------------------------------------------------------------
 
     def check_create(self, name: str) -> None:
-        """Raises StatusError 403 while the definition is being deleted."""
+        """Raise StatusError 403 while the definition is being deleted."""
         if self.terminating:
             why = "create not allowed while custom resource definition is terminating"
             raise errors.forbidden(self.served.resource, name, why)
 
     def prepare_create(self, obj: JSON) -> None:
-        """What a new object may not bring along."""
+        """Remove the fields of a new object that only the server sets, and set its generation."""
         if self.served.has_status:
             obj.pop("status", None)
-            self.default(obj)  # a status that has one
+            self.default(obj)  # the status may have a default
         obj["metadata"]["generation"] = 1
 
     def prepare_update(self, obj: JSON, old: JSON) -> None:
-        """Status stays with its subresource; every change but of metadata is a new generation."""
+        """Restore the status, if it has a subresource; increase generation if anything but metadata changed."""
         if self.served.has_status:
             if "status" in old:
                 obj["status"] = old["status"]
@@ -261,7 +263,7 @@ class Version:
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def prepare_status(self, obj: JSON, old: JSON) -> JSON:
-        """What a write of the status stores: the old object with the new status."""
+        """Return the old object with the new status and managedFields."""
         metadata = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
         if "managedFields" in obj["metadata"]:
             metadata["managedFields"] = obj["metadata"]["managedFields"]
@@ -272,70 +274,73 @@ class Version:
     # --- validation ---------------------------------------------------------------------------------------------------
 
     def validate_create(self, obj: JSON) -> list[JSON]:
-        """Causes against creating `obj`."""
-        found, metadata = ErrorList(), obj["metadata"]
-        validate_object_meta(found, metadata, namespaced=self.served.resource.namespaced, name_check=dns_subdomain)
-        validate(found, obj, self.schema)
-        self._check_scale(found, obj)
-        check_embedded(found, obj, self.schema)
-        check_unique_items(found, obj, self.schema)
-        if not found and (wrong := path_segment(metadata.get("name", ""))):
-            found.invalid_each("metadata.name", metadata["name"], wrong)
-        return self._finished(found, obj, None)
+        """Return the causes for which `obj` cannot be created."""
+        causes, metadata = ErrorList(), obj["metadata"]
+        validate_object_meta(causes, metadata, namespaced=self.served.resource.namespaced, name_check=dns_subdomain)
+        validate(causes, obj, self.schema)
+        self._check_scale(causes, obj)
+        check_embedded(causes, obj, self.schema)
+        check_unique_items(causes, obj, self.schema)
+        if not causes and (wrong := path_segment(metadata.get("name", ""))):
+            causes.invalid_each("metadata.name", metadata["name"], wrong)
+        return self._with_rule_errors(causes, obj, None)
 
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
-        """Causes against replacing `old` by `obj`; what was wrong before may stay as it was."""
-        found, metadata, before = ErrorList(), obj["metadata"], old["metadata"]
+        """Return the causes for which `obj` cannot replace `old`. Unchanged values that were invalid before are accepted."""
+        causes, metadata, before = ErrorList(), obj["metadata"], old["metadata"]
         namespaced = self.served.resource.namespaced
-        validate_object_meta(found, metadata, namespaced=namespaced, name_check=path_segment)
-        for _ in range(2):  # by the store and by the strategy
-            validate_object_meta_update(found, metadata, before)
+        validate_object_meta(causes, metadata, namespaced=namespaced, name_check=path_segment)
+        for _ in range(2):  # kube-apiserver checks metadata twice, in the store and in the strategy
+            validate_object_meta_update(causes, metadata, before)
         if subresource != "status":
-            validate(found, obj, self.schema, old=old)
+            validate(causes, obj, self.schema, old=old)
         elif "status" in obj and (schema := (self.schema.get("properties") or {}).get("status")):
-            validate(found, obj["status"], schema, old=old.get("status"), path="status")
-        self._check_scale(found, obj, only_status=subresource == "status")
+            validate(causes, obj["status"], schema, old=old.get("status"), path="status")
+        self._check_scale(causes, obj, only_status=subresource == "status")
         if subresource != "status":
-            check_embedded(found, obj, self.schema)
+            check_embedded(causes, obj, self.schema)
         were_unique, are_unique = ErrorList(), ErrorList()
         check_unique_items(are_unique, obj, self.schema)
         if are_unique:
             check_unique_items(were_unique, old, self.schema)
         if not were_unique:
-            found.extend(are_unique)
-        return self._finished(found, obj, old)
+            causes.extend(are_unique)
+        return self._with_rule_errors(causes, obj, old)
 
-    def _finished(self, found: ErrorList, obj: JSON, old: JSON | None) -> list[JSON]:
-        """With what the schema's rules have against the object, unless it is no object of the schema at all."""
+    def _with_rule_errors(self, causes: ErrorList, obj: JSON, old: JSON | None) -> list[JSON]:
+        """Return the causes and those of the schema's CEL rules, which run only if the object fits the schema."""
         self._rule_warnings = []
         if not self._has_rules:
-            return found
-        if any(each["reason"] in _BLOCKING for each in found):
-            told = "some validation rules were not checked because the object was invalid; "
-            found.invalid("<nil>", None, f"{told}correct the existing errors to complete validation")
-            return found
-        ran = self._ran_rules(obj, old)
-        self._rule_warnings = [*ran.warnings]
-        found.extend(ran.errors)
-        return found
+            return causes
+        if any(cause["reason"] in _BLOCKING for cause in causes):
+            message = "some validation rules were not checked because the object was invalid; "
+            causes.invalid("<nil>", None, f"{message}correct the existing errors to complete validation")
+            return causes
+        outcome = self._run_rules(obj, old)
+        self._rule_warnings = [*outcome.warnings]
+        causes.extend(outcome.errors)
+        return causes
 
-    def _ran_rules(self, obj: JSON, old: JSON | None) -> Findings:
-        """Raises Later for what takes long."""
-        from kubeloop.devcluster.apiextensions.cel_rules import RuleTree, check_object  # only who has rules needs CEL
+    def _run_rules(self, obj: JSON, old: JSON | None) -> Findings:
+        """Evaluate the CEL rules. Raises Deferred for rules over their time budget."""
+        from kubeloop.devcluster.apiextensions.cel_rules import (
+            RuleTree,
+            check_object,
+        )  # CEL is loaded for schemas with rules
 
         if self._rules is None:
             self._rules = RuleTree(self.schema, root=True)
         rules = self._rules
 
         def key() -> Hashable:
-            names = ("name", "generateName") if rules.has_own else ()  # of a resource, that only its own rules see
+            names = ("name", "generateName") if rules.has_own else ()  # metadata is visible only to rules of the root
             seen = {name: obj["metadata"].get(name) for name in names}
             before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
             return rules, before, msgspec.json.encode({**obj, "metadata": seen})
 
         return self._deferred_work.compute_or_defer(key, lambda loop_budget: check_object(rules, obj, old, loop_budget))
 
-    def _check_scale(self, found: ErrorList, obj: JSON, *, only_status: bool = False) -> None:
+    def _check_scale(self, causes: ErrorList, obj: JSON, *, only_status: bool = False) -> None:
         if self._scale is None:
             return
         paths = [self._scale["statusReplicasPath"]]
@@ -345,35 +350,35 @@ class Version:
             try:
                 replicas = _integer_at(obj, path)
             except _WrongType as error:
-                found.invalid(path, 0, str(error))
+                causes.invalid(path, 0, str(error))
                 continue
             if replicas is not None and replicas < 0:
-                found.invalid(path, replicas, "should be a non-negative integer")
+                causes.invalid(path, replicas, "should be a non-negative integer")
             elif replicas is not None and replicas > _MAX_INT32:
-                found.invalid(path, replicas, f"should be less than or equal to {_MAX_INT32}")
+                causes.invalid(path, replicas, f"should be less than or equal to {_MAX_INT32}")
         if selector := self._scale.get("labelSelectorPath"):
             try:
                 _text_at(obj, selector)
             except _WrongType as error:
-                found.invalid(selector, "", str(error))
+                causes.invalid(selector, "", str(error))
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        """What a client hears that writes this object: unwise finalizers."""
+        """Return the warnings for a write of `obj`: those of its rules, and of finalizer names that may conflict."""
         added = {*(obj["metadata"].get("finalizers") or ())}
         if old is not None:
             added -= {*(old["metadata"].get("finalizers") or ())}
-        told, self._rule_warnings = self._rule_warnings, []
+        warnings, self._rule_warnings = self._rule_warnings, []
         for name in sorted(added):
-            told += [f"metadata.finalizers: {quoted(name)}: {wrong}" for wrong in qualified_name(name)]
+            warnings += [f"metadata.finalizers: {quoted(name)}: {wrong}" for wrong in qualified_name(name)]
             if "/" not in name and name not in STANDARD_FINALIZERS:
                 path = " including a path (/)" if "." in name else ""
                 advice = f"prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other "
-                told.append(f"metadata.finalizers: {quoted(name)}: {advice}finalizer writers")
-        return told
+                warnings.append(f"metadata.finalizers: {quoted(name)}: {advice}finalizer writers")
+        return warnings
 
     @property
     def deprecation(self) -> str:
-        """What everybody hears who uses this version; "" if it is not deprecated."""
+        """Return the deprecation warning of this version, "" if it is not deprecated."""
         if not self.spec.get("deprecated"):
             return ""
         resource = self.served.resource
@@ -384,17 +389,23 @@ class Version:
         return str(self.spec.get("deprecationWarning") or default)
 
     def _newer_version(self) -> str:
-        """The version to use instead: the first by discovery's order that is served, not deprecated and newer."""
+        """Return the version to use instead: the first newer one in discovery order that is served and not deprecated."""
         mine = version_rank(self.spec["name"])
-        for each in sorted(self.definition["spec"]["versions"], key=lambda each: version_rank(each["name"])):
-            if each.get("served") and not each.get("deprecated") and version_rank(each["name"]) < mine:
-                return str(each["name"])
+        for version_spec in sorted(
+            self.definition["spec"]["versions"], key=lambda version_spec: version_rank(version_spec["name"])
+        ):
+            if (
+                version_spec.get("served")
+                and not version_spec.get("deprecated")
+                and version_rank(version_spec["name"]) < mine
+            ):
+                return str(version_spec["name"])
         return ""
 
     # --- scale --------------------------------------------------------------------------------------------------------
 
     def scale_of(self, obj: JSON, *, reading: bool = False) -> JSON:
-        """The autoscaling/v1 Scale of an object. Raises StatusError 500, for readers, if it has no replicas."""
+        """Return the autoscaling/v1 Scale of an object. Raises StatusError 500 if `reading` and replicas are not set."""
         assert self._scale is not None
         spec_path = self._scale["specReplicasPath"]
         try:
@@ -408,8 +419,8 @@ class Version:
             raise errors.internal(message, reason="InternalError", details={"causes": [{"message": message[25:]}]})
         return scale_document(obj, replicas, status, selector)
 
-    def scale_to_write(self, obj: JSON) -> JSON:
-        """As scale_of(), for an update: replicas that are not there are a number that nobody asks for."""
+    def scale_for_update(self, obj: JSON) -> JSON:
+        """Return the Scale for an update; replicas that are not set become a value no client sends."""
         scale = self.scale_of(obj)
         assert self._scale is not None
         if _integer_at(obj, self._scale["specReplicasPath"]) is None:
@@ -417,17 +428,17 @@ class Version:
         return scale
 
     @property
-    def replicas_places(self) -> Places:
-        """Where the versions of the definition have their replicas; None for those without scale."""
-        found: dict[str, tuple[str, ...] | None] = {}
-        for each in self.definition["spec"]["versions"]:
-            scale = (each.get("subresources") or {}).get("scale")
-            place = tuple(jsonpath.field_names(scale["specReplicasPath"])) if scale else None
-            found[f"{self.served.resource.group}/{each['name']}"] = place
-        return found
+    def replicas_paths(self) -> ReplicasPaths:
+        """Return the field path of replicas by apiVersion; None for versions without scale."""
+        paths: dict[str, tuple[str, ...] | None] = {}
+        for version_spec in self.definition["spec"]["versions"]:
+            scale = (version_spec.get("subresources") or {}).get("scale")
+            path = tuple(jsonpath.field_names(scale["specReplicasPath"])) if scale else None
+            paths[f"{self.served.resource.group}/{version_spec['name']}"] = path
+        return paths
 
-    def scaled(self, obj: JSON, scale: JSON) -> JSON:
-        """`obj` with the replicas of `scale`, whose resourceVersion is a precondition. Raises StatusError."""
+    def apply_scale(self, obj: JSON, scale: JSON) -> JSON:
+        """Return `obj` with the replicas of `scale`, whose resourceVersion is a precondition. Raises StatusError."""
         assert self._scale is not None
         if (scale.get("spec") or {}).get("replicas") == _NOT_SET:
             raise errors.bad_request(
@@ -446,44 +457,44 @@ class Version:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def getters(self) -> dict[str, Callable[[JSON], str]]:
-        """What field selectors may name."""
-        found: dict[str, Callable[[JSON], str]] = {"metadata.name": lambda obj: obj["metadata"].get("name", "")}
+    def field_getters(self) -> dict[str, Callable[[JSON], str]]:
+        """Return functions that read the values of field selectors, by field name."""
+        getters: dict[str, Callable[[JSON], str]] = {"metadata.name": lambda obj: obj["metadata"].get("name", "")}
         if self.served.resource.namespaced:
-            found["metadata.namespace"] = lambda obj: obj["metadata"].get("namespace", "")
-        for each in self.spec.get("selectableFields") or ():
-            path = each["jsonPath"]
-            found[path.removeprefix(".")] = _getter(path)
-        return found
+            getters["metadata.namespace"] = lambda obj: obj["metadata"].get("namespace", "")
+        for field in self.spec.get("selectableFields") or ():
+            path = field["jsonPath"]
+            getters[path.removeprefix(".")] = _getter(path)
+        return getters
 
     def column_definitions(self, described: list[JSON]) -> list[JSON]:
-        """The columns of a table. `described` are those of kinds without printer, for their texts: name and age."""
+        """Return the columns of a table. `described` are the default columns name and age, for their descriptions."""
         name, age = described
         return [
             name,
             *(
                 {
-                    "name": each["name"],
-                    "type": each["type"],
-                    "format": each.get("format", ""),
-                    "description": age["description"] if each is _AGE else _described(each),
-                    "priority": each.get("priority", 0),
+                    "name": column["name"],
+                    "type": column["type"],
+                    "format": column.get("format", ""),
+                    "description": age["description"] if column is _AGE else _column_description(column),
+                    "priority": column.get("priority", 0),
                 }
-                for each in self._columns
+                for column in self._columns
             ),
         ]
 
     def cells(self, obj: JSON, now: datetime) -> list[Any]:
-        """One row."""
+        """Return one table row."""
         row: list[Any] = [obj["metadata"].get("name", "")]
         for column in self._columns:
-            found = jsonpath.find(column["jsonPath"], obj)
-            row.append(_cell(column["type"], found[0], now) if found else None)
+            matches = jsonpath.find(column["jsonPath"], obj)
+            row.append(_cell(column["type"], matches[0], now) if matches else None)
         return row
 
 
 def version_rank(name: str) -> tuple[int, int, int, str]:
-    """Sorts versions as discovery lists them: v2, v1, v1beta2, v1beta1, v1alpha1, and others by name."""
+    """Sort key of versions in discovery order: v2, v1, v1beta2, v1beta1, v1alpha1, and others by name."""
     kinds = {"": 0, "beta": 1, "alpha": 2}
     rest = name.removeprefix("v")
     major = rest[: len(rest) - len(rest.lstrip("0123456789"))]
@@ -495,15 +506,15 @@ def version_rank(name: str) -> tuple[int, int, int, str]:
 
 
 class _WrongType(Exception):
-    """What stands at a path is not of the type that is wanted there."""
+    """The value at a path has the wrong type."""
 
 
 def _nested(obj: JSON, path: str) -> Any:
     value: Any = obj
     for name in jsonpath.field_names(path):
         if not isinstance(value, dict):
-            shown, wanted = _go_type(value), "map[string]interface{}"
-            raise _WrongType(f"{path} accessor error: {value} is of the type {shown}, expected {wanted}")
+            actual, expected = _go_type(value), "map[string]interface{}"
+            raise _WrongType(f"{path} accessor error: {value} is of the type {actual}, expected {expected}")
         if name not in value:
             return None
         value = value[name]
@@ -531,8 +542,8 @@ def _go_type(value: Any) -> str:
 
 def _getter(path: str) -> Callable[[JSON], str]:
     def get(obj: JSON) -> str:
-        found = jsonpath.find(path, obj)
-        value = found[0] if found else None
+        matches = jsonpath.find(path, obj)
+        value = matches[0] if matches else None
         if isinstance(value, bool):
             return "true" if value else "false"
         return "" if value is None else str(value)
@@ -540,7 +551,7 @@ def _getter(path: str) -> Callable[[JSON], str]:
     return get
 
 
-def _described(column: JSON) -> str:
+def _column_description(column: JSON) -> str:
     return column.get("description") or f"Custom resource definition column (in JSONPath format): {column['jsonPath']}"
 
 

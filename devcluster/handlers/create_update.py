@@ -306,7 +306,7 @@ def _differs_in_times_alone(obj: JSON, old: JSON) -> bool:
 def _ordered(served: ServedResource, obj: JSON) -> JSON:
     """Return `obj` with kind, apiVersion and metadata first, as every stored object (see list.item_prefix_length)."""
     if served.crd_version is not None:
-        obj, served = served.crd_version.stored(obj), served.crd_version.home.served
+        obj, served = served.crd_version.to_storage(obj), served.crd_version.storage_version.served
     resource = served.resource
     return {
         "kind": resource.kind,

@@ -228,8 +228,8 @@ class Rest:
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
         options = parse_list_options(request, target, info.namespace, info.name)
         encoder = self._frames(request, target, output)
-        if target.crd_version is not None and target.crd_version.is_converted:
-            target.crd_version.prepare(
+        if target.crd_version is not None and target.crd_version.uses_webhook:
+            target.crd_version.prepare_conversions(
                 [stored.object for stored in self._store.table(target.resource).list(info.namespace)]
             )
         try:
@@ -518,7 +518,7 @@ class Rest:
         request.warnings += deletion_warnings(target, options)
         stored = self._stored(info)
         if target.crd_version is not None:
-            target.crd_version.prepare([stored.object])  # an object that cannot be converted is not deleted
+            target.crd_version.prepare_conversions([stored.object])  # an object that cannot be converted is not deleted
         obj, gone = self.deleter.delete(storage_version_of(target), stored, options)
         if not gone or target.return_deleted_object:
             accepted = not gone and options.orphan_dependents is False

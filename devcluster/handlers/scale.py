@@ -48,7 +48,7 @@ from kubeloop.devcluster.validation.common.object_meta import validate_object_me
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
-Places = Mapping[str, tuple[str, ...] | None]
+ReplicasPaths = Mapping[str, tuple[str, ...] | None]
 """Path of the replicas by apiVersion, for example ("spec", "replicas"); None for a version without scale."""
 
 SCALES = ServedResource(SCALE)
@@ -133,11 +133,11 @@ def write_scale(
     elif form != APPLY:
         track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
     live = from_stored(target, before.object)
-    updated = scaled(target, live, body.obj) if crd_version is None else crd_version.scaled(live, body.obj)
+    updated = scaled(target, live, body.obj) if crd_version is None else crd_version.apply_scale(live, body.obj)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),
         body.obj["metadata"].get("managedFields", []),
-        replicas_places(target),
+        replicas_paths(target),
         target.resource.api_version,
     )
     updated["metadata"] = {**updated["metadata"], "managedFields": now_owned}
@@ -187,8 +187,8 @@ def _patched(request: Request, info: RequestInfo, old: JSON, patch_type: str, mo
 def _with_owners(target: ServedResource, stored: StoredObject) -> JSON:
     """Return the Scale of an object for a write, with managedFields."""
     obj = from_stored(target, stored.object)
-    scale = scale_of(obj) if target.crd_version is None else target.crd_version.scale_to_write(obj)
-    if owners := owners_of_scale(obj["metadata"].get("managedFields", []), replicas_places(target)):
+    scale = scale_of(obj) if target.crd_version is None else target.crd_version.scale_for_update(obj)
+    if owners := owners_of_scale(obj["metadata"].get("managedFields", []), replicas_paths(target)):
         scale["metadata"]["managedFields"] = owners
     return scale
 
@@ -196,14 +196,14 @@ def _with_owners(target: ServedResource, stored: StoredObject) -> JSON:
 # --- owners -----------------------------------------------------------------------------------------------------------
 
 
-def replicas_places(served: ServedResource) -> Places:
+def replicas_paths(served: ServedResource) -> ReplicasPaths:
     """Return the path of the replicas in each version of a kind."""
     if served.crd_version is not None:
-        return served.crd_version.replicas_places
+        return served.crd_version.replicas_paths
     return {served.resource.api_version: REPLICAS}
 
 
-def owners_of_scale(entries: list[JSON], places: Places) -> list[JSON]:
+def owners_of_scale(entries: list[JSON], places: ReplicasPaths) -> list[JSON]:
     """Return the managedFields of a Scale: the owners of the replicas in its object, in the Scale's version."""
     result = []
     for entry in _by_owner(entries).values():
@@ -213,7 +213,7 @@ def owners_of_scale(entries: list[JSON], places: Places) -> list[JSON]:
     return sorted_entries(result)
 
 
-def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: Places, api_version: str) -> list[JSON]:
+def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: ReplicasPaths, api_version: str) -> list[JSON]:
     """Return the managedFields of an object after a write of its Scale.
 
     entries: the object's before the write. of_scale: the Scale's after it. Owners of the replicas in the Scale get a

@@ -183,11 +183,13 @@ def selected_name(field_selector: str) -> str:
 
 
 def _field_getters(served: ServedResource, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
-    own = FIELDS.get(served.resource.group_resource) if served.crd_version is None else served.crd_version.getters()
-    getters = _METADATA if own is None else own
+    own = (
+        FIELDS.get(served.resource.group_resource) if served.crd_version is None else served.crd_version.field_getters()
+    )
+    field_getters = _METADATA if own is None else own
     bound = []
     for field, equal, value in terms:
-        getter = getters.get(field)
+        getter = field_getters.get(field)
         if getter is None:
             if own is None:
                 known = '"metadata.name", "metadata.namespace"'

@@ -260,12 +260,12 @@ def to_stored(target: ServedResource, obj: JSON) -> JSON:
 def from_stored(target: ServedResource, obj: JSON) -> JSON:
     """Convert a stored object to the served version `target`."""
     if target.crd_version is not None:
-        return target.crd_version.shown(obj)
+        return target.crd_version.from_storage(obj)
     return obj if target.storage_resource is None else _CONVERSIONS[target.resource.path()].from_stored(obj)
 
 
 def all_from_stored(target: ServedResource, objects: Sequence[JSON]) -> list[JSON]:
     """Convert stored objects to the served version `target`, with at most one call of a conversion webhook."""
     if target.crd_version is not None:
-        target.crd_version.prepare(objects)
+        target.crd_version.prepare_conversions(objects)
     return [from_stored(target, obj) for obj in objects]

@@ -515,4 +515,4 @@ def _raise_mismatch(ref: schema.TypeRef, value: Any, path: list[str], owner: sch
 
 def normalize(resource: Resource[Any], obj: JSON) -> JSON:
     """Return a valid object in decoded form, without unknown fields."""
-    return resource.rules.normal(obj) if isinstance(resource, CustomResource) else decode(resource, obj)[0]
+    return resource.rules.normalize_applied(obj) if isinstance(resource, CustomResource) else decode(resource, obj)[0]
