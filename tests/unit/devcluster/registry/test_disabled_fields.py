@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, drop_disabled_status_fields
 from support.api_requests import InProcessApi
 from support.validation_causes import pod
 
@@ -27,3 +30,36 @@ async def test_fields_of_disabled_features_are_dropped():
     assert response["spec"]["volumes"][0]["projected"]["sources"] == [{}, {}]
     assert "schedulingGroup" not in response["spec"]
     assert "lifecycle" not in response["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("pods", ()),
+        ("deployments.apps", ("spec", "template")),
+        ("cronjobs.batch", ("spec", "jobTemplate", "spec", "template")),
+    ],
+)
+def test_stop_signal_is_dropped_from_pod_templates(kind: str, path: tuple[str, ...]):
+    containers = [{"lifecycle": {"stopSignal": "SIGTERM", "preStop": {}}}, {"lifecycle": {"stopSignal": "SIGTERM"}}]
+    obj: JSON = {"spec": {"containers": containers}}
+    for name in reversed(path):
+        obj = {name: obj}
+    drop_disabled_fields(kind, obj)
+    assert containers == [{"lifecycle": {"preStop": {}}}, {}]
+
+
+def test_other_kinds_are_unchanged():
+    obj = {"spec": {"schedulingGroup": {}}}
+    drop_disabled_fields("widgets.example.com", obj)
+    assert obj == {"spec": {"schedulingGroup": {}}}
+
+
+def test_disabled_fields_of_a_pod_status_are_dropped():
+    status: JSON = {
+        "phase": "Running",
+        "nodeAllocatableResourceClaimStatuses": [],
+        "containerStatuses": [{"volumeMounts": [{"name": "v", "volumeStatus": {}}]}],
+    }
+    drop_disabled_status_fields(status)
+    assert status == {"phase": "Running", "containerStatuses": [{"volumeMounts": [{"name": "v"}]}]}

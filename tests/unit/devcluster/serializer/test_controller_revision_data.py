@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.served_resources import CONTROLLER_REVISIONS
+from kubeloop.devcluster.serializer.controller_revision_data import (
+    SentData,
+    compact,
+    is_same_data,
+    record_patched_text,
+)
 from support.api_requests import InProcessApi
 
 PATH = "/apis/apps/v1/namespaces/default/controllerrevisions"
@@ -65,3 +72,33 @@ async def test_strategic_patch_cannot_merge_into_the_data(api: InProcessApi):
     assert (status, response["message"]) == (
         500, 'unable to find api field in struct RawExtension for the json field "b"'
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "compacted"),
+    [
+        (b'{"a": 1,\n "b": [1, 2]}', b'{"a":1,"b":[1,2]}'),
+        (b'{"a b": "c  \\" d"}', b'{"a b":"c  \\" d"}'),
+        (b'{"a": "<&>"}', rb'{"a":"\u003c\u0026\u003e"}'),
+    ],
+)
+def test_compact_drops_spaces_outside_of_strings(text: bytes, compacted: bytes):
+    assert compact(text) == compacted
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        pytest.param(SentData.of({"a": 1}, b'{"a":1}'), SentData.of({"a": 1}, b'{"a": 1}'), False, id="other text"),
+        pytest.param(SentData.of({"a": 1}, b'{"a":1}'), {"a": 1}, True, id="unknown text"),
+        pytest.param({"a": 1}, {"a": 2}, False, id="other value"),
+    ],
+)
+def test_data_is_compared_as_text_if_both_texts_are_known(one: Any, other: Any, expected: bool):
+    assert is_same_data(one, other) is expected
+
+
+def test_typed_patch_normalizes_numbers():
+    obj: dict[str, Any] = {"data": {"b": 1.0, "a": 2**64}}
+    record_patched_text(CONTROLLER_REVISIONS, obj, None, is_typed=True)
+    assert obj["data"].text == b'{"a":18446744073709552000,"b":1}'

@@ -1,0 +1,110 @@
+"""Allocation of cluster IPs."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import IP_ADDRESSES
+from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import SERVICES
+from support.set_clock import SetClock
+
+JSON = dict[str, Any]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def service(name: str, **spec: Any) -> JSON:
+    return {"metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"}, "spec": spec}
+
+
+class Allocation:
+    """An allocator of 10.0.0.0/30, which has two addresses, over an empty store."""
+
+    def __init__(self) -> None:
+        self.clock, self.store = SetClock(NOW), Store(seconds=lambda: 0.0)
+        network = ipaddress.IPv4Network("10.0.0.0/30")
+        self.allocator = ServiceAllocator(self.store, self.clock, random.Random(1), network)
+
+    def create(self, name: str, **spec: Any) -> JSON:
+        obj = service(name, **spec)
+        self.allocator.create(obj, dry_run=False)
+        return self.store.create(SERVICES, obj)
+
+    def addresses(self) -> list[str]:
+        return [obj["metadata"]["name"] for obj in self.store.list(IP_ADDRESSES)]
+
+
+def test_addresses_are_allocated_until_the_range_is_full():
+    allocation = Allocation()
+    assert {allocation.create(name)["spec"]["clusterIP"] for name in "ab"} == {"10.0.0.1", "10.0.0.2"}
+    assert allocation.addresses() == ["10.0.0.1", "10.0.0.2"]
+    with pytest.raises(StatusError) as raised:
+        allocation.create("c")
+    message = 'Internal error occurred: failed to allocate a serviceIP for Service "c": range is full'
+    assert (raised.value.code, raised.value.message) == (500, message)
+
+
+def test_deleted_service_releases_its_address():
+    allocation = Allocation()
+    allocation.create("a", clusterIP="10.0.0.2")
+    allocation.store.delete(SERVICES, "ns", "a")
+    assert allocation.addresses() == []
+    assert allocation.create("b", clusterIP="10.0.0.2")["spec"]["clusterIPs"] == ["10.0.0.2"]
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        pytest.param("10.0.0.1", "provided IP is already allocated", id="allocated"),
+        pytest.param("10.1.0.1", "the provided network does not match the current range", id="outside of the range"),
+        pytest.param(
+            "10.0.0.3",
+            "the provided IP (10.0.0.3) is not in the valid range. The range of valid IPs is 10.0.0.0/30",
+            id="broadcast address",
+        ),
+    ],
+)
+def test_requested_address_that_is_not_available_is_invalid(address: str, reason: str):
+    allocation = Allocation()
+    allocation.create("a", clusterIP="10.0.0.1")
+    with pytest.raises(StatusError) as raised:
+        allocation.create("b", clusterIP=address)
+    assert (raised.value.code, raised.value.message) == (
+        422,
+        f'Service "b" is invalid: spec.clusterIPs: Invalid value: ["{address}"]: failed to allocate IP {address}: '
+        f"{reason}",
+    )
+
+
+def test_dry_run_allocates_a_placeholder():
+    allocation, obj = Allocation(), service("a")
+    allocation.allocator.create(obj, dry_run=True)
+    assert (obj["spec"]["clusterIP"], allocation.addresses()) == ("10.0.0.0", [])
+
+
+def test_ports_with_the_same_number_share_a_node_port():
+    ports = [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}, {"port": 80}]
+    first, second, third = (
+        port["nodePort"] for port in Allocation().create("a", type="NodePort", ports=ports)["spec"]["ports"]
+    )
+    assert (first == second, first == third) == (True, False)
+
+
+@pytest.mark.parametrize(("age_seconds", "remaining"), [(59, ["10.0.0.1", "10.0.0.2"]), (61, ["10.0.0.1"])])
+def test_repair_restores_missing_and_deletes_leaked_addresses(age_seconds: int, remaining: list[str]):
+    allocation = Allocation()
+    allocation.create("a", clusterIP="10.0.0.1")
+    leaked = allocation.store.get(IP_ADDRESSES, "", "10.0.0.1")
+    assert leaked is not None
+    allocation.store.delete(IP_ADDRESSES, "", "10.0.0.1")
+    allocation.store.create(IP_ADDRESSES, {**leaked, "metadata": {**leaked["metadata"], "name": "10.0.0.2"}})
+    allocation.clock.moment = NOW + timedelta(seconds=age_seconds)
+    allocation.allocator.repair()
+    assert allocation.addresses() == remaining
