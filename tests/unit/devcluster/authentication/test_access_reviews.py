@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import SUBJECT_ACCESS_REVIEWS
+from kubeloop.devcluster.authentication import access_reviews
+from kubeloop.devcluster.authentication.authenticator import Authenticator
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.storage.store import Store
 from support.api_requests import InProcessApi
+from support.set_clock import SetClock
+from support.validation_causes import cause_texts
 
 JSON = dict[str, Any]
 AUTHORIZATION, AUTHENTICATION = "/apis/authorization.k8s.io/v1", "/apis/authentication.k8s.io/v1"
@@ -62,3 +71,56 @@ async def test_token_bound_to_an_empty_reference_is_rejected(api: InProcessApi):
     path = "/api/v1/namespaces/default/serviceaccounts/robot/token"
     status, response = review(api, path, {"spec": {"boundObjectRef": {}}})
     assert (status, response["message"]) == (400, "cannot bind token to object of type /, Kind=")
+
+
+@pytest.mark.parametrize(
+    ("spec", "causes"),
+    [
+        pytest.param(
+            {"user": "u"},
+            [
+                "spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or "
+                "resourceAttributes must be specified"
+            ],
+            id="no attributes",
+        ),
+        pytest.param(
+            {"resourceAttributes": PODS_ATTRIBUTES},
+            ['spec.user: Invalid value: "": at least one of user or group must be specified'],
+            id="no subject",
+        ),
+        pytest.param(
+            {"user": "u", "resourceAttributes": {"labelSelector": {}}},
+            [
+                "spec.resourceAttributes.labelSelector.requirements: Required value: when "
+                "spec.resourceAttributes.labelSelector is specified, requirements or rawSelector is required"
+            ],
+            id="empty selector",
+        ),
+        pytest.param(
+            {
+                "user": "u",
+                "resourceAttributes": {
+                    "fieldSelector": {
+                        "requirements": [{"operator": "In"}, {"key": "a", "operator": "Exists", "values": ["b"]}]
+                    }
+                },
+            },
+            [
+                "spec.resourceAttributes.fieldSelector.requirements[0].key: Required value: must be specified",
+                "spec.resourceAttributes.fieldSelector.requirements[0].values: Required value: must be specified when "
+                "`operator` is 'In' or 'NotIn'",
+                "spec.resourceAttributes.fieldSelector.requirements[1].values: Forbidden: may not be specified when "
+                "`operator` is 'Exists' or 'DoesNotExist'",
+            ],
+            id="values that do not fit the operator",
+        ),
+    ],
+)
+def test_invalid_subject_access_review(spec: JSON, causes: list[str]):
+    key, clock, store = TokenKey(), SetClock(datetime(2026, 1, 1, tzinfo=UTC)), Store(seconds=lambda: 0.0)
+    authentication = Authenticator(store, clock, None, key)
+    with pytest.raises(StatusError) as raised:
+        access_reviews.review(SUBJECT_ACCESS_REVIEWS, {"metadata": {}, "spec": spec}, {}, authentication)
+    assert raised.value.code == 422
+    assert cause_texts((raised.value.details or {})["causes"]) == causes

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from kubeloop.devcluster.authentication.authenticator import Authenticator
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import SERVICE_ACCOUNTS
 from support.api_requests import InProcessApi
+from support.set_clock import SetClock
 
 
 @pytest.fixture
@@ -29,3 +36,45 @@ async def test_request_without_a_valid_token_gets_401(api: InProcessApi, header:
         },
     )
     assert api("GET", "/healthz", **headers)[0] == api("GET", "/version", **headers)[0] == 200
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ADMINISTRATOR = {"username": "admin", "uid": "admin", "groups": ["system:masters", "system:authenticated"]}
+
+
+def authenticator(clock: SetClock, key: TokenKey, token: str | None) -> Authenticator:
+    store = Store(seconds=lambda: 0.0)
+    store.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot", "namespace": "ns", "uid": "u"}})
+    return Authenticator(store, clock, token, key)
+
+
+@pytest.mark.parametrize(
+    ("token", "header"),
+    [pytest.param("right", "Bearer right", id="token"), pytest.param(None, "", id="server without a token")],
+)
+def test_administrator_is_authenticated(token: str | None, header: str):
+    assert authenticator(SetClock(NOW), TokenKey(), token).user(header) == ADMINISTRATOR
+
+
+@pytest.mark.parametrize(
+    ("offset_seconds", "uid", "is_valid"),
+    [(-61, "u", False), (-60, "u", True), (660, "u", True), (661, "u", False), (0, "other", False)],
+    ids=["before nbf", "within the leeway before nbf", "within the leeway after exp", "expired", "recreated account"],
+)
+def test_validity_of_a_service_account_token(offset_seconds: int, uid: str, is_valid: bool):
+    clock, key = SetClock(NOW), TokenKey()
+    begin = int(NOW.timestamp())
+    claims = {
+        "aud": ["https://kubernetes.default.svc"],
+        "exp": begin + 600,
+        "nbf": begin,
+        "jti": "id",
+        "sub": "system:serviceaccount:ns:robot",
+        "kubernetes.io": {"namespace": "ns", "serviceaccount": {"name": "robot", "uid": uid}},
+    }
+    token = key.sign(claims)
+    clock.moment = NOW + timedelta(seconds=offset_seconds)
+    status = authenticator(clock, key, "right").token_review_status(token, ())
+    assert status.get("authenticated", False) is is_valid
+    if not is_valid:
+        assert status == {"user": {}, "error": "invalid bearer token"}

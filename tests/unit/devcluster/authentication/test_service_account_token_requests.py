@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,11 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
 from support.api_requests import InProcessApi
 from support.set_clock import SetClock
 
@@ -162,3 +168,78 @@ async def test_token_review_returns_the_matching_audiences(api: TokenApi):
     status = api("POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)[1]["status"]
     assert (status["authenticated"], status["audiences"]) == (True, ["mail"])
     assert status["user"]["username"] == "system:serviceaccount:default:robot"
+
+
+ROBOT = {"metadata": {"name": "robot", "namespace": "ns", "uid": "u"}}
+CONFLICT = 'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io "robot": '
+
+
+def create(metadata: JSON, **spec: Any) -> JSON:
+    """Create a token for the service account ns/robot; ns/p is a pod of another account."""
+    store = Store(seconds=lambda: 0.0)
+    store.create(SERVICE_ACCOUNTS, ROBOT)
+    store.create(PODS, {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {}})
+    obj: JSON = {"metadata": metadata, "spec": spec}
+    default_token_duration(obj)
+    return create_token(store, "robot", "ns", obj, NOW, random.Random(1), TokenKey())
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "code", "message"),
+    [
+        pytest.param(
+            {"name": "x"},
+            {},
+            422,
+            'TokenRequest.authentication.k8s.io "robot" is invalid: metadata.name: Invalid value: "x": must match the '
+            "service account name if specified",
+            id="another name",
+        ),
+        pytest.param(
+            {"uid": "x"},
+            {},
+            409,
+            f"{CONFLICT}the UID in the token request (x) does not match the UID of the service account (u)",
+            id="another uid",
+        ),
+        pytest.param(
+            {},
+            {"expirationSeconds": 599},
+            422,
+            'TokenRequest.authentication.k8s.io "" is invalid: spec.expirationSeconds: Invalid value: 599: may not '
+            "specify a duration less than 10 minutes",
+            id="too short",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Secret", "apiVersion": "apps/v1", "name": "s"}},
+            400,
+            "cannot bind token to object of type apps/v1, Kind=Secret",
+            id="unsupported kind",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Secret", "apiVersion": "v1", "name": "s"}},
+            404,
+            'secrets "s" not found',
+            id="missing secret",
+        ),
+        pytest.param(
+            {},
+            {"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}},
+            400,
+            'cannot bind token for serviceaccount "robot" to pod running with different serviceaccount name.',
+            id="pod of another account",
+        ),
+    ],
+)
+def test_token_request_is_refused(metadata: JSON, spec: JSON, code: int, message: str):
+    with pytest.raises(StatusError) as raised:
+        create(metadata, **spec)
+    assert (raised.value.code, raised.value.message) == (code, message)
+
+
+def test_token_expires_after_an_hour_by_default():
+    created = create({})
+    assert created["spec"]["expirationSeconds"] == 3600
+    assert created["status"]["expirationTimestamp"] == "2026-05-01T13:00:00Z"
