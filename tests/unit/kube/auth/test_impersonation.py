@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.auth.impersonation import impersonation_headers
+from kubeloop.kube.auth.kubeconfig import KubeconfigEntry
 from kubeloop.kube.errors import UserError
 from support.kubeconfig_server import fetch_version, require_token
 
@@ -63,3 +67,8 @@ async def test_invalid_impersonation_is_user_error(kubeconfig, user, problem, hi
         await connect(kubeconfig("http://127.0.0.1:1", user))
     assert problem in str(raised.value)
     assert hint in raised.value.hint
+
+
+def test_headers_of_user_entry():
+    entry = KubeconfigEntry({"as": "jane", "as-groups": ["a"]}, Path("config"))
+    assert impersonation_headers(entry) == (("impersonate-user", "jane"), ("impersonate-group", "a"))

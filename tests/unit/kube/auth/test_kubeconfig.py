@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.auth.kubeconfig import read_kubeconfig
 from kubeloop.kube.errors import UserError
 from support.kubeconfig_server import fetch_version, require_token
 
@@ -111,3 +112,10 @@ async def test_missing_kubeconfig_or_context_is_user_error(kubeconfig, tmp_path)
     with pytest.raises(UserError, match="no context 'prod'") as raised:
         await connect(kubeconfig("http://127.0.0.1:1", {}), "prod")
     assert raised.value.hint == "contexts there: dev"
+
+
+def test_context_without_user_has_empty_user(kubeconfig, tmp_path):
+    path = tmp_path / "config"
+    path.write_text("{current-context: a, clusters: [{name: c}], contexts: [{name: a, context: {cluster: c}}]}")
+    config = read_kubeconfig([str(path)], None)
+    assert (config.context, config.user.values) == ("a", {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.tracing.recording.recent_traces import RecentTraces
+from kubeloop.tracing.spans.trace import Span, Trace
 from support.pod_traces import trace_pod
 
 
@@ -40,3 +42,13 @@ def test_only_newest_traces_are_stored(make_tracing, pod, manual_clock):
     assert len(tracing.recent) == 3
     assert tracing.recent.find_pod_trace("shop", "p6") is None
     assert tracing.recent.find_pod_trace("shop", "p7") is not None
+
+
+def test_reconciles_are_limited_and_found_by_key(manual_clock):
+    recent = RecentTraces(clock=manual_clock, max_reconciles=2)
+    for number in range(3):
+        root = Span("reconcile deployment", f"{number + 1:016x}", 0, 1, attributes={"kubeloop.key": f"shop/{number}"})
+        recent.add_reconcile(Trace(f"{number + 1:032x}", (root,)))
+    assert [document["traceId"] for document in recent.reconciles()] == [f"{2:032x}", f"{3:032x}"]
+    assert len(recent.reconciles("shop/2")) == 1
+    assert recent.find_reconcile_trace(f"{1:032x}") is None

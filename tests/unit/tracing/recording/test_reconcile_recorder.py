@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kubeloop.tracing.recording.current_span import log_traceparent
+from kubeloop.tracing.recording.reconcile_recorder import MAX_ACTIONS, MAX_LINKS, ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link
 
 
@@ -83,3 +86,16 @@ def test_next_reconcile_links_to_reconcile_that_wrote_object(tracing):
     links = [document["spans"][0]["links"] for document in tracing.recent.reconciles()]
     cause = {"traceId": first.traceparent.split("-")[1], "spanId": first.traceparent.split("-")[2]}
     assert links == [[], [{**cause, "attributes": {"kubeloop.link": "cause"}}], []]
+
+
+def test_actions_and_links_are_limited(manual_clock):
+    records = []
+    recorder = ReconcileRecorder(
+        clock=manual_clock, rng=random.Random(1), on_finished=lambda record, _: records.append(record)
+    )
+    reconcile = recorder.reconcile("replicaset", "shop/web")
+    for number in range(MAX_ACTIONS + 50):
+        reconcile.add_action(f"create pod web-{number}", link=f"00-{number + 1:032x}-{1:016x}-01")
+    reconcile.finish()
+    (record,) = records
+    assert (record.action_count, len(record.actions), len(record.links)) == (150, MAX_ACTIONS, MAX_LINKS)

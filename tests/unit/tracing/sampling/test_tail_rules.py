@@ -6,6 +6,10 @@ import pytest
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from kubeloop.tracing.sampling.samplers import TailRules
+from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_tail_rule
+from kubeloop.tracing.spans.pod_record import PodRecord
+from kubeloop.tracing.spans.trace import Span, Trace
+from kubeloop.tracing.spans.traceparent import TraceContext
 from support.pod_traces import attempt, request_pod
 
 
@@ -43,3 +47,23 @@ async def test_tail_rules_select_unsampled_traces(make_tracing, pod, manual_cloc
     reconciles = [trace for trace in exporter.traces if trace.root.name == "reconcile replicaset"]
     assert len(reconciles) == len(selecting_rules), "the linked reconcile is selected too"
     assert (tracing.trace_id(web) != "") is bool(tail_rule)
+
+
+def test_first_matching_rule_is_returned():
+    record = PodRecord(TraceContext("1" * 32, "2" * 16, False), 0)
+    record.finish("bound", 2 * 10**9)
+    assert matching_tail_rule(record, TailRules(slower_than_seconds=3.0, failed=True)) == ""
+    assert matching_tail_rule(record, TailRules(slower_than_seconds=1.0, failed=True)) == "slower-than=1s"
+    record.finish("deleted", 2 * 10**9)
+    assert matching_tail_rule(record, TailRules(failed=True)) == "failed"
+
+
+def test_unsampled_reconcile_is_taken_once_or_expected_later():
+    trace = Trace("1" * 32, (Span("reconcile deployment", "2" * 16, 0, 1),))
+    traceparent = f"00-{'1' * 32}-{'2' * 16}-00"
+    reconciles = UnsampledReconciles()
+    reconciles.add(trace)
+    assert reconciles.take_linked(traceparent) is trace
+    assert reconciles.take_linked(traceparent) is None
+    assert reconciles.is_linked(trace)
+    assert not reconciles.is_linked(trace)

@@ -1,0 +1,25 @@
+"""Browser page, served and self-contained."""
+
+from __future__ import annotations
+
+from kubeloop.tracing.views.browser_page import SCRIPTS, self_contained_page, served_files, served_paths
+from support.trace_documents import document
+
+
+def test_served_files_have_policy_and_content_type():
+    files = served_files("/traces")
+    assert sorted(files) == sorted(served_paths("/traces"))
+    page = files["/traces"]
+    assert page.content_type == "text/html"
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    assert all(f'src="traces/{script}"'.encode() in page.body for script in SCRIPTS)
+
+
+def test_self_contained_page_loads_nothing_and_has_no_markup_of_pods():
+    page = self_contained_page([document(name="</script><b>")], kind="pod", name="x", title="pod shop/x")
+    assert "src=" not in page.replace("script-src", "").replace("default-src", "").replace("img-src", "").replace(
+        "style-src", ""
+    )
+    assert "</script><b>" not in page
+    assert 'id="lines"' in page
+    assert 'id="traces-0"' in page

@@ -1,0 +1,30 @@
+"""Titles and details of spans."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.tracing.views.span_titles import span_details, title
+from support.trace_documents import span
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes", "expected"),
+    [
+        ("pod", {"k8s__pod__name": "web", "k8s__namespace__name": "shop"}, "pod shop/web"),
+        ("pod", {}, "pod /(never created)"),
+        ("scheduling attempt", {"kubeloop__attempt": 2}, "scheduling attempt 2"),
+        ("reconcile deployment", {"kubeloop__key": "shop/web"}, "reconcile deployment shop/web"),
+        ("create pod", {"kubeloop__action": "create pod web-1"}, "create pod web-1"),
+    ],
+)
+def test_title_has_name_and_object(name, attributes, expected):
+    assert title(span(name, 0, 1, **attributes)) == expected
+
+
+def test_details_have_reasons_rejections_and_errors():
+    queue = span("queue unschedulable", 0, 1, kubeloop__reason="no room", kubeloop__woken_by="NodeAdd")
+    assert [*span_details(queue)] == ["queue unschedulable: no room, woken by NodeAdd"]
+    attributes = {"kubeloop__nodes": 3, "kubeloop__feasible_nodes": 1, "kubeloop__rejected__NodeAffinity": 2}
+    assert [*span_details(span("filter", 0, 1, **attributes))] == ["filter: 1 of 3 nodes fit; NodeAffinity rejected 2"]
+    assert [*span_details(span("bind", 0, 1, error="409"))] == ["bind: 409"]
