@@ -17,7 +17,7 @@ def test_spans_are_printed_as_json(capsys):
     exporter.export(Trace("b" * 32, (root,)), "key")
     printed = json.loads(capsys.readouterr().out)
     assert (printed["name"], printed["attributes"]) == ("pod", {"k": "v"})
-    assert printed["status"] == {"status_code": "ERROR", "description": "no"}
+    assert printed["status"] == {"status_code": "ERROR", "description": "failed"}
     assert printed["resource"]["attributes"]["service.name"] == "kubeloop"
     assert exporter.delivered() == ["key"]
     assert exporter.delivered() == []
