@@ -60,7 +60,7 @@ class ConversionWebhook:
         return {**converted, "kind": obj["kind"], "metadata": {**metadata, **converted["metadata"]}}
 
     def convert_all(self, objects: Sequence[JSON], api_version: str) -> None:
-        """Convert all objects in one call and cache the results. Raises Deferred and StatusError as converted() does."""
+        """Convert all objects in one call and cache the results. Raises as converted()."""
         missing = {
             content_hash: obj
             for obj in objects

@@ -1,8 +1,9 @@
-"""What a CustomResourceDefinition must be, how it may change, and what its author is warned of.
+"""Validation of CustomResourceDefinitions on create and update, and the warnings for their authors.
 
-kube-apiserver looks at a definition in its internal form, where schema, subresources, columns and selectable fields
-that all versions share stand beside the versions; paths in its errors are those. Source: apiextensions-apiserver
-pkg/apis/apiextensions/validation/validation.go, pkg/registry/customresourcedefinition/strategy.go.
+kube-apiserver validates a definition in its internal version, where a schema, subresources, columns or selectable
+fields that are equal in all versions are fields of the spec; its errors have the paths of these fields. Source:
+apiextensions-apiserver pkg/apis/apiextensions/validation/validation.go and
+pkg/registry/customresourcedefinition/strategy.go.
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ _SHARED = {
     "additionalPrinterColumns": "additionalPrinterColumns",
     "selectableFields": "selectableFields",
 }
-"""Parts of versions, and where they stand if all versions have the same."""
+"""Fields of versions, and the field of the internal spec that holds the value if all versions have the same."""
 
 
-def definition_create(errors: ErrorList, obj: JSON) -> None:
-    """A new definition."""
+def validate_definition_create(errors: ErrorList, obj: JSON) -> None:
+    """Validate a new definition."""
     spec, name = obj["spec"], obj["metadata"].get("name", "")
     if name != f"{(spec.get('names') or {}).get('plural', '')}.{spec.get('group', '')}":
         errors.invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group')
-    _spec(errors, spec)
-    _status(errors, obj)
-    _stored_versions(errors, obj)
+    _validate_spec(errors, spec)
+    _validate_status(errors, obj)
+    _validate_stored_versions(errors, obj)
     if is_protected_group(spec.get("group", "")):
-        _approval(errors, obj)
-    _unknown_fields(errors, spec)
+        _validate_approval(errors, obj)
+    _validate_preserve_unknown_fields(errors, spec)
 
 
-def definition_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    """A definition against the one before it."""
+def validate_definition_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    """Validate a definition that replaces `old`."""
     if obj["spec"] == old["spec"] and obj["metadata"].get("annotations") == old["metadata"].get("annotations"):
         return
     spec, before = obj["spec"], old["spec"]
-    _spec(errors, spec)
+    _validate_spec(errors, spec)
     if is_true(old, "Established"):
         errors.immutable("spec.scope", spec.get("scope", ""), before.get("scope", ""))
         errors.immutable(
@@ -64,27 +65,29 @@ def definition_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     errors.immutable(
         "spec.names.plural", (spec.get("names") or {}).get("plural", ""), (before.get("names") or {}).get("plural", "")
     )
-    _status(errors, obj)
-    _stored_versions(errors, obj)
+    _validate_status(errors, obj)
+    _validate_stored_versions(errors, obj)
     if is_protected_group(spec.get("group", "")) and approval_condition(obj)[1] != approval_condition(old)[1]:
-        _approval(errors, obj)
+        _validate_approval(errors, obj)
     if not before.get("preserveUnknownFields"):
-        _unknown_fields(errors, spec)
+        _validate_preserve_unknown_fields(errors, spec)
 
 
-def definition_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    """A status that somebody writes."""
+def validate_definition_status(errors: ErrorList, obj: JSON, old: JSON) -> None:
+    """Validate a write of the status subresource."""
     if obj.get("status") != old.get("status"):
-        _status(errors, obj)
+        _validate_status(errors, obj)
 
 
-def _unknown_fields(errors: ErrorList, spec: JSON) -> None:
+def _validate_preserve_unknown_fields(errors: ErrorList, spec: JSON) -> None:
     if spec.get("preserveUnknownFields"):
-        told = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
-        errors.invalid("spec.preserveUnknownFields", True, told)
+        message = (
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        )
+        errors.invalid("spec.preserveUnknownFields", True, message)
 
 
-def _approval(errors: ErrorList, obj: JSON) -> None:
+def _validate_approval(errors: ErrorList, obj: JSON) -> None:
     _, reason, message = approval_condition(obj)
     path = f"metadata.annotations[{APPROVAL_ANNOTATION}]"
     if reason == "MissingAnnotation":
@@ -96,33 +99,33 @@ def _approval(errors: ErrorList, obj: JSON) -> None:
 # --- status -----------------------------------------------------------------------------------------------------------
 
 
-def _status(errors: ErrorList, obj: JSON) -> None:
-    _names(errors, (obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
+def _validate_status(errors: ErrorList, obj: JSON) -> None:
+    _validate_names(errors, (obj.get("status") or {}).get("acceptedNames") or {}, "status.acceptedNames")
 
 
-def _stored_versions(errors: ErrorList, obj: JSON) -> None:
+def _validate_stored_versions(errors: ErrorList, obj: JSON) -> None:
     stored, path = (obj.get("status") or {}).get("storedVersions"), "status.storedVersions"
     if not stored:
         errors.invalid(path, stored, "must have at least one stored version")
         return
-    names = [each.get("name", "") for each in obj["spec"].get("versions") or ()]
-    for each in obj["spec"].get("versions") or ():
-        if each.get("storage") and each.get("name", "") not in stored:
-            errors.invalid(path, stored, f"must have the storage version {each.get('name', '')}")
+    names = [version.get("name", "") for version in obj["spec"].get("versions") or ()]
+    for version in obj["spec"].get("versions") or ():
+        if version.get("storage") and version.get("name", "") not in stored:
+            errors.invalid(path, stored, f"must have the storage version {version.get('name', '')}")
     for index, name in enumerate(stored):
         if name not in names:
-            told = (
+            message = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
                 f"spec.versions until a storage migration ensures no data remains persisted in {name} and removes "
                 f"{name} from status.storedVersions"
             )
-            errors.invalid(f"{path}[{index}]", name, told)
+            errors.invalid(f"{path}[{index}]", name, message)
 
 
 # --- spec -------------------------------------------------------------------------------------------------------------
 
 
-def _spec(errors: ErrorList, spec: JSON) -> None:
+def _validate_spec(errors: ErrorList, spec: JSON) -> None:
     group, versions = spec.get("group", ""), spec.get("versions") or []
     if not group:
         errors.required("spec.group")
@@ -130,37 +133,37 @@ def _spec(errors: ErrorList, spec: JSON) -> None:
         errors.invalid("spec.group", group, ",".join(wrong))
     elif "." not in group:
         errors.invalid("spec.group", group, "should be a domain with at least one dot")
-    _one_of(errors, "spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
-    shared = {part for part in _SHARED if all(each.get(part) == versions[0].get(part) for each in versions)}
-    if not any((each.get("schema") or {}).get("openAPIV3Schema") for each in versions[:1] if "schema" in shared):
-        for index, each in enumerate(versions):
-            if not (each.get("schema") or {}).get("openAPIV3Schema"):
+    _require_one_of(errors, "spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
+    shared = {part for part in _SHARED if all(version.get(part) == versions[0].get(part) for version in versions)}
+    if not any((version.get("schema") or {}).get("openAPIV3Schema") for version in versions[:1] if "schema" in shared):
+        for index, version in enumerate(versions):
+            if not (version.get("schema") or {}).get("openAPIV3Schema"):
                 errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
-    names = [each.get("name", "") for each in versions]
-    for index, each in enumerate(versions):
+    names = [version.get("name", "") for version in versions]
+    for index, version in enumerate(versions):
         if wrong := dns_1035_label(names[index]):
             errors.invalid(f"spec.versions[{index}].name", names[index], ",".join(wrong))
-        _deprecation(errors, each, f"spec.versions[{index}]")
+        _validate_deprecation(errors, version, f"spec.versions[{index}]")
         for part in _SHARED:
-            if part not in shared and part in each:
-                _part(errors, part, each, f"spec.versions[{index}].{part}", has_status=_has_status(each))
-    own = [{name: value for name, value in each.items() if name not in shared} for each in versions]
+            if part not in shared and part in version:
+                _validate_part(errors, part, version, f"spec.versions[{index}].{part}", has_status=_has_status(version))
+    unshared = [{name: value for name, value in version.items() if name not in shared} for version in versions]
     if len({*names}) != len(names):
-        errors.invalid("spec.versions", own, "must contain unique version names", _VERSION_TYPE)
-    if sum(bool(each.get("storage")) for each in versions) != 1:
-        told = "must have exactly one version marked as storage version"
-        errors.invalid("spec.versions", own, told, _VERSION_TYPE)
+        errors.invalid("spec.versions", unshared, "must contain unique version names", _VERSION_TYPE)
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        message = "must have exactly one version marked as storage version"
+        errors.invalid("spec.versions", unshared, message, _VERSION_TYPE)
     if versions and (wrong := dns_1035_label(names[0])) and names[0]:
         errors.invalid("spec.version", names[0], ",".join(wrong))
     for name in ("plural", "singular", "kind", "listKind"):
         if not (spec.get("names") or {}).get(name):
             errors.required(f"spec.names.{name}")
-    _names(errors, spec.get("names") or {}, "spec.names")
-    has_status = any(_has_status(each) for each in versions)
-    for part, place in _SHARED.items():
+    _validate_names(errors, spec.get("names") or {}, "spec.names")
+    has_status = any(_has_status(version) for version in versions)
+    for part, shared_path in _SHARED.items():
         if part in shared and versions and part in versions[0]:
-            _part(errors, part, versions[0], f"spec.{place}", has_status=has_status)
-    _conversion(errors, spec.get("conversion") or {})
+            _validate_part(errors, part, versions[0], f"spec.{shared_path}", has_status=has_status)
+    _validate_conversion(errors, spec.get("conversion") or {})
 
 
 _VERSION_TYPE = "apiextensions/v1.CustomResourceDefinitionVersion"
@@ -170,21 +173,21 @@ def _has_status(version: JSON) -> bool:
     return "status" in (version.get("subresources") or {})
 
 
-def _one_of(errors: ErrorList, path: str, value: str, accepted: tuple[str, ...]) -> None:
+def _require_one_of(errors: ErrorList, path: str, value: str, accepted: tuple[str, ...]) -> None:
     if not value:
         errors.required(path)
     elif value not in accepted:
         errors.not_supported(path, value, accepted)
 
 
-def _names(errors: ErrorList, names: JSON, path: str) -> None:
+def _validate_names(errors: ErrorList, names: JSON, path: str) -> None:
     for name in ("plural", "singular"):
         if names.get(name) and (wrong := dns_1035_label(names[name])):
             errors.invalid(f"{path}.{name}", names[name], ",".join(wrong))
     for name in ("kind", "listKind"):
         if names.get(name) and (wrong := dns_1035_label(names[name].lower())):
-            told = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
-            errors.invalid(f"{path}.{name}", names[name], told)
+            message = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+            errors.invalid(f"{path}.{name}", names[name], message)
     for index, short in enumerate(names.get("shortNames") or ()):
         if wrong := dns_1035_label(short):
             errors.invalid(f"{path}.shortNames[{index}]", short, ",".join(wrong))
@@ -195,7 +198,7 @@ def _names(errors: ErrorList, names: JSON, path: str) -> None:
             errors.invalid(f"{path}.categories[{index}]", category, ",".join(wrong))
 
 
-def _deprecation(errors: ErrorList, version: JSON, path: str) -> None:
+def _validate_deprecation(errors: ErrorList, version: JSON, path: str) -> None:
     warning, path = version.get("deprecationWarning"), f"{path}.deprecationWarning"
     if warning is None:
         return
@@ -208,53 +211,53 @@ def _deprecation(errors: ErrorList, version: JSON, path: str) -> None:
         errors.invalid(path, warning, "must not be an empty string")
     for index, char in enumerate(warning):
         if not char.isprintable():
-            told = f"must only contain printable UTF-8 characters; non-printable character found at index {index}"
-            errors.invalid(path, warning, told)
+            message = f"must only contain printable UTF-8 characters; non-printable character found at index {index}"
+            errors.invalid(path, warning, message)
             break
 
 
 # --- parts of versions ------------------------------------------------------------------------------------------------
 
 
-def _part(errors: ErrorList, part: str, version: JSON, path: str, *, has_status: bool) -> None:
+def _validate_part(errors: ErrorList, part: str, version: JSON, path: str, *, has_status: bool) -> None:
     schema: Schema | None = (version.get("schema") or {}).get("openAPIV3Schema")
     match part:
         case "schema":
             if schema is not None:
-                found = ErrorList()
-                check_schema(found, schema, path, has_status=has_status)
-                errors.extend(found)
+                causes = ErrorList()
+                check_schema(causes, schema, path, has_status=has_status)
+                errors.extend(causes)
         case "subresources":
             if (scale := (version["subresources"] or {}).get("scale")) is not None:
-                _scale(errors, scale, f"{path}.scale")
+                _validate_scale(errors, scale, f"{path}.scale")
         case "additionalPrinterColumns":
             for index, column in enumerate(version[part] or ()):
-                _column(errors, column, f"{path}[{index}]")
+                _validate_column(errors, column, f"{path}[{index}]")
         case "selectableFields":
             if version[part]:
-                _selectable(errors, version[part], schema, path)
+                _validate_selectable_fields(errors, version[part], schema, path)
 
 
-def _scale(errors: ErrorList, scale: JSON, path: str) -> None:
+def _validate_scale(errors: ErrorList, scale: JSON, path: str) -> None:
     for name, parent in (("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")):
-        given = scale.get(name, "")
-        if not given:
+        field_path = scale.get(name, "")
+        if not field_path:
             errors.required(f"{path}.{name}")
-        elif not given.startswith("."):
-            errors.invalid(f"{path}.{name}", given, "must be a simple json path starting with .")
-        elif not given.startswith(parent):
-            errors.invalid(f"{path}.{name}", given, f"should be a json path under {parent[:-1]}")
+        elif not field_path.startswith("."):
+            errors.invalid(f"{path}.{name}", field_path, "must be a simple json path starting with .")
+        elif not field_path.startswith(parent):
+            errors.invalid(f"{path}.{name}", field_path, f"should be a json path under {parent[:-1]}")
     selector = scale.get("labelSelectorPath")
     if selector:
         if not selector.startswith("."):
-            told = "must be a simple json path starting with ."
-            errors.invalid(f"{path}.labelSelectorPath", selector, told)
+            message = "must be a simple json path starting with ."
+            errors.invalid(f"{path}.labelSelectorPath", selector, message)
         elif not selector.startswith((".spec.", ".status.")):
-            told = "should be a json path under either .spec or .status"
-            errors.invalid(f"{path}.labelSelectorPath", selector, told)
+            message = "should be a json path under either .spec or .status"
+            errors.invalid(f"{path}.labelSelectorPath", selector, message)
 
 
-def _column(errors: ErrorList, column: JSON, path: str) -> None:
+def _validate_column(errors: ErrorList, column: JSON, path: str) -> None:
     if not column.get("name"):
         errors.required(f"{path}.name")
     types = f"must be one of {','.join(_COLUMN_TYPES)}"
@@ -270,76 +273,78 @@ def _column(errors: ErrorList, column: JSON, path: str) -> None:
         errors.invalid(f"{path}.JSONPath", column["jsonPath"], "must be a simple json path starting with .")
 
 
-def _selectable(errors: ErrorList, fields: list[JSON], schema: Schema | None, path: str) -> None:
+def _validate_selectable_fields(errors: ErrorList, fields: list[JSON], schema: Schema | None, path: str) -> None:
     if schema is None:
-        told = "may only be set when `version.schema.openAPIV3Schema` is not included"
-        errors.invalid(path, "", told if "versions" in path else "may only be set when validations.schema is included")
+        message = "may only be set when `version.schema.openAPIV3Schema` is not included"
+        errors.invalid(
+            path, "", message if "versions" in path else "may only be set when validations.schema is included"
+        )
         return
     seen: list[str] = []
-    for index, each in enumerate(fields):
-        where, given = f"{path}[{index}].jsonPath", each.get("jsonPath", "")
-        if not given:
-            errors.required(where)
+    for index, field in enumerate(fields):
+        field_path, json_path = f"{path}[{index}].jsonPath", field.get("jsonPath", "")
+        if not json_path:
+            errors.required(field_path)
             continue
-        found: Schema | None = schema
-        for name in jsonpath.field_names(given):
-            found = (found.get("properties") or {}).get(name) if found is not None else None
-        if found is None or not given.startswith(".") or "[" in given:
-            errors.invalid(where, given, "is an invalid path: does not refer to a valid field")
+        field_schema: Schema | None = schema
+        for name in jsonpath.field_names(json_path):
+            field_schema = (field_schema.get("properties") or {}).get(name) if field_schema is not None else None
+        if field_schema is None or not json_path.startswith(".") or "[" in json_path:
+            errors.invalid(field_path, json_path, "is an invalid path: does not refer to a valid field")
             continue
-        if jsonpath.field_names(given)[0] == "metadata":
-            errors.invalid(where, given, "must not point to fields in metadata")
-        if found.get("type") not in ("string", "boolean", "integer"):
-            told = "must point to a field of type string, boolean or integer. "
-            errors.invalid(where, given, f"{told}Enum string fields and strings with formats are allowed.")
-        if given in seen:
-            errors.duplicate(where, given)
+        if jsonpath.field_names(json_path)[0] == "metadata":
+            errors.invalid(field_path, json_path, "must not point to fields in metadata")
+        if field_schema.get("type") not in ("string", "boolean", "integer"):
+            message = "must point to a field of type string, boolean or integer. "
+            errors.invalid(field_path, json_path, f"{message}Enum string fields and strings with formats are allowed.")
+        if json_path in seen:
+            errors.duplicate(field_path, json_path)
         else:
-            seen.append(given)
+            seen.append(json_path)
     if len(seen) > _MAX_SELECTABLE:
         errors.too_many(path, len(seen), _MAX_SELECTABLE)
 
 
-def _conversion(errors: ErrorList, conversion: JSON) -> None:
+def _validate_conversion(errors: ErrorList, conversion: JSON) -> None:
     path, strategy = "spec.conversion", conversion.get("strategy", "")
-    _one_of(errors, f"{path}.strategy", strategy, ("None", "Webhook"))
+    _require_one_of(errors, f"{path}.strategy", strategy, ("None", "Webhook"))
     webhook = conversion.get("webhook")
     client, versions = (webhook or {}).get("clientConfig"), (webhook or {}).get("conversionReviewVersions")
     if strategy != "Webhook":
         if client is not None:
-            told = "should not be set when strategy is not set to Webhook"
-            errors.forbidden(f"{path}.webhookClientConfig", told)
+            message = "should not be set when strategy is not set to Webhook"
+            errors.forbidden(f"{path}.webhookClientConfig", message)
         if versions:
-            told = "should not be set when strategy is not set to Webhook"
-            errors.forbidden(f"{path}.conversionReviewVersions", told)
+            message = "should not be set when strategy is not set to Webhook"
+            errors.forbidden(f"{path}.conversionReviewVersions", message)
         return
     if client is None:
         errors.required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook")
     elif (client.get("url") is None) == (client.get("service") is None):
         errors.required(f"{path}.webhookClientConfig", "exactly one of url or service is required")
     elif client.get("url") is not None:
-        _webhook_url(errors, client["url"], f"{path}.webhookClientConfig.url")
+        _validate_webhook_url(errors, client["url"], f"{path}.webhookClientConfig.url")
     else:
-        _webhook_service(errors, client["service"], f"{path}.webhookClientConfig.service")
-    _review_versions(errors, versions or [], f"{path}.conversionReviewVersions")
+        _validate_webhook_service(errors, client["service"], f"{path}.webhookClientConfig.service")
+    _validate_review_versions(errors, versions or [], f"{path}.conversionReviewVersions")
 
 
-def _review_versions(errors: ErrorList, versions: list[str], path: str) -> None:
+def _validate_review_versions(errors: ErrorList, versions: list[str], path: str) -> None:
     if not versions:
         errors.required(path)
         return
-    for index, each in enumerate(versions):
-        if each in versions[:index]:
-            errors.invalid(f"{path}[{index}]", each, "duplicate version")
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            errors.invalid(f"{path}[{index}]", version, "duplicate version")
             continue
-        for wrong in dns_1035_label(each):
-            errors.invalid(f"{path}[{index}]", each, wrong)
+        for wrong in dns_1035_label(version):
+            errors.invalid(f"{path}[{index}]", version, wrong)
     if not {"v1", "v1beta1"} & {*versions}:
         errors.invalid(path, versions, "must include at least one of v1, v1beta1")
 
 
-def _webhook_url(errors: ErrorList, text: str, path: str) -> None:
-    """Source: apiserver pkg/util/webhook/validation.go."""
+def _validate_webhook_url(errors: ErrorList, text: str, path: str) -> None:
+    """Validate the URL of a webhook. Source: apiserver pkg/util/webhook/validation.go."""
     form = "; desired format: https://host[/path]"
     try:
         url = urlsplit(text)
@@ -359,27 +364,27 @@ def _webhook_url(errors: ErrorList, text: str, path: str) -> None:
         errors.invalid(path, url.query, "query parameters are not permitted in the URL")
 
 
-def _webhook_service(errors: ErrorList, service: JSON, path: str) -> None:
+def _validate_webhook_service(errors: ErrorList, service: JSON, path: str) -> None:
     if not service.get("namespace"):
-        errors.required(f"{path}.name")  # kube-apiserver takes the one for the other here
+        errors.required(f"{path}.name")  # kube-apiserver also confuses name and namespace here
     if not service.get("name"):
         errors.required(f"{path}.namespace")
     port = service.get("port", 443)
     if not 1 <= port <= _MAX_PORT:
         errors.invalid(f"{path}.port", port, f"port is not valid: must be between 1 and {_MAX_PORT}, inclusive")
-    given = service.get("path") or "/"
-    if given == "/":
+    service_path = service.get("path") or "/"
+    if service_path == "/":
         return
-    if given == "//":
-        errors.invalid(f"{path}.path", given, "segment[0] may not be empty")
+    if service_path == "//":
+        errors.invalid(f"{path}.path", service_path, "segment[0] may not be empty")
         return
-    if not given.startswith("/"):
-        errors.invalid(f"{path}.path", given, "must start with a '/'")
-    for index, step in enumerate(given[1:].removesuffix("/").split("/")):
+    if not service_path.startswith("/"):
+        errors.invalid(f"{path}.path", service_path, "must start with a '/'")
+    for index, step in enumerate(service_path[1:].removesuffix("/").split("/")):
         for wrong in dns_subdomain(step) if step else ():
-            errors.invalid(f"{path}.path", given, f"segment[{index}]: {wrong}")
+            errors.invalid(f"{path}.path", service_path, f"segment[{index}]: {wrong}")
         if not step:
-            errors.invalid(f"{path}.path", given, f"segment[{index}] may not be empty")
+            errors.invalid(f"{path}.path", service_path, f"segment[{index}] may not be empty")
 
 
 _MAX_PORT = 65535
@@ -389,25 +394,25 @@ _MAX_PORT = 65535
 
 
 def definition_warnings(obj: JSON, old: JSON | None) -> list[str]:
-    """Formats that Kubernetes does not know, and what this server does not do, as far as that is new."""
-    before = [] if old is None else _doubts(old)
-    return [each for each in _doubts(obj) if each not in before]
+    """Return warnings for unrecognized formats that `old` does not have."""
+    old_warnings = [] if old is None else _format_warnings(old)
+    return [warning for warning in _format_warnings(obj) if warning not in old_warnings]
 
 
-def _doubts(obj: JSON) -> list[str]:
-    told: list[str] = []
+def _format_warnings(obj: JSON) -> list[str]:
+    warnings: list[str] = []
     for version in obj["spec"].get("versions") or ():
         for _, schema in walk((version.get("schema") or {}).get("openAPIV3Schema") or {}):
             format_ = schema.get("format")
             if format_ and not is_known_format(schema.get("type") or "", format_):
-                told.append(f'unrecognized format "{format_}"')
-    return list(dict.fromkeys(told))
+                warnings.append(f'unrecognized format "{format_}"')
+    return list(dict.fromkeys(warnings))
 
 
 DEFINITION_VALIDATORS = KindValidators(
-    create=definition_create,
-    update=definition_update,
-    status=definition_status,
+    create=validate_definition_create,
+    update=validate_definition_update,
+    status=validate_definition_status,
     core_finalizers=False,
     warnings=definition_warnings,
 )

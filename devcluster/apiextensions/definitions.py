@@ -111,7 +111,7 @@ class Definitions:
             self._clean_up(definition)
 
     def _write(self, definition: JSON, *, conditions: Iterable[tuple[str, str, str, str]] = (), **changes: Any) -> JSON:
-        """Store a changed status, in the name of the API server, and return the definition; write nothing if it is equal."""
+        """Store a changed status, as the API server, and return the definition. An equal status is not written."""
         status = {**definition["status"], **changes}
         now = rfc3339(self._clock.now())
         for condition in conditions:
@@ -258,7 +258,7 @@ class Definitions:
         )
 
     def route(self, path: str, method: str) -> RequestInfo | None:
-        """Return the parsed path, None if it is not a custom resource's. Raises StatusError 404 for a subresource it lacks."""
+        """Return the parsed path, None if no custom resource. Raises StatusError 404 for an unknown subresource."""
         parts = path.strip("/").split("/")
         if len(parts) < 4 or parts[0] != "apis":
             return None

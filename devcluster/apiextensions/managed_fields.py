@@ -1,8 +1,8 @@
-"""Field ownership and server-side apply of custom resources: sets of fields by a schema.
+"""Field ownership and server-side apply of custom resources, with field sets computed by an OpenAPI schema.
 
-What `managed` and `apply` do by Go types, here by an OpenAPI schema: maps are granular unless they say atomic, lists
-atomic unless they are sets or have keys, and what no schema describes is granular in its maps. Sets have the form of
-FieldsV1, as in `managed`. Source: sigs.k8s.io/structured-merge-diff typed and merge, kube-openapi pkg/schemaconv.
+`devcluster.managedfields` does the same by Go types. By a schema, maps are granular unless declared atomic, and lists
+are atomic unless declared as sets or maps; values without a schema have granular maps. Field sets have the form of
+FieldsV1. Source: sigs.k8s.io/structured-merge-diff typed and merge, kube-openapi pkg/schemaconv.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     META,
     PRESERVE,
     Schema,
-    additional,
+    additional_properties_of,
 )
 from kubeloop.devcluster.managedfields.apply import merge_applied, merge_items, set_key
 from kubeloop.devcluster.managedfields.field_sets import (
@@ -43,12 +43,12 @@ from kubeloop.kube.schema import StructType, type_named
 _MISSING: Any = object()
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
-_TEXTS: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
+_STRING_MAP: Schema = {"type": "object", "additionalProperties": {"type": "string"}}
 _OBJECT_META: Schema = {
     "type": "object",
     "properties": {
-        "annotations": _TEXTS,
-        "labels": _TEXTS,
+        "annotations": _STRING_MAP,
+        "labels": _STRING_MAP,
         "finalizers": {"type": "array", "items": {"type": "string"}, LIST_TYPE: "set"},
         "ownerReferences": {
             "type": "array",
@@ -59,7 +59,7 @@ _OBJECT_META: Schema = {
         "managedFields": {"type": "array", "items": {"type": "object"}},
     },
 }
-"""What is not listed is a single value."""
+"""Other fields of ObjectMeta are single values."""
 
 
 _EMBEDDED_FIELDS: dict[str, Schema] = {
@@ -69,24 +69,24 @@ _EMBEDDED_FIELDS: dict[str, Schema] = {
 }
 
 
-def typed(schema: Schema) -> Schema:
-    """The schema of whole objects, metadata included."""
+def with_object_meta(schema: Schema) -> Schema:
+    """Return the schema of whole objects, which includes their metadata."""
     return {**schema, "properties": {**(schema.get("properties") or {}), "metadata": _OBJECT_META}}
 
 
-# --- what values are --------------------------------------------------------------------------------------------------
+# --- schemas of values ------------------------------------------------------------------------------------------------
 
 
 def _field(schema: Schema | None, name: str) -> Schema | None:
-    """The schema of a field; None where nothing is said, so that it is taken as it comes."""
+    """Return the schema of a field, None if the schema does not specify it."""
     if schema is None:
         return None
-    properties = _declared(schema)
-    return properties[name] if name in properties else additional(schema)[1]
+    properties = _declared_fields(schema)
+    return properties[name] if name in properties else additional_properties_of(schema)[1]
 
 
-def _declared(schema: Schema) -> dict[str, Schema]:
-    """The fields that a schema names; of an embedded object also those that all objects have."""
+def _declared_fields(schema: Schema) -> dict[str, Schema]:
+    """Return the fields that a schema declares, with those of every object for embedded objects."""
     properties: dict[str, Schema] = schema.get("properties") or {}
     return {**properties, **_EMBEDDED_FIELDS} if schema.get(EMBEDDED) else properties
 
@@ -100,7 +100,7 @@ def _list_type(schema: Schema | None) -> str:
 
 
 def item_key(schema: Schema, item: Any) -> str:
-    """The path element of an item of a list with keys, or of a set: k:{"name":"a"}, v:"a"."""
+    """Return the path element of an item of a list map or set: k:{"name":"a"}, v:"a"."""
     if _list_type(schema) == "set":
         return f"v:{_encode_sorted(item).decode()}"
     items = schema.get("items") or {}
@@ -116,9 +116,9 @@ def item_key(schema: Schema, item: Any) -> str:
 
 
 def type_error(schema: Schema, config: JSON) -> str:
-    """All that is wrong with an applied configuration, one per line if it is more than one thing; "" if nothing is."""
-    wrong = list(_type_errors({**schema, EMBEDDED: True}, config, ""))
-    return wrong[0] if len(wrong) == 1 else "".join(f"\n  {each}" for each in wrong).replace("\n", "errors:\n", 1)
+    """Return all errors of an applied configuration, one per line if there are several; "" if there are none."""
+    errors = list(_type_errors({**schema, EMBEDDED: True}, config, ""))
+    return errors[0] if len(errors) == 1 else "".join(f"\n  {error}" for error in errors).replace("\n", "errors:\n", 1)
 
 
 _SCALARS = {"string": "string", "integer": "int64", "number": "float64", "boolean": "bool"}
@@ -137,28 +137,28 @@ def _type_errors(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, dict):
         yield from _map_errors(schema, value, path)
     elif isinstance(value, list):
-        keys = [item_key(schema, each) for each in value] if _list_type(schema) != "atomic" else []
+        keys = [item_key(schema, item) for item in value] if _list_type(schema) != "atomic" else []
         for index, key in enumerate(keys):
             if key in keys[:index]:
-                yield f"{path}: duplicate entries for key [{_shown(key)}]"
+                yield f"{path}: duplicate entries for key [{_format_key(key)}]"
                 return
-        for index, each in enumerate(value):
-            place = _shown(keys[index]) if keys else str(index)
-            yield from _type_errors(schema.get("items"), each, f"{path}[{place}]")
+        for index, item in enumerate(value):
+            element = _format_key(keys[index]) if keys else str(index)
+            yield from _type_errors(schema.get("items"), item, f"{path}[{element}]")
 
 
 def _map_errors(schema: Schema, value: JSON, path: str) -> Iterator[str]:
     properties = schema.get("properties") or {}
     is_open = schema.get(PRESERVE) or schema.get("additionalProperties") is not None or not properties
-    for name, each in value.items():
+    for name, field in value.items():
         below = f"{path}.{name}"
         if schema.get(EMBEDDED) and name in META:
             if name == "metadata":
-                yield from struct_errors(_object_meta(), each, below)
-            elif not isinstance(each, str):
-                yield f"{below}: {scalar_error('string', each)}"
+                yield from struct_errors(_object_meta(), field, below)
+            elif not isinstance(field, str):
+                yield f"{below}: {scalar_error('string', field)}"
         elif name in properties or is_open:
-            yield from _type_errors(_field(schema, name), each, below)
+            yield from _type_errors(_field(schema, name), field, below)
         else:
             yield f"{below}: field not declared in schema"
             return
@@ -171,104 +171,104 @@ def _object_meta() -> StructType:
     return struct
 
 
-def _shown(key: str) -> str:
-    """An item's key as an error names it: name="a"."""
+def _format_key(key: str) -> str:
+    """Return an item's key in the form used in errors: name="a"."""
     if key.startswith("v:"):
         return f"={key[2:]}"
     keys = msgspec.json.decode(key[2:])
     return ",".join(f"{name}={msgspec.json.encode(value).decode()}" for name, value in keys.items())
 
 
-# --- sets -------------------------------------------------------------------------------------------------------------
+# --- field sets -------------------------------------------------------------------------------------------------------
 
 
 def all_fields(schema: Schema | None, value: Any) -> Fields:
-    """Every field that an applied configuration sets: parents of maps and lists by their members."""
+    """Return every field that an applied configuration sets; maps and lists by their members."""
     if isinstance(value, dict) and value and _is_granular(schema):
-        declared = _declared(schema) if schema is not None else {}
-        found: Fields = {}
-        for name, each in value.items():
-            field = _field(schema, name)
-            if each == [] and field is not None and _list_type(field) != "atomic":
-                continue  # a list by its items, of which there are none
-            inner = all_fields(field, each)
-            if not inner and each and isinstance(each, dict) and _is_granular(field):
-                continue  # none of its fields is owned, and it is not empty itself
-            # what no schema names is a member of its parent, as items of a list are
-            found[f"f:{name}"] = {".": {}, **inner} if inner and name not in declared else inner
-        return found
+        declared = _declared_fields(schema) if schema is not None else {}
+        fields: Fields = {}
+        for name, child in value.items():
+            field_schema = _field(schema, name)
+            if child == [] and field_schema is not None and _list_type(field_schema) != "atomic":
+                continue  # an empty list has no item to own
+            child_fields = all_fields(field_schema, child)
+            if not child_fields and child and isinstance(child, dict) and _is_granular(field_schema):
+                continue  # no field of the map is owned, and it is not empty
+            # fields without a schema are also members of their parent, like items of a list
+            fields[f"f:{name}"] = {".": {}, **child_fields} if child_fields and name not in declared else child_fields
+        return fields
     if isinstance(value, list) and value and schema is not None and _list_type(schema) != "atomic":
-        keyed = _list_type(schema) == "map"
+        is_map = _list_type(schema) == "map"
         result: Fields = {}
         for item in value:
-            below = all_fields(schema.get("items"), item) if keyed else {}
+            below = all_fields(schema.get("items"), item) if is_map else {}
             result[item_key(schema, item)] = {".": {}, **below} if below else {}
         return result
     return {}
 
 
 def changed_fields(schema: Schema | None, old: Any, new: Any) -> Fields | None:
-    """Fields of `new` that `old` does not have, or has with another value; None if there are none."""
+    """Return the fields of `new` that are missing or different in `old`, None if there are none."""
     if old is not _MISSING and old == new and type(old) is type(new):
         return None
-    fresh = old is _MISSING
+    is_new = old is _MISSING
     result: Fields = {}
-    if isinstance(new, dict) and _is_granular(schema) and (fresh or isinstance(old, dict)):
+    if isinstance(new, dict) and _is_granular(schema) and (is_new or isinstance(old, dict)):
         if not new:
-            return {} if fresh else None
-        for name, each in new.items():
-            before = _MISSING if fresh else old.get(name, _MISSING)
-            below = changed_fields(_field(schema, name), before, each)
+            return {} if is_new else None
+        for name, child in new.items():
+            old_value = _MISSING if is_new else old.get(name, _MISSING)
+            below = changed_fields(_field(schema, name), old_value, child)
             if below is not None:
                 result[f"f:{name}"] = below
-        return {".": {}, **result} if fresh else result or None
+        return {".": {}, **result} if is_new else result or None
     if isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
         if not new:
-            return {} if fresh else None
-        known = old if isinstance(old, list) else []
-        before_items = {item_key(schema, item): item for item in known}
+            return {} if is_new else None
+        old_list = old if isinstance(old, list) else []
+        before_items = {item_key(schema, item): item for item in old_list}
         after_items = {item_key(schema, item): item for item in new}
         if _list_type(schema) == "set":
             result = {key: {} for key in after_items if key not in before_items}
-            return {".": {}, **result} if fresh else result or None
-        same = duplicate_keys(partial(item_key, schema), known, new, before_items, after_items)
-        result = {key: {} for key in same.changed}
+            return {".": {}, **result} if is_new else result or None
+        duplicates = duplicate_keys(partial(item_key, schema), old_list, new, before_items, after_items)
+        result = {key: {} for key in duplicates.changed}
         for key, item in after_items.items():
-            if key in same.after:
+            if key in duplicates.after:
                 continue
-            before = before_items.get(key, _MISSING) if key not in same.before else _MISSING
-            below = changed_fields(schema.get("items"), before, item)
+            old_value = before_items.get(key, _MISSING) if key not in duplicates.before else _MISSING
+            below = changed_fields(schema.get("items"), old_value, item)
             if below is not None:
                 result[key] = below
-        return {".": {}, **result} if fresh else result or None
+        return {".": {}, **result} if is_new else result or None
     return {}
 
 
 def removed_fields(schema: Schema | None, old: Any, new: Any) -> Fields:
-    """Fields of `old` that `new` has no more, as leaves: what was below them is gone as well."""
+    """Return the fields of `old` that are missing in `new`, as leaves."""
     result: Fields = {}
     if isinstance(old, dict) and isinstance(new, dict) and _is_granular(schema):
-        for name, each in old.items():
+        for name, child in old.items():
             if name not in new:
                 result[f"f:{name}"] = {}
-            elif below := removed_fields(_field(schema, name), each, new[name]):
+            elif below := removed_fields(_field(schema, name), child, new[name]):
                 result[f"f:{name}"] = below
     elif isinstance(old, list) and isinstance(new, list) and schema is not None and _list_type(schema) != "atomic":
         before = {item_key(schema, item): item for item in old}
         after = {item_key(schema, item): item for item in new}
-        same = duplicate_keys(partial(item_key, schema), old, new, before, after)
+        duplicates = duplicate_keys(partial(item_key, schema), old, new, before, after)
         for key, item in before.items():
-            if key in same.before and key in after:
+            if key in duplicates.before and key in after:
                 continue
-            if key not in after or key in same.after:
+            if key not in after or key in duplicates.after:
                 result[key] = {}
             elif _list_type(schema) == "map" and (below := removed_fields(schema.get("items"), item, after[key])):
                 result[key] = below
     return result
 
 
-def _owned(served: ServedResource, fields: Fields, subresource: str) -> Fields:
-    """Without what nobody owns, or the endpoint resets: of a status write, all but the status."""
+def _without_unowned(served: ServedResource, fields: Fields, subresource: str) -> Fields:
+    """Remove fields that are never owned or that the endpoint resets; for the status endpoint, all but the status."""
     result = owned_fields(served, fields, subresource=subresource)
     if subresource == "status":
         result.pop("f:metadata", None)
@@ -279,20 +279,20 @@ def _owned(served: ServedResource, fields: Fields, subresource: str) -> Fields:
 
 
 def track_create(served: ServedResource, schema: Schema, obj: JSON, writer: Writer, now: Callable[[], str]) -> None:
-    """As managed.track_create()."""
+    """Add the writer of a new object to its managedFields, as managedfields.field_sets.track_create() does."""
     metadata = obj["metadata"]
     entries = initial_entries(metadata.pop("managedFields", None), [])
-    if not _are_of_known_versions(served, entries):
+    if not _have_known_versions(served, entries):
         return
-    owned = _fields_set(served, schema, obj, "")
+    owned = _initial_fields(served, schema, obj, "")
     store_entries(metadata, merge_entries(served, entries, writer.manager, "", owned, {}, now()))
 
 
-def _fields_set(served: ServedResource, schema: Schema, obj: JSON, subresource: str) -> Fields:
-    """What of an object somebody has set."""
-    given = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
-    changed = changed_fields(typed(schema), {"metadata": {}}, given) or {}
-    return _owned(served, changed, subresource)
+def _initial_fields(served: ServedResource, schema: Schema, obj: JSON, subresource: str) -> Fields:
+    """Return the fields of an object that a client has set."""
+    content = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind")}
+    changed = changed_fields(with_object_meta(schema), {"metadata": {}}, content) or {}
+    return _without_unowned(served, changed, subresource)
 
 
 def track_update(
@@ -304,32 +304,32 @@ def track_update(
     now: Callable[[], str],
     subresource: str,
 ) -> None:
-    """As managed.track_update()."""
+    """Update managedFields for a change, as managedfields.field_sets.track_update() does."""
     metadata = obj["metadata"]
     entries = old["metadata"].get("managedFields", [])
     if not subresource:
         entries = initial_entries(metadata.get("managedFields"), entries)
-    if not entries or not _are_of_known_versions(served, entries):
+    if not entries or not _have_known_versions(served, entries):
         metadata.pop("managedFields", None)
         return
-    whole = typed(schema)
+    typed_schema = with_object_meta(schema)
     before, after = (
-        {**each, "metadata": {name: value for name, value in each["metadata"].items() if name != "managedFields"}}
-        for each in (old, obj)
+        {**version, "metadata": {name: value for name, value in version["metadata"].items() if name != "managedFields"}}
+        for version in (old, obj)
     )
-    changed = _owned(served, changed_fields(whole, before, after) or {}, subresource)
-    removed = _owned(served, removed_fields(whole, before, after), subresource)
+    changed = _without_unowned(served, changed_fields(typed_schema, before, after) or {}, subresource)
+    removed = _without_unowned(served, removed_fields(typed_schema, before, after), subresource)
     if changed or removed:
         entries = merge_entries(served, entries, writer.manager, subresource, changed, removed, now())
     store_entries(metadata, entries)
 
 
-def _are_of_known_versions(served: ServedResource, entries: list[JSON]) -> bool:
-    """Has the definition all their versions? Kubernetes forgets all entries with one that it cannot convert to."""
-    if all(each["apiVersion"] == served.resource.api_version for each in entries):
+def _have_known_versions(served: ServedResource, entries: list[JSON]) -> bool:
+    """Return True if the definition has the versions of all entries. Kubernetes drops all entries if one is unknown."""
+    if all(entry["apiVersion"] == served.resource.api_version for entry in entries):
         return True
     assert served.crd_version is not None
-    return {each["apiVersion"] for each in entries} <= served.crd_version.api_versions
+    return {entry["apiVersion"] for entry in entries} <= served.crd_version.api_versions
 
 
 # --- apply ------------------------------------------------------------------------------------------------------------
@@ -346,11 +346,11 @@ def apply_configuration(
     subresource: str,
     now: str,
 ) -> JSON:
-    """As apply.apply_configuration(). Raises StatusError."""
-    whole = typed(schema)
+    """Return the result of a server-side apply, as managedfields.apply does. Raises StatusError."""
+    typed_schema = with_object_meta(schema)
 
-    def read(given: JSON) -> Fields:
-        return _owned(served, all_fields(whole, given), subresource)
+    def read(obj: JSON) -> Fields:
+        return _without_unowned(served, all_fields(typed_schema, obj), subresource)
 
     return merge_applied(
         served,
@@ -361,102 +361,102 @@ def apply_configuration(
         force=force,
         subresource=subresource,
         now=now,
-        merge=lambda base: _merged(whole, base, config),
-        remove=lambda merged, dropped: _without(whole, merged, dropped),
-        compare=lambda base, merged, wishes: _overwritten(whole, base, merged, wishes) or {},
-        initial=lambda base: _fields_set(served, schema, base, subresource),
+        merge=lambda base: _merge(typed_schema, base, config),
+        remove=lambda merged, dropped: _remove(typed_schema, merged, dropped),
+        compare=lambda base, merged, applied: _overwritten_fields(typed_schema, base, merged, applied) or {},
+        initial=lambda base: _initial_fields(served, schema, base, subresource),
         read_fields=read,
     )
 
 
 def merge_configuration(schema: Schema, live: JSON, config: JSON) -> JSON:
-    """As apply.overlaid()."""
-    result: JSON = _merged(typed(schema), live, config)
+    """Return `live` with the values of `config` merged into it."""
+    result: JSON = _merge(with_object_meta(schema), live, config)
     return result
 
 
 def atomic_paths(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
-    """As apply.atomic_paths()."""
+    """Yield the paths of atomic maps and lists in a value."""
     if isinstance(value, dict):
         if not _is_granular(schema):
             yield path
-        for name, each in value.items():
-            yield from atomic_paths(_field(schema, name), each, f"{path}.{name}")
+        for name, child in value.items():
+            yield from atomic_paths(_field(schema, name), child, f"{path}.{name}")
     elif isinstance(value, list) and schema is not None:
         if _list_type(schema) == "atomic":
             yield path
-        for index, each in enumerate(value):
-            yield from atomic_paths(schema.get("items"), each, f"{path}[{index}]")
+        for index, child in enumerate(value):
+            yield from atomic_paths(schema.get("items"), child, f"{path}[{index}]")
 
 
-def _merged(schema: Schema | None, live: Any, wished: Any) -> Any:
-    if isinstance(wished, dict) and isinstance(live, dict) and _is_granular(schema):
+def _merge(schema: Schema | None, live: Any, applied: Any) -> Any:
+    if isinstance(applied, dict) and isinstance(live, dict) and _is_granular(schema):
         result = dict(live)
-        for name, value in wished.items():
-            result[name] = _merged(_field(schema, name), live.get(name), value)
+        for name, value in applied.items():
+            result[name] = _merge(_field(schema, name), live.get(name), value)
         return result
-    if isinstance(wished, list) and isinstance(live, list) and schema is not None:
+    if isinstance(applied, list) and isinstance(live, list) and schema is not None:
         if _list_type(schema) == "set":
-            return merge_items(set_key, live, wished, lambda _, new: new)
+            return merge_items(set_key, live, applied, lambda _, new: new)
         if _list_type(schema) == "map":
-            return merge_items(partial(item_key, schema), live, wished, partial(_merged, schema.get("items")))
-    return wished
+            return merge_items(partial(item_key, schema), live, applied, partial(_merge, schema.get("items")))
+    return applied
 
 
-def _without(schema: Schema | None, value: Any, doomed: Fields) -> Any:
-    """`value` without the fields of `doomed`: what the manager applied before and wishes no more."""
+def _remove(schema: Schema | None, value: Any, removed: Fields) -> Any:
+    """Return `value` without the fields that the manager applied before and no longer applies."""
     if isinstance(value, dict):
         result = dict(value)
-        for path, below in doomed.items():
+        for path, below in removed.items():
             name = path.removeprefix("f:")
             if not path.startswith("f:") or name not in result:
                 continue
-            left = _without(_field(schema, name), result[name], below) if below else None
-            if left in (None, {}, []):
+            remaining = _remove(_field(schema, name), result[name], below) if below else None
+            if remaining in (None, {}, []):
                 result.pop(name)
             else:
-                result[name] = left
+                result[name] = remaining
         return result
     if isinstance(value, list) and schema is not None and _list_type(schema) != "atomic":
         items = []
         for item in value:
-            found = doomed.get(item_key(schema, item))
-            if found is None:
+            item_fields = removed.get(item_key(schema, item))
+            if item_fields is None:
                 items.append(item)
-            elif found and "." not in found:
-                items.append(_without(schema.get("items"), item, found))
+            elif item_fields and "." not in item_fields:
+                items.append(_remove(schema.get("items"), item, item_fields))
         return items
     return None
 
 
-def _overwritten(schema: Schema | None, before: Any, after: Any, wishes: Fields) -> Fields | None:
-    """Those of `wishes` whose value in the object changes; None if none does."""
+def _overwritten_fields(schema: Schema | None, before: Any, after: Any, applied: Fields) -> Fields | None:
+    """Return the applied fields whose value changes in the object, None if there are none."""
     if before == after and type(before) is type(after):
         return None
-    if not wishes:
+    if not applied:
         return {}
     if isinstance(after, dict):
-        old = before if isinstance(before, dict) else {}
+        old_fields = before if isinstance(before, dict) else {}
         result: Fields = {}
-        for path, below in wishes.items():
+        for path, below in applied.items():
             if path.startswith("f:"):
                 name = path[2:]
-                found = _overwritten(_field(schema, name), old.get(name), after.get(name), below)
-                if found is not None:
-                    result[path] = found
+                overwritten = _overwritten_fields(_field(schema, name), old_fields.get(name), after.get(name), below)
+                if overwritten is not None:
+                    result[path] = overwritten
         return result or None
     if isinstance(after, list) and schema is not None and _list_type(schema) != "atomic":
-        known = {item_key(schema, item): item for item in before} if isinstance(before, list) else {}
-        found_items: Fields = {}
+        old_items = {item_key(schema, item): item for item in before} if isinstance(before, list) else {}
+        overwritten_items: Fields = {}
         for item in after:
             key = item_key(schema, item)
-            if key not in wishes:
+            if key not in applied:
                 continue
-            if key not in known:
-                found_items[key] = wishes[key]
+            if key not in old_items:
+                overwritten_items[key] = applied[key]
             elif _list_type(schema) == "map":
-                found = _overwritten(schema.get("items"), known[key], item, wishes[key])
-                if found is not None:
-                    found_items[key] = found
-        return found_items or None
+                overwritten = _overwritten_fields(schema.get("items"), old_items[key], item, applied[key])
+                if overwritten is not None:
+                    overwritten_items[key] = overwritten
+        return overwritten_items or None
     return {}

@@ -1,7 +1,7 @@
-"""Discovery and OpenAPI documents of a server: those of Kubernetes' own kinds, and its custom resources after them.
+"""Discovery and OpenAPI documents of a server: those of built-in kinds, followed by its custom resources.
 
-Made when somebody asks and kept until the definitions change; without definitions, the documents are those that all
-servers share. Sources: apiextensions-apiserver pkg/apiserver/customresource_discovery_controller.go and
+Documents are built on demand and cached until the definitions change. Without definitions, they are the documents that
+all servers share. Sources: apiextensions-apiserver pkg/apiserver/customresource_discovery_controller.go and
 pkg/controller/openapi/builder.
 """
 
@@ -29,76 +29,80 @@ _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 _ONLY_V3 = ("nullable", "oneOf", "anyOf", "allOf", "not", "default")
 
 
-class Documents:
+class CustomResourceDocuments:
     """The documents of one server."""
 
     def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._revision = -1
-        self._made: dict[object, Any] = {}
+        self._cache: dict[object, Any] = {}
 
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: object, make: Callable[[], Any]) -> Any:
         if self._revision != self._definitions.revision:
-            self._made.clear()
+            self._cache.clear()
             self._revision = self._definitions.revision
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+        if key not in self._cache:
+            self._cache[key] = make()
+        return self._cache[key]
 
     def _versions(self) -> list[ServedVersion]:
-        found: list[ServedVersion] = self._once("versions", self._definitions.versions)
-        return found
+        versions: list[ServedVersion] = self._cached("versions", self._definitions.versions)
+        return versions
 
     def _groups(self) -> dict[str, dict[str, list[ServedVersion]]]:
-        """What is served, by group and version."""
+        """Return the served versions by group and version."""
 
         def make() -> dict[str, dict[str, list[ServedVersion]]]:
             groups: dict[str, dict[str, list[ServedVersion]]] = {}
-            for each in self._versions():
-                resource = each.served.resource
-                groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(each)
+            for version in self._versions():
+                resource = version.served.resource
+                groups.setdefault(resource.group, {}).setdefault(resource.version, []).append(version)
             return {
                 group: dict(sorted(groups[group].items(), key=lambda item: version_rank(item[0]))) for group in groups
             }
 
-        found: dict[str, dict[str, list[ServedVersion]]] = self._once("groups", make)
-        return found
+        groups: dict[str, dict[str, list[ServedVersion]]] = self._cached("groups", make)
+        return groups
 
     # --- discovery ----------------------------------------------------------------------------------------------------
 
     def discovery(self, path: str, accept: str) -> tuple[JSON, str] | None:
         """Return the document of get_discovery_document(), with custom resources."""
-        known = shared_discovery.get_discovery_document(path, accept)
-        root = path.strip("/")
-        if not self._versions() or not (root == "apis" or root.startswith("apis/")):
-            return known
-        if root == "apis":
-            assert known is not None
-            document, content_type = known
+        built_in = shared_discovery.get_discovery_document(path, accept)
+        name = path.strip("/")
+        if not self._versions() or not (name == "apis" or name.startswith("apis/")):
+            return built_in
+        if name == "apis":
+            assert built_in is not None
+            document, content_type = built_in
             if document["kind"] == "APIGroupList":
                 return {**document, "groups": [*document["groups"], *map(self._group, self._groups())]}, content_type
             items = [self._aggregated(group) for group in self._groups()]
             return {**document, "items": [*document["items"], *items]}, content_type
-        if known is not None:
-            return known
-        group, _, version = root.removeprefix("apis/").partition("/")
+        if built_in is not None:
+            return built_in
+        group, _, version = name.removeprefix("apis/").partition("/")
         versions = self._groups().get(group)
         if versions is None or (version and version not in versions):
             return None
-        form = shared_discovery.discovery_content_type(path, accept)
+        content_type = shared_discovery.discovery_content_type(path, accept)
         if version:
-            return self._resource_list(group, version), form
-        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, form
+            return self._resource_list(group, version), content_type
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group)}, content_type
 
     def _group(self, group: str) -> JSON:
         return shared_discovery.api_group(group, self._groups()[group])
 
     def _resource_list(self, group: str, version: str) -> JSON:
         entries: list[JSON] = []
-        for each in self._groups()[group][version]:
-            entries.append(shared_discovery.api_resource(each.served, _verbs(each), _storage_hash(each)))
-            subresources = each.served.resource.subresources
-            entries.extend(shared_discovery.api_subresource(each.served, name) for name in subresources)
+        for served_version in self._groups()[group][version]:
+            entries.append(
+                shared_discovery.api_resource(
+                    served_version.served, _verbs(served_version), _storage_hash(served_version)
+                )
+            )
+            subresources = served_version.served.resource.subresources
+            entries.extend(shared_discovery.api_subresource(served_version.served, name) for name in subresources)
         return {
             "kind": "APIResourceList",
             "apiVersion": "v1",
@@ -110,7 +114,9 @@ class Documents:
         return {
             "metadata": {"name": group},
             "versions": [
-                shared_discovery.aggregated_version(version, [_aggregated(each) for each in versions])
+                shared_discovery.aggregated_version(
+                    version, [_aggregated(served_version) for served_version in versions]
+                )
                 for version, versions in self._groups()[group].items()
             ],
         }
@@ -119,27 +125,27 @@ class Documents:
 
     def openapi(self, path: str, accept: str) -> tuple[bytes, str] | None:
         """Return the document of get_openapi_document(), with custom resources."""
-        known = shared_openapi.get_openapi_document(path, accept)
+        built_in = shared_openapi.get_openapi_document(path, accept)
         if not self._versions():
-            return known
-        if path == "/openapi/v2" and known is not None:
-            if known[1] == JSON_TYPE:
-                return self._once("v2", lambda: msgspec.json.encode(self._v2())), JSON_TYPE
-            return self._once("v2 protobuf", lambda: encode(self._v2())), known[1]
-        if path == "/openapi/v3" and known is not None:
-            return self._once("v3", lambda: self._index(known[0])), known[1]
-        if known is None and shared_openapi.accepts_json(accept):
+            return built_in
+        if path == "/openapi/v2" and built_in is not None:
+            if built_in[1] == JSON_TYPE:
+                return self._cached("v2", lambda: msgspec.json.encode(self._v2())), JSON_TYPE
+            return self._cached("v2 protobuf", lambda: encode(self._v2())), built_in[1]
+        if path == "/openapi/v3" and built_in is not None:
+            return self._cached("v3", lambda: self._index(built_in[0])), built_in[1]
+        if built_in is None and shared_openapi.accepts_json(accept):
             root, _, rest = path.removeprefix("/openapi/v3/").partition("/")
             group, _, version = rest.partition("/")
             if root == "apis" and group in self._groups() and version in self._groups()[group]:
                 return self._v3(group, version), JSON_TYPE
-        return known
+        return built_in
 
     def digest(self, name: str) -> str:
-        """The hash of an OpenAPI v3 document that there is, by its name in the index."""
-        known = shared_openapi.document_hash(name)
-        if known is not None:
-            return known
+        """Return the hash of an existing OpenAPI v3 document, by its name in the index."""
+        built_in = shared_openapi.document_hash(name)
+        if built_in is not None:
+            return built_in
         _, group, version = name.split("/")
         return sha512(self._v3(group, version)).hexdigest().upper()
 
@@ -155,25 +161,25 @@ class Documents:
         def make() -> bytes:
             schemas = Schemas(v3=True, of=None)
             paths = Paths(schemas, v3=True)
-            for each in self._groups()[group][version]:
-                _define(schemas, each, v3=True)
-                paths.add(each.served)
+            for served_version in self._groups()[group][version]:
+                _define(schemas, served_version, v3=True)
+                paths.add(served_version.served)
             return shared_openapi.v3_document(paths, schemas, for_crds=True)
 
-        document: bytes = self._once(("v3", group, version), make)
+        document: bytes = self._cached(("v3", group, version), make)
         return document
 
     def _v2(self) -> JSON:
         def add(paths: Paths, schemas: Schemas) -> None:
-            for each in self._versions():
-                _define(schemas, each, v3=False)
-                paths.add(each.served)
+            for version in self._versions():
+                _define(schemas, version, v3=False)
+                paths.add(version.served)
 
         return shared_openapi.v2_document(add)
 
 
 def _storage_hash(version: ServedVersion) -> str:
-    """Changes with the version in which objects are stored."""
+    """Return the storage version hash of discovery."""
     resource = version.storage_version.served.resource
     return sha512(f"{resource.group}/{resource.version}/{resource.kind}".encode()).hexdigest()[:12]
 
@@ -199,21 +205,21 @@ def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
     schema = version.schema
     kinds = [{"group": resource.group, "kind": resource.kind, "version": resource.version}]
     if v3:
-        value = _unfolded(schema, metadata)
+        value = _to_v3(schema, metadata)
         value["properties"] = {**(value.get("properties") or {}), **_type_meta(), "metadata": metadata}
     elif schema.get(PRESERVE):
         value = {"type": "object"}
     else:
-        value = _in_v2(schema, metadata)
+        value = _to_v2(schema, metadata)
         value["properties"] = {**(value.get("properties") or {}), **_type_meta(), "metadata": metadata}
     value["x-kubernetes-group-version-kind"] = kinds
     fields = version.spec.get("selectableFields") or ()
-    selectable = [{"fieldPath": each["jsonPath"].removeprefix(".")} for each in fields]
+    selectable = [{"fieldPath": field["jsonPath"].removeprefix(".")} for field in fields]
     if selectable:
         value["x-kubernetes-selectable-fields"] = selectable
     schemas.define(resource.group, resource.version, resource.kind, value)
     reference = schemas.reference(schemas.type_name(resource.group, resource.version, resource.kind))
-    listed: JSON = {
+    list_schema: JSON = {
         "description": f"{version.list_kind} is a list of {resource.kind}",
         "type": "object",
         "required": ["items"],
@@ -229,8 +235,8 @@ def _define(schemas: Schemas, version: ServedVersion, *, v3: bool) -> None:
         "x-kubernetes-group-version-kind": [{**kinds[0], "kind": version.list_kind}],
     }
     if selectable:
-        listed["x-kubernetes-selectable-fields"] = selectable
-    schemas.define(resource.group, resource.version, version.list_kind, listed)
+        list_schema["x-kubernetes-selectable-fields"] = selectable
+    schemas.define(resource.group, resource.version, version.list_kind, list_schema)
 
 
 def _reference(schemas: Schemas, type_name: str, *, v3: bool) -> JSON:
@@ -246,20 +252,20 @@ def _type_meta() -> JSON:
     }
 
 
-def _below(schema: Schema, make: Callable[[Schema], JSON]) -> JSON:
-    """A schema with another form of those in it."""
+def _map_subschemas(schema: Schema, make: Callable[[Schema], JSON]) -> JSON:
+    """Return a schema with `make` applied to its subschemas."""
     result = dict(schema)
     if schema.get("properties"):
-        result["properties"] = {name: make(each) for name, each in schema["properties"].items()}
+        result["properties"] = {name: make(subschema) for name, subschema in schema["properties"].items()}
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), dict):
             result[name] = make(schema[name])
     return result
 
 
-def _unfolded(schema: Schema, metadata: JSON) -> JSON:
-    """A schema as OpenAPI 3 publishes it: what its extensions mean is spelled out."""
-    result = _below(schema, lambda each: _unfolded(each, metadata))
+def _to_v3(schema: Schema, metadata: JSON) -> JSON:
+    """Return a schema as OpenAPI v3 publishes it: x-kubernetes-int-or-string and embedded resources are expanded."""
+    result = _map_subschemas(schema, lambda subschema: _to_v3(subschema, metadata))
     if schema.get(INT_OR_STRING):
         result.pop("type", None)
         all_of, any_of = schema.get("allOf") or [], schema.get("anyOf")
@@ -267,10 +273,10 @@ def _unfolded(schema: Schema, metadata: JSON) -> JSON:
             result["anyOf"] = _INT_OR_STRING
         elif any_of != _INT_OR_STRING and not (all_of and all_of[0].get("anyOf") == _INT_OR_STRING):
             result["allOf"] = [{"anyOf": _INT_OR_STRING}, *all_of]
-    return _with_embedded(result, metadata)
+    return _with_type_meta(result, metadata)
 
 
-def _with_embedded(schema: JSON, metadata: JSON) -> JSON:
+def _with_type_meta(schema: JSON, metadata: JSON) -> JSON:
     if not schema.get(EMBEDDED):
         return schema
     properties = {**(schema.get("properties") or {}), **_type_meta(), "metadata": metadata}
@@ -279,9 +285,9 @@ def _with_embedded(schema: JSON, metadata: JSON) -> JSON:
     return {**schema, "properties": properties, "required": required}
 
 
-def _in_v2(schema: Schema, metadata: JSON) -> JSON:
-    """A schema as OpenAPI 2 can say it, so that clients of it refuse nothing that is right."""
-    result = _below(schema, lambda each: _in_v2(each, metadata))
+def _to_v2(schema: Schema, metadata: JSON) -> JSON:
+    """Return a schema in OpenAPI v2, without what v2 cannot express, so that clients accept every valid object."""
+    result = _map_subschemas(schema, lambda subschema: _to_v2(subschema, metadata))
     for name in _ONLY_V3:
         result.pop(name, None)
     if schema.get("nullable") or schema.get(PRESERVE):
@@ -290,4 +296,4 @@ def _in_v2(schema: Schema, metadata: JSON) -> JSON:
         return result
     if schema.get(INT_OR_STRING):
         result.pop("type", None)
-    return _with_embedded(result, metadata)
+    return _with_type_meta(result, metadata)

@@ -104,9 +104,7 @@ class ServedVersion:
             subresources=tuple(name for name in ("status", "scale") if name in subresources),
             rules=self,
         )
-        self.api_versions = {
-            f"{resource.group}/{version_spec['name']}" for version_spec in definition["spec"]["versions"]
-        }
+        self.api_versions = {f"{resource.group}/{entry['name']}" for entry in definition["spec"]["versions"]}
         self.served = ServedResource(
             resource=resource,
             verbs=ALL_VERBS,
@@ -203,7 +201,7 @@ class ServedVersion:
         return managed_fields.type_error(self.schema, config)
 
     def check_accept(self, accept: str) -> None:
-        """Raise StatusError 406 if a client accepts only protobuf, which exists only for metadata of custom resources."""
+        """Raise StatusError 406 if the client accepts only protobuf, which only metadata of custom resources has."""
         if accept and all(
             media_type.partition(";")[0].strip() == PROTOBUF_TYPE and "as=PartialObjectMetadata" not in media_type
             for media_type in accept.split(",")
@@ -229,7 +227,7 @@ class ServedVersion:
 
     def atomic_paths(self, config: JSON) -> list[str]:
         """Return the paths of atomic lists, maps and structs in `config`."""
-        return list(managed_fields.atomic_paths(managed_fields.typed(self.schema), config, ""))
+        return list(managed_fields.atomic_paths(managed_fields.with_object_meta(self.schema), config, ""))
 
     def apply(self, live: JSON | None, config: JSON, *, manager: str, force: bool, subresource: str, now: str) -> JSON:
         """Return the result of a server-side apply; `live` is None for a create. Raises StatusError."""
@@ -286,7 +284,7 @@ class ServedVersion:
         return self._with_rule_errors(causes, obj, None)
 
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
-        """Return the causes for which `obj` cannot replace `old`. Unchanged values that were invalid before are accepted."""
+        """Return the causes for which `obj` cannot replace `old`. Unchanged invalid values are accepted."""
         causes, metadata, before = ErrorList(), obj["metadata"], old["metadata"]
         namespaced = self.served.resource.namespaced
         validate_object_meta(causes, metadata, namespaced=namespaced, name_check=path_segment)
@@ -322,7 +320,7 @@ class ServedVersion:
         return causes
 
     def _run_rules(self, obj: JSON, old: JSON | None) -> Findings:
-        """Evaluate the CEL rules. Raises Deferred for rules over their time budget."""
+        """Evaluate the CEL rules. Raises Deferred if they take long."""
         from kubeloop.devcluster.apiextensions.cel_rules import (
             RuleTree,
             check_object,
@@ -333,7 +331,7 @@ class ServedVersion:
         rules = self._rules
 
         def key() -> Hashable:
-            names = ("name", "generateName") if rules.has_own else ()  # metadata is visible only to rules of the root
+            names = ("name", "generateName") if rules.has_rules_at_root else ()  # other rules cannot read metadata
             seen = {name: obj["metadata"].get(name) for name in names}
             before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
             return rules, before, msgspec.json.encode({**obj, "metadata": seen})
@@ -389,23 +387,17 @@ class ServedVersion:
         return str(self.spec.get("deprecationWarning") or default)
 
     def _newer_version(self) -> str:
-        """Return the version to use instead: the first newer one in discovery order that is served and not deprecated."""
+        """Return the first newer version in discovery order that is served and not deprecated, "" if none is."""
         mine = version_rank(self.spec["name"])
-        for version_spec in sorted(
-            self.definition["spec"]["versions"], key=lambda version_spec: version_rank(version_spec["name"])
-        ):
-            if (
-                version_spec.get("served")
-                and not version_spec.get("deprecated")
-                and version_rank(version_spec["name"]) < mine
-            ):
-                return str(version_spec["name"])
+        for entry in sorted(self.definition["spec"]["versions"], key=lambda entry: version_rank(entry["name"])):
+            if entry.get("served") and not entry.get("deprecated") and version_rank(entry["name"]) < mine:
+                return str(entry["name"])
         return ""
 
     # --- scale --------------------------------------------------------------------------------------------------------
 
     def scale_of(self, obj: JSON, *, reading: bool = False) -> JSON:
-        """Return the autoscaling/v1 Scale of an object. Raises StatusError 500 if `reading` and replicas are not set."""
+        """Return the autoscaling/v1 Scale of an object. Raises StatusError 500 if `reading` and replicas are unset."""
         assert self._scale is not None
         spec_path = self._scale["specReplicasPath"]
         try:
@@ -431,10 +423,10 @@ class ServedVersion:
     def replicas_paths(self) -> ReplicasPaths:
         """Return the field path of replicas by apiVersion; None for versions without scale."""
         paths: dict[str, tuple[str, ...] | None] = {}
-        for version_spec in self.definition["spec"]["versions"]:
-            scale = (version_spec.get("subresources") or {}).get("scale")
+        for entry in self.definition["spec"]["versions"]:
+            scale = (entry.get("subresources") or {}).get("scale")
             path = tuple(jsonpath.field_names(scale["specReplicasPath"])) if scale else None
-            paths[f"{self.served.resource.group}/{version_spec['name']}"] = path
+            paths[f"{self.served.resource.group}/{entry['name']}"] = path
         return paths
 
     def apply_scale(self, obj: JSON, scale: JSON) -> JSON:

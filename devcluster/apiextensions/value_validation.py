@@ -1,7 +1,7 @@
-"""Validation of values by OpenAPI v3 schemas, in the words that kube-apiserver has for it.
+"""Validation of values by OpenAPI v3 schemas, with the error texts of kube-apiserver.
 
-Errors come in the order of the schema, where Go's comes in the random one of its maps. On an update, what is wrong but
-has not changed is left alone. Source: kube-openapi pkg/validation/validate, apiextensions-apiserver
+Errors are in the order of the schema, where Go iterates over maps in random order. On updates, invalid values that are
+unchanged are accepted (ratcheting). Source: kube-openapi pkg/validation/validate, apiextensions-apiserver
 pkg/apiserver/validation.
 """
 
@@ -29,7 +29,7 @@ from kubeloop.kube.json_object import JSON
 
 MISSING: Any = object()
 
-_ANONYMOUS = "<nil>"  # how Go prints the path of an error that has none
+_NO_PATH = "<nil>"  # Go's text for the path of an error without one
 _MAX_INT32, _MAX_INT64 = (1 << 31) - 1, (1 << 63) - 1
 _MAX_FLOAT32 = 3.4028234663852886e38
 _NUMBERS = (int, float)
@@ -37,35 +37,36 @@ _NUMBERS = (int, float)
 
 @dataclass(slots=True)
 class Result:
-    """What validation found: errors by their text, and how many checks were made, which tells alternatives apart."""
+    """Errors by their text, and the number of checks made, by which the best of several alternatives is chosen."""
 
     errors: dict[str, JSON] = field(default_factory=dict)
     checks: int = 0
 
     def merge(self, other: Result) -> None:
-        for text, each in other.errors.items():
-            self.errors.setdefault(text, each)
+        for text, error in other.errors.items():
+            self.errors.setdefault(text, error)
         self.checks += other.checks
 
-    def tell(self, reason: str, path: str, told: str, *, value: Any = MISSING, detail: Any = None) -> None:
-        self.errors.setdefault(told, {"reason": reason, "path": path, "told": told, "value": value, "detail": detail})
+    def add(self, reason: str, path: str, message: str, *, value: Any = MISSING, detail: Any = None) -> None:
+        error = {"reason": reason, "path": path, "message": message, "value": value, "detail": detail}
+        self.errors.setdefault(message, error)
 
-    def tell_apart(self, told: str) -> None:
-        """An error that belongs to no field."""
-        self.tell("Invalid", _ANONYMOUS, told, value="")
+    def add_without_field(self, message: str) -> None:
+        """Add an error that belongs to no field."""
+        self.add("Invalid", _NO_PATH, message, value="")
 
 
 class Correlation:
-    """The value before an update that corresponds to one after it; `MISSING` where there is none.
+    """An old value and the new value that corresponds to it on an update; `old` is `MISSING` if there is none.
 
-    Fields correspond by their names, items of lists by their keys if they have such.
+    Fields correspond by name, items of lists of type map by their keys.
     """
 
     __slots__ = ("_by_keys", "new", "old", "schema")
 
     def __init__(self, old: Any, new: Any, schema: Schema | None) -> None:
         self.old, self.new, self.schema = old, new, schema
-        self._by_keys: dict[tuple[Any, ...] | None, Any] | None = None  # items of `old`, once one is asked for
+        self._by_keys: dict[tuple[Any, ...] | None, Any] | None = None  # items of `old`, built on first use
 
     @property
     def unchanged(self) -> bool:
@@ -83,58 +84,58 @@ class Correlation:
         schema = self.schema
         if schema is None or schema.get(LIST_TYPE) != "map" or not isinstance(self.old, list):
             return None
-        now = self.new[index]
+        new_item = self.new[index]
         if self._by_keys is None:
             self._by_keys = {}
-            for each in self.old:
-                self._by_keys.setdefault(_keys_of(each, schema), each)
-        keys = _keys_of(now, schema)
-        before = None if keys is None else self._by_keys.get(keys)
-        return None if before is None else Correlation(before, now, schema.get("items"))
+            for item in self.old:
+                self._by_keys.setdefault(_item_key(item, schema), item)
+        keys = _item_key(new_item, schema)
+        old_item = None if keys is None else self._by_keys.get(keys)
+        return None if old_item is None else Correlation(old_item, new_item, schema.get("items"))
 
 
-def _keys_of(item: Any, schema: Schema) -> tuple[Any, ...] | None:
-    """What tells an item of a list from others; None for what cannot be told."""
+def _item_key(item: Any, schema: Schema) -> tuple[Any, ...] | None:
+    """Return the values of an item's list map keys, None for an item that cannot be identified."""
     if not isinstance(item, dict):
         return None
     keys = tuple(item.get(key, MISSING) for key in schema.get(LIST_KEYS) or ())
-    return None if any(isinstance(each, dict | list) for each in keys) else keys
+    return None if any(isinstance(value, dict | list) for value in keys) else keys
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Return True if two values are equal as JSON; true is not equal to 1."""
     return type(one) is type(other) and one == other and msgspec.json.encode(one) == msgspec.json.encode(other)
 
 
 def validate(errors: ErrorList, value: Any, schema: Schema, *, old: Any = MISSING, path: str = "") -> None:
-    """Tell what is wrong with `value`; what is as it was in `old` is right. `path` stands before all fields."""
+    """Add a cause for each error of `value`, except in values unchanged since `old`. `path` prefixes all fields."""
     correlation = None if old is MISSING else Correlation(old, value, schema)
-    for each in _checked(schema, value, "", correlation).errors.values():
-        _add(errors, each, path)
+    for error in _check_changed(schema, value, "", correlation).errors.values():
+        _add_cause(errors, error, path)
 
 
-def _add(errors: ErrorList, each: JSON, prefix: str) -> None:
-    path, value = each["path"], each["value"]
-    if path == _ANONYMOUS:
-        path = prefix or _ANONYMOUS
+def _add_cause(errors: ErrorList, error: JSON, prefix: str) -> None:
+    path, value = error["path"], error["value"]
+    if path == _NO_PATH:
+        path = prefix or _NO_PATH
     else:
         path = path.removeprefix(".")
-        path = f"{prefix}.{path}" if prefix and path else prefix or path or _ANONYMOUS
-    match each["reason"]:
+        path = f"{prefix}.{path}" if prefix and path else prefix or path or _NO_PATH
+    match error["reason"]:
         case "Required":
             errors.required(path)
         case "NotSupported":
-            supported = [value if isinstance(value, str) else _compact(value) for value in each["detail"]]
+            supported = [value if isinstance(value, str) else _compact(value) for value in error["detail"]]
             errors.not_supported(path, value, supported)
         case "TooLong":
-            errors.too_long(path, each["detail"])
+            errors.too_long(path, error["detail"])
         case "TooMany":
-            errors.too_many(path, value, each["detail"])
+            errors.too_many(path, value, error["detail"])
         case "TypeInvalid":
-            errors.invalid(path, "" if value is None else value, each["told"])
+            errors.invalid(path, "" if value is None else value, error["message"])
             errors[-1]["reason"] = "FieldValueTypeInvalid"
         case _:
-            errors.invalid(path, "" if value is None else value, each["told"])
+            errors.invalid(path, "" if value is None else value, error["message"])
 
 
 def _compact(value: Any) -> str:
@@ -144,8 +145,8 @@ def _compact(value: Any) -> str:
 # --- one value --------------------------------------------------------------------------------------------------------
 
 
-def _checked(schema: Schema, value: Any, path: str, correlation: Correlation | None) -> Result:
-    """As _check; errors of what has not changed are left out."""
+def _check_changed(schema: Schema, value: Any, path: str, correlation: Correlation | None) -> Result:
+    """Return the result of _check(), without errors if the value is unchanged."""
     result = _check(schema, value, path, correlation)
     if result.errors and correlation is not None and correlation.unchanged:
         return Result(checks=result.checks)
@@ -171,7 +172,7 @@ def _check(schema: Schema, value: Any, path: str, correlation: Correlation | Non
     _check_alternatives(result, schema, value, path, correlation)
     result.checks += 1
     if isinstance(value, str):
-        _check_text(result, schema, value, path)
+        _check_string(result, schema, value, path)
         result.checks += 1
         if format_ and is_known_format("string", format_):
             if not has_format(format_, value):
@@ -198,12 +199,12 @@ def _types(schema: Schema) -> tuple[str, ...]:
     return (schema["type"],) if schema.get("type") else ()
 
 
-def _wrong_type(result: Result, path: str, wanted: str, found: str) -> None:
-    result.tell("TypeInvalid", path, f"{path} in body must be of type {wanted}: {quoted(found)}", value=found)
+def _wrong_type(result: Result, path: str, expected: str, actual: str) -> None:
+    result.add("TypeInvalid", path, f"{path} in body must be of type {expected}: {quoted(actual)}", value=actual)
 
 
 def _type_of(value: Any) -> tuple[str, str]:
-    """JSON type and format of a value, as Go has them in memory."""
+    """Return the JSON type of a value, and the format that Go has for it."""
     if isinstance(value, bool):
         return "boolean", ""
     if isinstance(value, str):
@@ -217,38 +218,38 @@ def _type_of(value: Any) -> tuple[str, str]:
 
 def _check_type(result: Result, types: tuple[str, ...], format_: str, value: Any, path: str) -> None:
     result.checks += 1
-    type_, its_format = _type_of(value)
-    whole = type_ == "number" and float(value).is_integer() and "integer" in types
-    fits = type_ in types or whole or (type_ == "integer" and "number" in types)
-    if type_ not in ("string", "array") and format_ and not (fits or its_format == format_):
-        _wrong_type(result, path, format_, its_format)
+    type_, value_format = _type_of(value)
+    is_whole = type_ == "number" and float(value).is_integer() and "integer" in types
+    fits = type_ in types or is_whole or (type_ == "integer" and "number" in types)
+    if type_ not in ("string", "array") and format_ and not (fits or value_format == format_):
+        _wrong_type(result, path, format_, value_format)
     elif format_ and type_ in ("string", "array") and not {"number", "integer"} & {*types}:
-        return  # the format will tell
+        return  # the check of the format reports it
     elif not fits:
         _wrong_type(result, path, ",".join(types), type_)
 
 
-def _check_text(result: Result, schema: Schema, value: str, path: str) -> None:
-    longest, shortest, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
-    if longest is not None and len(value) > longest:
-        told = f"{path} in body should be at most {longest} chars long"
-        result.tell("TooLong", path, told, value=value, detail=longest)
-    elif shortest is not None and len(value) < shortest:
-        result.tell("Invalid", path, f"{path} in body should be at least {shortest} chars long", value=value)
+def _check_string(result: Result, schema: Schema, value: str, path: str) -> None:
+    max_length, min_length, pattern = schema.get("maxLength"), schema.get("minLength"), schema.get("pattern")
+    if max_length is not None and len(value) > max_length:
+        message = f"{path} in body should be at most {max_length} chars long"
+        result.add("TooLong", path, message, value=value, detail=max_length)
+    elif min_length is not None and len(value) < min_length:
+        result.add("Invalid", path, f"{path} in body should be at least {min_length} chars long", value=value)
     elif pattern and not matches(pattern, value):
-        result.tell("Invalid", path, f"{path} in body should match '{pattern}'", value=value)
+        result.add("Invalid", path, f"{path} in body should match '{pattern}'", value=value)
 
 
 def _check_enum(result: Result, schema: Schema, value: Any, path: str) -> None:
     allowed = schema.get("enum")
-    if not allowed or (value is not None and any(_equal(value, each) for each in allowed)):
+    if not allowed or (value is not None and any(_is_enum_value(value, choice) for choice in allowed)):
         return
-    shown = " ".join(_go_value(each) for each in allowed)
-    told = f"{path} in body should be one of [{shown}]"
-    result.tell("NotSupported", path, told, value=value, detail=allowed)
+    choices = " ".join(_go_value(choice) for choice in allowed)
+    message = f"{path} in body should be one of [{choices}]"
+    result.add("NotSupported", path, message, value=value, detail=allowed)
 
 
-def _equal(value: Any, allowed: Any) -> bool:
+def _is_enum_value(value: Any, allowed: Any) -> bool:
     if isinstance(value, bool) or isinstance(allowed, bool):
         return value is allowed
     if isinstance(value, _NUMBERS) and isinstance(allowed, _NUMBERS):
@@ -267,7 +268,7 @@ def _go_value(value: Any) -> str:
 
 
 def go_number(value: float) -> str:
-    """A number as Go prints it with %v."""
+    """Return a number as Go formats it with %v."""
     if isinstance(value, int):
         return str(value)
     if value.is_integer() and abs(value) < 1e21:
@@ -283,17 +284,17 @@ def go_number(value: float) -> str:
 
 
 def _in_range(result: Result, types: tuple[str, ...], format_: str, value: float, what: str, path: str) -> bool:
-    """Can a number be one of this type and format? Tells if not."""
+    """Return True if a number has this type and format; add an error if not."""
     type_ = types[0] if len(types) == 1 and types[0] in NUMBER_FORMATS else ""
     format_ = format_ if format_ in NUMBER_FORMATS.get(type_, ()) else ""
     if type_ == "integer":
-        largest = _MAX_INT32 if format_ == "int32" else _MAX_INT64
-        fits = float(value).is_integer() and -largest - 1 <= value <= largest
+        maximum = _MAX_INT32 if format_ == "int32" else _MAX_INT64
+        fits = float(value).is_integer() and -maximum - 1 <= value <= maximum
     else:
         fits = format_ != "float" or abs(value) <= _MAX_FLOAT32
     if not fits:
-        told = f"with format {format_}" if format_ else "(default format)"
-        result.tell_apart(f"{what} value must be of type {type_} {told} in {path}")
+        suffix = f"with format {format_}" if format_ else "(default format)"
+        result.add_without_field(f"{what} value must be of type {type_} {suffix} in {path}")
     return fits
 
 
@@ -301,34 +302,34 @@ def _check_number(
     result: Result, schema: Schema, types: tuple[str, ...], format_: str, value: float, path: str
 ) -> None:
     _in_range(result, types, format_, value, "Checked", path)
-    factor, most, least = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
-    if factor is not None:
-        if _in_range(result, types, format_, factor, "MultipleOf", path) and isinstance(value, int):
-            factor = int(factor)  # as Go compares whole numbers
-        if factor <= 0:
-            told = f"factor MultipleOf declared for {path} must be positive: {go_number(factor)}"
-            result.tell("Invalid", path, told, value=value)
-        elif not _is_multiple(value, factor):
-            told = f"{path} in body should be a multiple of {go_number(factor)}"
-            result.tell("Invalid", path, told, value=value)
-    if least is not None:
-        above = schema.get("exclusiveMinimum")
-        limit = _limit(result, types, format_, value, least, "Minimum boundary", path)
-        if value < limit or (above and value == limit):
-            words = "greater than" if above else "greater than or equal to"
-            result.tell("Invalid", path, f"{path} in body should be {words} {go_number(limit)}", value=value)
-    if most is not None:
-        below = schema.get("exclusiveMaximum")
-        limit = _limit(result, types, format_, value, most, "Maximum boundary", path)
-        if value > limit or (below and value == limit):
-            words = "less than" if below else "less than or equal to"
-            result.tell("Invalid", path, f"{path} in body should be {words} {go_number(limit)}", value=value)
+    multiple_of, maximum, minimum = schema.get("multipleOf"), schema.get("maximum"), schema.get("minimum")
+    if multiple_of is not None:
+        if _in_range(result, types, format_, multiple_of, "MultipleOf", path) and isinstance(value, int):
+            multiple_of = int(multiple_of)  # as Go compares whole numbers
+        if multiple_of <= 0:
+            message = f"factor MultipleOf declared for {path} must be positive: {go_number(multiple_of)}"
+            result.add("Invalid", path, message, value=value)
+        elif not _is_multiple(value, multiple_of):
+            message = f"{path} in body should be a multiple of {go_number(multiple_of)}"
+            result.add("Invalid", path, message, value=value)
+    if minimum is not None:
+        exclusive = schema.get("exclusiveMinimum")
+        limit = _limit(result, types, format_, value, minimum, "Minimum boundary", path)
+        if value < limit or (exclusive and value == limit):
+            comparison = "greater than" if exclusive else "greater than or equal to"
+            result.add("Invalid", path, f"{path} in body should be {comparison} {go_number(limit)}", value=value)
+    if maximum is not None:
+        exclusive = schema.get("exclusiveMaximum")
+        limit = _limit(result, types, format_, value, maximum, "Maximum boundary", path)
+        if value > limit or (exclusive and value == limit):
+            comparison = "less than" if exclusive else "less than or equal to"
+            result.add("Invalid", path, f"{path} in body should be {comparison} {go_number(limit)}", value=value)
 
 
 def _limit(
     result: Result, types: tuple[str, ...], format_: str, value: float, limit: float, what: str, path: str
 ) -> float:
-    """The limit as it is compared: whole for whole numbers."""
+    """Return the limit to compare with: an integer for integer values."""
     fits = _in_range(result, types, format_, limit, what, path)
     return int(limit) if fits and isinstance(value, int) else limit
 
@@ -346,45 +347,47 @@ def _is_multiple(value: float, factor: float) -> bool:
 def _check_list(result: Result, schema: Schema, value: list[Any], path: str, correlation: Correlation | None) -> None:
     items = schema.get("items")
     if isinstance(items, dict):
-        for index, each in enumerate(value):
+        for index, item in enumerate(value):
             below = correlation.item(index) if correlation is not None else None
-            result.merge(_checked(items, each, f"{path}[{index}]", below))
-    fewest, most = schema.get("minItems"), schema.get("maxItems")
-    if fewest is not None and len(value) < fewest:
-        result.tell("Invalid", path, f"{path} in body should have at least {fewest} items", value=len(value))
-    if most is not None and len(value) > most:
-        told = f"{path} in body should have at most {most} items"
-        result.tell("TooMany", path, told, value=len(value), detail=most)
+            result.merge(_check_changed(items, item, f"{path}[{index}]", below))
+    min_items, max_items = schema.get("minItems"), schema.get("maxItems")
+    if min_items is not None and len(value) < min_items:
+        result.add("Invalid", path, f"{path} in body should have at least {min_items} items", value=len(value))
+    if max_items is not None and len(value) > max_items:
+        message = f"{path} in body should have at most {max_items} items"
+        result.add("TooMany", path, message, value=len(value), detail=max_items)
 
 
 def _check_object(result: Result, schema: Schema, value: JSON, path: str, correlation: Correlation | None) -> None:
-    fewest, most = schema.get("minProperties"), schema.get("maxProperties")
-    if fewest is not None and len(value) < fewest:
-        result.tell("Invalid", path, f"{path} in body should have at least {fewest} properties", value=len(value))
-    if most is not None and len(value) > most:
-        told = f"{path} in body should have at most {most} properties"
-        result.tell("TooMany", path, told, value=len(value), detail=most)
-    properties, more = schema.get("properties") or {}, schema.get("additionalProperties")
+    min_properties, max_properties = schema.get("minProperties"), schema.get("maxProperties")
+    if min_properties is not None and len(value) < min_properties:
+        result.add(
+            "Invalid", path, f"{path} in body should have at least {min_properties} properties", value=len(value)
+        )
+    if max_properties is not None and len(value) > max_properties:
+        message = f"{path} in body should have at most {max_properties} properties"
+        result.add("TooMany", path, message, value=len(value), detail=max_properties)
+    properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
 
     def below(name: str) -> Correlation | None:
         if correlation is None or (not path and name in ("apiVersion", "kind")):
             return None
         return correlation.field(name)
 
-    for name, each in value.items():
+    for name, field_value in value.items():
         if name in properties:
             continue
-        if more is False:
-            result.tell("Invalid", path, f"{path}.{name} in body is a forbidden property", value=name)
-        elif isinstance(more, dict):
-            result.merge(_checked(more, each, f"{path}.{name}", below(name)))
-    for name, known in properties.items():
+        if additional is False:
+            result.add("Invalid", path, f"{path}.{name} in body is a forbidden property", value=name)
+        elif isinstance(additional, dict):
+            result.merge(_check_changed(additional, field_value, f"{path}.{name}", below(name)))
+    for name, property_schema in properties.items():
         if name in value:
-            result.merge(_checked(known, value[name], f"{path}.{name}" if path else name, below(name)))
+            result.merge(_check_changed(property_schema, value[name], f"{path}.{name}" if path else name, below(name)))
     for name in schema.get("required") or ():
         if name not in value:
-            where = f"{path}.{name}"
-            result.tell("Required", where, f"{where} in body is required")
+            required_path = f"{path}.{name}"
+            result.add("Required", required_path, f"{required_path} in body is required")
 
 
 # --- alternatives -----------------------------------------------------------------------------------------------------
@@ -397,29 +400,29 @@ def _check_alternatives(result: Result, schema: Schema, value: Any, path: str, c
         _check_one(result, one_of, value, path, correlation)
     if all_of := schema.get("allOf"):
         valid = 0
-        for each in all_of:
-            found = _check(each, value, path, correlation)
-            valid += not found.errors
-            result.merge(found)
+        for subschema in all_of:
+            attempt = _check(subschema, value, path, correlation)
+            valid += not attempt.errors
+            result.merge(attempt)
         if valid != len(all_of):
-            none = "" if valid else ". None validated"
-            result.tell_apart(f"{quoted(path)} must validate all the schemas (allOf){none}")
+            suffix = "" if valid else ". None validated"
+            result.add_without_field(f"{quoted(path)} must validate all the schemas (allOf){suffix}")
     not_ = schema.get("not")
     if not_ is not None and not _check(not_, value, path, correlation).errors:
-        result.tell_apart(f"{quoted(path)} must not validate the schema (not)")
+        result.add_without_field(f"{quoted(path)} must not validate the schema (not)")
     result.checks += 1
 
 
 def _check_any(result: Result, choices: list[Schema], value: Any, path: str, correlation: Correlation | None) -> None:
     best: Result | None = None
-    for each in choices:
-        found = _check(each, value, path, correlation)
-        if not found.errors:
-            result.merge(found)
+    for subschema in choices:
+        attempt = _check(subschema, value, path, correlation)
+        if not attempt.errors:
+            result.merge(attempt)
             return
-        if best is None or found.checks > best.checks:
-            best = found
-    result.tell_apart(f"{quoted(path)} must validate at least one schema (anyOf)")
+        if best is None or attempt.checks > best.checks:
+            best = attempt
+    result.add_without_field(f"{quoted(path)} must validate at least one schema (anyOf)")
     if best is not None:
         result.merge(best)
 
@@ -427,17 +430,17 @@ def _check_any(result: Result, choices: list[Schema], value: Any, path: str, cor
 def _check_one(result: Result, choices: list[Schema], value: Any, path: str, correlation: Correlation | None) -> None:
     best: Result | None = None
     valid: list[Result] = []
-    for each in choices:
-        found = _check(each, value, path, correlation)
-        if not found.errors:
-            valid.append(found)
+    for subschema in choices:
+        attempt = _check(subschema, value, path, correlation)
+        if not attempt.errors:
+            valid.append(attempt)
             best = None
-        elif not valid and (best is None or found.checks > best.checks):
-            best = found
+        elif not valid and (best is None or attempt.checks > best.checks):
+            best = attempt
     if len(valid) == 1:
         result.merge(valid[0])
         return
-    told = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
-    result.tell_apart(f"{quoted(path)} must validate one and only one schema (oneOf). {told}")
+    outcome = f"Found {len(valid)} valid alternatives" if valid else "Found none valid"
+    result.add_without_field(f"{quoted(path)} must validate one and only one schema (oneOf). {outcome}")
     if best is not None:
         result.merge(best)

@@ -12,14 +12,14 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.apiextensions.openapi_documents import Documents
+from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 from kubeloop.devcluster.openapi.discovery import is_aggregated
 from kubeloop.devcluster.server.health_paths import indented, not_found
 
 _V3 = "/openapi/v3/"
 
 
-def document_response(documents: Documents, request: Request) -> Response | None:
+def document_response(documents: CustomResourceDocuments, request: Request) -> Response | None:
     """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
     path = request.path.rstrip("/")
     accept = request.headers.get("accept", "")
@@ -51,7 +51,7 @@ def document_response(documents: Documents, request: Request) -> Response | None
     return _cached(request, response, digest, caching="public") if digest else response
 
 
-def _openapi(documents: Documents, request: Request, path: str, accept: str) -> Response:
+def _openapi(documents: CustomResourceDocuments, request: Request, path: str, accept: str) -> Response:
     document = documents.openapi(path, accept)
     if document is None:
         if documents.openapi(path, "") is not None:

@@ -24,7 +24,7 @@ from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork, Freeza
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.apiextensions.definitions import Definitions
-from kubeloop.devcluster.apiextensions.openapi_documents import Documents
+from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
@@ -121,7 +121,7 @@ class ApiServer:
         )
         self._rest.policies.definitions = self._definitions
         self._bootstrap.local_services.settle()
-        self._documents = Documents(self._definitions)
+        self._documents = CustomResourceDocuments(self._definitions)
 
     async def run(self) -> None:
         """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.

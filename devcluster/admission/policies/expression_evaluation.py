@@ -92,7 +92,7 @@ def evaluate(
 ) -> tuple[Sequence[ExpressionResult | None], int]:
     """(a result for each expression, None where there is none; what is left of the budget).
 
-    Raises OutOfBudget; TakesLong where the allowance ends before.
+    Raises OutOfBudget; BudgetExceeded if the loop budget ends before.
     """
     variables = Variables(variable_expressions, loop_budget)
     values = variables.with_variables(values)
