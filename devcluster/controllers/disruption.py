@@ -173,7 +173,7 @@ class DisruptionController:
 
 
 def expected_pods(store: Store, budget: JSON, pods: list[JSON]) -> tuple[int, int, list[str]]:
-    """Return (expected pods, desired healthy pods, names of pods without controller). Raises CannotCount."""
+    """Return (expected pods, desired healthy pods, names of pods without controller). Raises UnknownPodCount."""
     spec = budget["spec"]
     at_most, at_least = spec.get("maxUnavailable"), spec.get("minAvailable")
     if at_most is not None:
@@ -188,7 +188,7 @@ def expected_pods(store: Store, budget: JSON, pods: list[JSON]) -> tuple[int, in
 
 
 def percent_of(amount: int | str, total: int) -> int:
-    """Return an absolute number, or a percentage of `total` rounded up. Raises CannotCount."""
+    """Return an absolute number, or a percentage of `total` rounded up. Raises UnknownPodCount."""
     if isinstance(amount, int):
         return amount
     if not amount.endswith("%") or not amount[:-1].isdigit():
@@ -267,7 +267,7 @@ def _conditions(budget: JSON, generation: int, reason: str, message: str, now: s
 
 
 def _expected_scale(store: Store, pods: list[JSON]) -> tuple[int, list[str]]:
-    """Return the sum of the replicas of the pods' controllers. Raises CannotCount."""
+    """Return the sum of the replicas of the pods' controllers. Raises UnknownPodCount."""
     scales: dict[str, int] = {}
     unmanaged = []
     visited: dict[str, None] = {}

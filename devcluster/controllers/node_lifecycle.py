@@ -89,7 +89,7 @@ class NodeLifecycle:
     def observe(self, node: JSON) -> JSON:
         """Taint a new or changed node by its conditions; return its current version."""
         name = node["metadata"]["name"]
-        changed = node_objects.tainted(node, self._simulation.wall())
+        changed = node_objects.with_condition_taints(node, self._simulation.wall())
         if changed is not None:
             node = self._simulation.update(NODES, changed, quiet=True)
         health = self._health.get(name)

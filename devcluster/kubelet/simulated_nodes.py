@@ -5,7 +5,7 @@ Every Node in the store has a simulated kubelet, those of `NodeSettings.count` a
 share one timer queue (`simulation`), so there is no task per pod or node:
 
     Kubelets              pods bound to a node                                          kubelet
-    StagePlayer           instead, or in addition: stages of a file, as in KWOK         stages
+    PodStages             instead, or in addition: stages of a file, as in KWOK         stages
     NodeLifecycle         nodes without heartbeats: conditions, taints, evictions       controllers.node_lifecycle
     TaintEviction         pods that do not tolerate a NoExecute taint                   controllers.taint_eviction
     PodGarbageCollector   pods whose node does not exist                                controllers.pod_gc
@@ -78,7 +78,7 @@ class SimulatedNodes:
         self._settings = settings or NodeSettings()
         self._simulation = Simulation(store, self._settings, clock=clock, rng=rng)
         self._stages = None
-        stages = [stage for stage in stages if stage.of_kubelets]
+        stages = [stage for stage in stages if stage.is_for_pod_or_node]
         if stages:
             from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
 
@@ -285,7 +285,9 @@ class SimulatedNodes:
         if simulated.is_unreachable:
             return node
         was_ready = is_true(node, "Ready")
-        node = self._simulation.update(NODES, node_objects.reported(node, self._simulation.wall()), quiet=True)
+        node = self._simulation.update(
+            NODES, node_objects.with_reported_conditions(node, self._simulation.wall()), quiet=True
+        )
         simulated.refresh(node)
         if is_true(node, "Ready") != was_ready:
             self._node_event(simulated, "NodeNotReady" if was_ready else "NodeReady")
@@ -346,7 +348,9 @@ class SimulatedNodes:
         node = self._store.get(NODES, "", simulated.name)
         if node is None or simulated.is_unreachable or not self._kubelets_report:
             return
-        simulated.refresh(self._simulation.update(NODES, node_objects.reported(node, self._simulation.wall())))
+        simulated.refresh(
+            self._simulation.update(NODES, node_objects.with_reported_conditions(node, self._simulation.wall()))
+        )
 
     def _monitor(self, simulated: SimulatedNode) -> None:
         self._lifecycle.check(simulated.name)

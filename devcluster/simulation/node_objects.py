@@ -1,7 +1,6 @@
 """Node and Lease objects as a kubelet of v1.36 registers them, and the taints that follow from a node's conditions.
 
-Pure functions on plain JSON; time and identity are arguments. Taints by condition are the node lifecycle controller's
-work in a real cluster; nobody else does it here.
+Pure functions on plain JSON; time and identity are arguments. The taints are those of the node lifecycle controller.
 """
 
 from __future__ import annotations
@@ -14,33 +13,33 @@ from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, Node
 from kubeloop.kube.json_object import JSON
 
 KUBELET_VERSION = "v1.36.0"
-ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated": has its kubelet here; anything else: has one elsewhere
-ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, for as long as it stands
-KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's word for simulated
+ANNOTATION_NODE = "kubeloop.dev/node"  # "simulated", or another value for a node with an external kubelet
+ANNOTATION_FAIL = "kubeloop.dev/fail"  # one of FAILURE_MODES, while the annotation exists
+KWOK_NODE = "kwok.x-k8s.io/node"  # "fake": KWOK's annotation of simulated nodes
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_SECONDS = 40  # kubelet's nodeLeaseDurationSeconds
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """The simulated nodes and how their kubelets behave.
+    """Number, properties and behaviour of the simulated nodes.
 
     count: nodes registered at the start; more may be created through the API.
-    every_node: simulate all nodes but those marked otherwise; else only those marked as simulated.
-    name_prefix, first_number: they are called "<prefix><number>".
+    every_node: simulate all nodes except those marked as external; else only those marked as simulated.
+    name_prefix, first_number: node i is named "<name_prefix><first_number + i>".
     capacity: quantity per resource, as in node.status.capacity.
-    allocatable: likewise, what pods may use of it; None: all.
+    allocatable: the part of the capacity that pods may use; None: all.
     labels, taints: added to every node.
-    zones: node i is in zones[i mod len(zones)]; region: of all of them. Empty: no such label.
-    start_delay_seconds, start_delay_spread_seconds: a bound pod starts after a time drawn evenly from delay +- spread.
-    probe_delays: wait for initialDelaySeconds and successThreshold of probes; otherwise they succeed at once.
-    stop_delay_seconds: containers take this long to stop, at most the pod's grace period.
-    events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may do without.
-    lease_renew_seconds, status_report_seconds: how often each node renews its Lease and reports its conditions.
-    monitor_grace_seconds: a node not heard of for so long is Unknown; shorter ones make kubelets renew more often.
-    job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they run on.
-    jitter: every delay of a pod varies by up to this share of it.
-    orphan_quarantine_seconds: how long pods of a node that is gone are left alone (pod garbage collector's 40 s).
+    zones: node i is in zones[i mod len(zones)]; region: of all nodes. Empty: no such label.
+    start_delay_seconds, start_delay_spread_seconds: a bound pod starts after a random time in delay +- spread.
+    probe_delays: wait for initialDelaySeconds and successThreshold of probes; else they succeed at once.
+    stop_delay_seconds: time that containers take to stop, at most the pod's grace period.
+    events: record the kubelet's events (Pulled, Created, Started, Killing); benchmarks may disable them.
+    lease_renew_seconds, status_report_seconds: periods of Lease renewals and condition reports per node.
+    monitor_grace_seconds: a node without heartbeat for this time becomes Unknown; kubelets renew >= 5 times in it.
+    job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they do not exit.
+    jitter: every delay of a pod varies randomly by up to this fraction.
+    orphan_quarantine_seconds: time after which pods of a missing node are deleted (pod garbage collector: 40 s).
     """
 
     count: int = 5
@@ -73,9 +72,9 @@ class NodeSettings:
 
 
 def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JSON:
-    """The Node by which the kubelet of the index-th node registers, without what completed_node() adds to it.
+    """Return the Node that the kubelet of the index-th node creates, without the fields that completed_node() adds.
 
-    `now` is a metav1.Time.
+    now: a metav1.Time.
     """
     name = settings.name(index)
     labels = {
@@ -110,10 +109,10 @@ def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JS
 def completed_node(
     node: JSON, settings: NodeSettings, index: int, addresses: NodeAddresses, *, now: str, conditions: bool = True
 ) -> JSON | None:
-    """`node` with what its kubelet adds to spec and status when it starts, or None if it is all there already.
+    """Return `node` with the fields that its kubelet sets at its start; None if no field is missing.
 
-    What the creator of the node has set, stays: a Node made by hand may have any capacity. conditions: report them;
-    otherwise they are somebody else's to make.
+    Fields that the creator of the node has set are unchanged: a Node created by a user may have any capacity.
+    conditions: add the kubelet's conditions; False if stages set them.
     """
     name = node["metadata"]["name"]
     spec, status = node.get("spec") or {}, node.get("status") or {}
@@ -122,8 +121,8 @@ def completed_node(
         added["capacity"] = dict(status.get("allocatable") or settings.capacity)
     if not status.get("allocatable"):
         added["allocatable"] = dict(status.get("capacity") or settings.allocatable or settings.capacity)
-    known = {condition.get("type") for condition in status.get("conditions") or ()}
-    missing = [condition for condition in healthy_conditions(now) if condition["type"] not in known]
+    present = {condition.get("type") for condition in status.get("conditions") or ()}
+    missing = [condition for condition in healthy_conditions(now) if condition["type"] not in present]
     if missing and conditions:
         added["conditions"] = [*(status.get("conditions") or ()), *missing]
     if not status.get("addresses"):
@@ -150,8 +149,8 @@ def completed_node(
 
 
 def node_info(node: JSON, settings: NodeSettings) -> JSON:
-    """status.nodeInfo. Identifiers are derived from the node's uid, so that they are stable."""
-    plain = str(node["metadata"].get("uid", "")).replace("-", "")
+    """Return status.nodeInfo. Identifiers are derived from the node's uid, so that they are stable."""
+    machine_id = str(node["metadata"].get("uid", "")).replace("-", "")
     return {
         "architecture": settings.architecture,
         "bootID": node["metadata"].get("uid", ""),
@@ -159,7 +158,7 @@ def node_info(node: JSON, settings: NodeSettings) -> JSON:
         "kernelVersion": "6.12.0",
         "kubeProxyVersion": "",
         "kubeletVersion": KUBELET_VERSION,
-        "machineID": plain,
+        "machineID": machine_id,
         "operatingSystem": "linux",
         "osImage": "kubeloop simulated node",
         "systemUUID": node["metadata"].get("uid", ""),
@@ -167,10 +166,10 @@ def node_info(node: JSON, settings: NodeSettings) -> JSON:
 
 
 def healthy_conditions(now: str) -> list[JSON]:
-    """The four conditions of a node in good health."""
+    """Return the four conditions that the kubelet of a healthy node reports."""
     return [
-        _condition(*each, now)
-        for each in (
+        _condition(*condition, now)
+        for condition in (
             ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
             ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
             ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
@@ -191,12 +190,12 @@ def _condition(type_: str, status: str, reason: str, message: str, now: str) -> 
 
 
 FAILURE_MODES = ("unreachable", "not-ready", "memory-pressure", "disk-pressure", "pid-pressure", "network-unavailable")
-"""What the annotation ANNOTATION_FAIL of a node may say."""
+"""Values of the annotation ANNOTATION_FAIL of a node."""
 NETWORK_NOT_READY = (
     "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
     "message:Network plugin returns error: cni plugin not initialized"
 )
-_FAILED = {  # mode -> (condition, status, reason, message)
+_FAILURE_CONDITIONS = {  # mode -> (condition, status, reason, message)
     "not-ready": ("Ready", "False", "KubeletNotReady", NETWORK_NOT_READY),
     "memory-pressure": (
         "MemoryPressure",
@@ -208,58 +207,63 @@ _FAILED = {  # mode -> (condition, status, reason, message)
     "pid-pressure": ("PIDPressure", "True", "KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
     "network-unavailable": ("NetworkUnavailable", "True", "NoRouteCreated", "RouteController failed to create a route"),
 }
-_OURS = {each[2] for each in _FAILED.values()} | {"NodeStatusUnknown", "NodeStatusNeverUpdated"}
+_FAILURE_REASONS = {reason for _, _, reason, _ in _FAILURE_CONDITIONS.values()} | {
+    "NodeStatusUnknown",
+    "NodeStatusNeverUpdated",
+}
 
 
 def failure_mode(node: JSON) -> str:
-    """How the node fails by its annotation, "" if it does not, or says something unknown."""
+    """Return the failure mode of the node's annotation; "" without one, or if its value is invalid."""
     mode: str = (node["metadata"].get("annotations") or {}).get(ANNOTATION_FAIL, "")
     return mode if mode in FAILURE_MODES else ""
 
 
 def is_simulated(node: JSON) -> bool | None:
-    """Whether the node is to be simulated, by what it carries: None if it says nothing about it."""
-    for marks in (node["metadata"].get("annotations") or {}, node["metadata"].get("labels") or {}):
-        if ANNOTATION_NODE in marks:
-            return bool(marks[ANNOTATION_NODE] == "simulated")
-        if marks.get(KWOK_NODE) == "fake":
+    """Return whether the node's annotations or labels mark it as simulated or external; None if neither."""
+    for markers in (node["metadata"].get("annotations") or {}, node["metadata"].get("labels") or {}):
+        if ANNOTATION_NODE in markers:
+            return bool(markers[ANNOTATION_NODE] == "simulated")
+        if markers.get(KWOK_NODE) == "fake":
             return True
     return None
 
 
-def reported(node: JSON, now: str) -> JSON:
-    """`node` as its kubelet reports it: fresh heartbeats, what its failure mode says, and nothing left of others.
+def with_reported_conditions(node: JSON, now: str) -> JSON:
+    """Return `node` with a report of its kubelet: current heartbeats, and the condition of its failure mode only.
 
-    A condition that somebody else has set stays, so that tests may set any.
+    Conditions set by clients are unchanged except for their heartbeats, so that tests may set any.
     """
-    failed = _FAILED.get(failure_mode(node))
+    failed = _FAILURE_CONDITIONS.get(failure_mode(node))
     healthy = {condition["type"]: condition for condition in healthy_conditions(now)}
     conditions = []
     for condition in (node.get("status") or {}).get("conditions") or ():
         type_ = condition.get("type")
         if failed is not None and type_ == failed[0]:
             continue
-        if condition.get("reason") in _OURS and condition.get("status") != healthy.get(type_, {}).get("status"):
+        if condition.get("reason") in _FAILURE_REASONS and condition.get("status") != healthy.get(type_, {}).get(
+            "status"
+        ):
             if type_ in healthy:
                 conditions.append(healthy[type_])
             continue
         conditions.append({**condition, "lastHeartbeatTime": now} if type_ in healthy else condition)
     if failed is not None:
         type_, status, _, _ = failed
-        before = condition_of(node, type_) or {}
-        since = before.get("lastTransitionTime") if before.get("status") == status else None
-        conditions.append({**_condition(*failed, now), "lastTransitionTime": since or now})
+        previous = condition_of(node, type_) or {}
+        transition = previous.get("lastTransitionTime") if previous.get("status") == status else None
+        conditions.append({**_condition(*failed, now), "lastTransitionTime": transition or now})
     order = {type_: number for number, type_ in enumerate(healthy)}
-    conditions.sort(key=lambda each: order.get(each.get("type", ""), -1))
+    conditions.sort(key=lambda condition: order.get(condition.get("type", ""), -1))
     return {**node, "status": {**(node.get("status") or {}), "conditions": conditions}}
 
 
 def with_unknown_conditions(node: JSON, now: str) -> JSON | None:
-    """`node` with the kubelet's conditions unknown, because nothing is heard of it; None if they are already.
+    """Return `node` without heartbeats: the kubelet's conditions are Unknown; None if they are already.
 
     Source: tryUpdateNodeHealth.
     """
-    conditions = {each.get("type"): each for each in (node.get("status") or {}).get("conditions") or ()}
+    conditions = {condition.get("type"): condition for condition in (node.get("status") or {}).get("conditions") or ()}
     unknown = {}
     for type_ in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
         if type_ not in conditions:
@@ -280,7 +284,7 @@ def with_unknown_conditions(node: JSON, now: str) -> JSON | None:
 
 
 def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
-    """The Lease by which a kubelet shows that it lives. `now_micro` is a metav1.MicroTime."""
+    """Return the Lease that a kubelet renews as its heartbeat. now_micro: a metav1.MicroTime."""
     name = node["metadata"]["name"]
     return {
         "kind": "Lease",
@@ -299,7 +303,7 @@ def lease_object(node: JSON, *, now: str, now_micro: str, uid: str) -> JSON:
 
 
 _PREFIX = "node.kubernetes.io/"
-_BY_CONDITION = {  # (condition, status) -> taint key; source: nodelifecycle's nodeConditionToTaintKeyStatusMap
+_TAINT_KEYS = {  # (condition, status) -> taint key; source: nodelifecycle's nodeConditionToTaintKeyStatusMap
     ("Ready", "False"): "not-ready",
     ("Ready", "Unknown"): "unreachable",
     ("MemoryPressure", "True"): "memory-pressure",
@@ -309,51 +313,51 @@ _BY_CONDITION = {  # (condition, status) -> taint key; source: nodelifecycle's n
 }
 NOT_READY, UNREACHABLE = _PREFIX + "not-ready", _PREFIX + "unreachable"
 _UNSCHEDULABLE = _PREFIX + "unschedulable"
-_MANAGED = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _BY_CONDITION.values())})
+_CONDITION_TAINTS = frozenset({_UNSCHEDULABLE, *(_PREFIX + key for key in _TAINT_KEYS.values())})
 
 
-def tainted(node: JSON, now: str) -> JSON | None:
-    """`node` with the taints its conditions and spec.unschedulable ask for, or None if it has them.
+def with_condition_taints(node: JSON, now: str) -> JSON | None:
+    """Return `node` with the NoSchedule taints of its conditions and spec.unschedulable; None if it has them.
 
-    All are NoSchedule; the NoExecute taints are given at a limited rate and are not this function's business.
+    NoExecute taints are set by with_eviction_taint(), at a limited rate.
     Source: kube-controller-manager, node lifecycle controller.
     """
     spec = node.get("spec") or {}
-    wanted: list[tuple[str, str]] = []
+    missing: list[tuple[str, str]] = []
     for condition in (node.get("status") or {}).get("conditions") or ():
-        key = _BY_CONDITION.get((condition.get("type"), condition.get("status")))
+        key = _TAINT_KEYS.get((condition.get("type"), condition.get("status")))
         if key is not None:
-            wanted.append((_PREFIX + key, "NoSchedule"))
+            missing.append((_PREFIX + key, "NoSchedule"))
     if spec.get("unschedulable"):
-        wanted.append((_UNSCHEDULABLE, "NoSchedule"))
+        missing.append((_UNSCHEDULABLE, "NoSchedule"))
     taints: list[JSON] = spec.get("taints") or []
-    kept = []
+    remaining = []
     for taint in taints:
-        pair = (str(taint.get("key")), str(taint.get("effect")))
-        if pair[0] not in _MANAGED or pair[1] != "NoSchedule":
-            kept.append(taint)
-        elif pair in wanted:
-            kept.append(taint)
-            wanted.remove(pair)
-    if not wanted and len(kept) == len(taints):
+        key_effect = (str(taint.get("key")), str(taint.get("effect")))
+        if key_effect[0] not in _CONDITION_TAINTS or key_effect[1] != "NoSchedule":
+            remaining.append(taint)
+        elif key_effect in missing:
+            remaining.append(taint)
+            missing.remove(key_effect)
+    if not missing and len(remaining) == len(taints):
         return None
-    return _with_taints(node, kept + [{"key": key, "effect": effect, "timeAdded": now} for key, effect in wanted])
+    return _with_taints(node, remaining + [{"key": key, "effect": effect, "timeAdded": now} for key, effect in missing])
 
 
 def with_eviction_taint(node: JSON, key: str, now: str) -> JSON:
-    """`node` with the NoExecute taint `key` in place of any other of the two."""
-    others = [each for each in (node.get("spec") or {}).get("taints") or () if not _is_of_eviction(each)]
+    """Return `node` with the NoExecute taint `key`, NOT_READY or UNREACHABLE, instead of the other."""
+    others = [taint for taint in (node.get("spec") or {}).get("taints") or () if not _is_eviction_taint(taint)]
     return _with_taints(node, [*others, {"key": key, "effect": "NoExecute", "timeAdded": now}])
 
 
 def without_eviction_taints(node: JSON) -> JSON | None:
-    """`node` without the NoExecute taints not-ready and unreachable, or None if it has none of them."""
+    """Return `node` without the NoExecute taints NOT_READY and UNREACHABLE; None if it has neither."""
     taints = (node.get("spec") or {}).get("taints") or ()
-    kept = [each for each in taints if not _is_of_eviction(each)]
-    return None if len(kept) == len(taints) else _with_taints(node, kept)
+    remaining = [taint for taint in taints if not _is_eviction_taint(taint)]
+    return None if len(remaining) == len(taints) else _with_taints(node, remaining)
 
 
-def _is_of_eviction(taint: JSON) -> bool:
+def _is_eviction_taint(taint: JSON) -> bool:
     return taint.get("effect") == "NoExecute" and taint.get("key") in (NOT_READY, UNREACHABLE)
 
 
@@ -363,7 +367,7 @@ def _with_taints(node: JSON, taints: list[JSON]) -> JSON:
 
 
 def zone_key(labels: Mapping[str, str]) -> str:
-    """What tells one zone from another: region and zone. Source: component-helpers' GetZoneKey."""
+    """Return the identity of a node's zone by its labels: region and zone. Source: component-helpers' GetZoneKey."""
     region = labels.get("topology.kubernetes.io/region") or labels.get("failure-domain.beta.kubernetes.io/region") or ""
     zone = labels.get("topology.kubernetes.io/zone") or labels.get("failure-domain.beta.kubernetes.io/zone") or ""
     return f"{region}:{zone}"

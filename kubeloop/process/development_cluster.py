@@ -136,7 +136,7 @@ def _simulated(
         from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 
         requests = StageRequests(api.handle_now, token)
-        others = [stage for stage in stages if not stage.of_kubelets]
+        others = [stage for stage in stages if not stage.is_for_pod_or_node]
         if others:
             components["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=rng)
     kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages, requests=requests)

@@ -1,6 +1,6 @@
-"""Stage files: YAML documents of kwok.x-k8s.io/v1alpha1, kind Stage, read, checked and compiled.
+"""Stage files: YAML documents of kwok.x-k8s.io/v1alpha1, kind Stage, parsed, validated and compiled.
 
-What a stage asks for and is not supported here is refused when the file is read, with file and line; never ignored.
+Unsupported fields and values are errors that state file and line; none is ignored.
 Source: KWOK's pkg/apis/v1alpha1/stage_types.go.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
 ADD_TO = "kubeloop.dev/add-to"
-"""Annotation of a Stage: "built-in": it is played on top of the built-in behaviour and does not replace it."""
+"""Annotation of a Stage; the value "built-in" adds the stage to the built-in behaviour instead of replacing it."""
 
 CONTEXT: dict[str, Arity] = {
     "Now": (0, 0),
@@ -41,7 +41,7 @@ CONTEXT: dict[str, Arity] = {
     "PodIPWith": (5, 5),
     "PodIPsWith": (5, 5),
 }
-"""Functions of templates that need the cluster, and the number of their arguments."""
+"""Template functions that need the cluster, and the least and greatest number of their arguments."""
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 PatchType = Literal["json", "merge", "strategic"]
@@ -50,7 +50,7 @@ ApplyType = Literal["apply", "merge", "strategic"]
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One of matchExpressions."""
+    """An entry of matchExpressions: a jq query whose results are compared with values."""
 
     query: Query
     operator: Operator
@@ -59,7 +59,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A number that stands in the file, or is looked up in the object (which comes first)."""
+    """A number: a constant, or a value read from the object by `query` or `expression`, which take precedence."""
 
     constant: int | None
     query: Query | None = None
@@ -68,18 +68,18 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """root: the field that the rendered template becomes the value of; "": the object itself."""
+    """A patch of the object. root: field whose value the template renders; "": the template renders a whole patch."""
 
     template: Template
     type: PatchType
     root: str
     subresource: str
-    user: str = ""  # who is to be impersonated
+    user: str = ""  # impersonated user
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Another object, which the template makes. It is created, or changed if it is there; or a subresource of it is."""
+    """Another object, rendered by the template: created or, if it exists, patched; or a subresource that is patched."""
 
     template: Template
     type: ApplyType
@@ -89,19 +89,21 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Finalizers:
+    """Change of an object's finalizers. empty: remove all before adding."""
+
     add: tuple[str, ...]
     remove: tuple[str, ...]
     empty: bool
 
     def applied_to(self, before: Iterable[str]) -> list[str]:
-        """What becomes of an object's finalizers. Source: finalizersModify."""
-        kept = [] if self.empty else [each for each in before if each not in self.remove]
-        return [*kept, *(each for each in self.add if each not in kept)]
+        """Return the finalizers of an object after the change. Source: finalizersModify."""
+        remaining = [] if self.empty else [finalizer for finalizer in before if finalizer not in self.remove]
+        return [*remaining, *(finalizer for finalizer in self.add if finalizer not in remaining)]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a stage does; within a step in the order of the fields."""
+    """One step of a stage; its actions are applied in the order of the fields."""
 
     event: tuple[str, str, str] | None = None  # type, reason, message
     finalizers: Finalizers | None = None
@@ -112,9 +114,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`delay`, `jitter`: milliseconds, or what the object says; without a delay it is played at once.
+    """A stage: a selector of objects, a delay, and steps.
 
-    api_version, kind: of what it is played on. conditions: CEL that must be true of an object.
+    api_version, kind: of the selected objects. conditions: CEL expressions that must be true for an object.
+    delay, jitter: milliseconds, or read from the object; without a delay the stage is applied at once.
+    immediate: select the next stage for the result at once.
+    extends_built_in: the stage is added to the built-in behaviour and does not replace it.
     """
 
     name: str
@@ -129,20 +134,20 @@ class Stage:
     jitter: Amount | None
     steps: tuple[Step, ...]
     immediate: bool
-    adds: bool  # to the built-in behaviour
+    extends_built_in: bool
 
     @property
-    def of_kubelets(self) -> bool:
-        """Is it played on pods or nodes, whose kubelets have a behaviour of their own?"""
+    def is_for_pod_or_node(self) -> bool:
+        """Return True for pods and nodes, which have a built-in behaviour."""
         return self.api_version == "v1" and self.kind in ("Pod", "Node")
 
 
 def read_stages(paths: Iterable[Path]) -> list[Stage]:
-    """The stages of all files, in order; documents of other kinds are refused. Raises UserError."""
+    """Return the stages of all files, in order. Raises UserError, also for documents of other kinds."""
     stages = [stage for path in paths for stage in _read(path)]
     for name, count in Counter(stage.name for stage in stages).items():
         if count > 1:
-            raise UserError(f"stage {name!r} stands twice", hint="give each stage a name of its own")
+            raise UserError(f"stage {name!r} is defined more than once", hint="give each stage a unique name")
     return stages
 
 
@@ -152,67 +157,71 @@ def _read(path: Path) -> list[Stage]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}", hint="--stages takes a YAML file of KWOK stages") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path} is no text", hint="--stages takes a YAML file of KWOK stages") from None
+        raise UserError(f"{path} is not a text file", hint="--stages takes a YAML file of KWOK stages") from None
     try:
         with yaml_text.yaml_errors():
             documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml_text.InvalidYaml as error:
         raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
-    stages = [_stage(_Target(path, document)) for document in documents if not _empty(document)]
+    stages = [_stage(_YamlValue(path, document)) for document in documents if not _is_null(document)]
     if not stages:
-        raise UserError(f"{path}: no stages in it", hint=f"a stage has apiVersion {API_VERSION} and kind Stage")
+        raise UserError(
+            f"{path}: the file contains no stages", hint=f"a stage has apiVersion {API_VERSION} and kind Stage"
+        )
     return stages
 
 
-def _empty(node: yaml.Node) -> bool:
+def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.value in ("", "null", "~")
 
 
-class _Target:
-    """A value in the file, with where it stands."""
+class _YamlValue:
+    """A YAML value with its position in the file. name: path of its field, such as `spec.delay`."""
 
     def __init__(self, path: Path, node: yaml.Node, name: str = "") -> None:
         self._path = path
         self._node = node
         self._name = name
 
-    def wrong(self, problem: str, *, line: int | None = None, hint: str = "") -> UserError:
-        at = self._node.start_mark.line + 1 if line is None else line
-        where = f"{self._name}: " if self._name else ""
-        return UserError(f"{self._path}:{at}: {where}{problem}", hint=hint or "docs/nodes.md tells what stages may say")
+    def error(self, problem: str, *, line: int | None = None, hint: str = "") -> UserError:
+        """Return an error with file, line and field; without `line`, that of the value."""
+        number = self._node.start_mark.line + 1 if line is None else line
+        field = f"{self._name}: " if self._name else ""
+        return UserError(
+            f"{self._path}:{number}: {field}{problem}", hint=hint or "docs/nodes.md lists what stages support"
+        )
 
-    def fields(self, *known: str) -> dict[str, _Target]:
-        """The fields of a map; raises for one that is not `known`. Null counts as absent."""
+    def fields(self, *known: str) -> dict[str, _YamlValue]:
+        """Return the fields of a map that are not null. Raises UserError for fields that `known`, if any, lacks."""
         if not isinstance(self._node, yaml.MappingNode):
-            raise self.wrong("a map is expected")
-        found: dict[str, _Target] = {}
-        for key, value in self._node.value:
+            raise self.error("a map is required")
+        fields: dict[str, _YamlValue] = {}
+        for key, node in self._node.value:
             name = f"{self._name}.{key.value}" if self._name else key.value
-            place = _Target(self._path, value, name)
             if key.value not in known and known:
-                raise _Target(self._path, key, self._name).wrong(f"field {key.value!r} is not supported")
-            if key.value in found:
-                raise _Target(self._path, key, self._name).wrong(f"{key.value!r} stands twice")
-            if not _empty(value) or value.style:
-                found[key.value] = place
-        return found
+                raise _YamlValue(self._path, key, self._name).error(f"field {key.value!r} is not supported")
+            if key.value in fields:
+                raise _YamlValue(self._path, key, self._name).error(f"{key.value!r} is set twice")
+            if not _is_null(node) or node.style:
+                fields[key.value] = _YamlValue(self._path, node, name)
+        return fields
 
-    def items(self) -> list[_Target]:
+    def items(self) -> list[_YamlValue]:
         if not isinstance(self._node, yaml.SequenceNode):
-            raise self.wrong("a list is expected")
-        return [_Target(self._path, each, f"{self._name}[{at}]") for at, each in enumerate(self._node.value)]
+            raise self.error("a list is required")
+        return [_YamlValue(self._path, item, f"{self._name}[{index}]") for index, item in enumerate(self._node.value)]
 
     def text(self) -> str:
         if not isinstance(self._node, yaml.ScalarNode):
-            raise self.wrong("a text is expected")
+            raise self.error("a string is required")
         return str(self._node.value)
 
     def texts(self) -> dict[str, str]:
-        return {name: place.text() for name, place in self.fields().items()}
+        return {name: value.text() for name, value in self.fields().items()}
 
     def one_of(self, *values: str) -> str:
         if self.text() not in values:
-            raise self.wrong(f"{self.text()!r} is not one of {', '.join(values)}")
+            raise self.error(f"{self.text()!r} is not one of {', '.join(values)}")
         return self.text()
 
     def boolean(self) -> bool:
@@ -220,36 +229,37 @@ class _Target:
 
     def number(self) -> int:
         if not re.fullmatch(r"\d+", self.text()):
-            raise self.wrong(f"{self.text()!r} is not a whole number of 0 or more")
+            raise self.error(f"{self.text()!r} is not a non-negative integer")
         return int(self.text())
 
     def query(self) -> Query:
         try:
             return Query(self.text())
         except JqError as error:
-            raise self.wrong(f"jq expression {self.text()!r}: {error}") from None
+            raise self.error(f"jq expression {self.text()!r}: {error}") from None
 
     def expression(self) -> Expression:
-        """CEL, in a map of its own. Only a file that has some needs its compiler."""
+        """Compile the CEL expression of a map with the field `expression`. Imports the compiler on first use."""
         from kubeloop.devcluster.kubelet.stages.expressions import Expression, WrongExpression
 
         fields = self.fields("expression")
         if "expression" not in fields:
-            raise self.wrong("expression is missing")
-        place = fields["expression"]
+            raise self.error("expression is missing")
+        text = fields["expression"].text().strip()
         try:
-            return Expression(place.text().strip())
+            return Expression(text)
         except WrongExpression as error:
-            raise place.wrong(f"CEL expression {place.text().strip()!r}: {error}") from None
+            raise fields["expression"].error(f"CEL expression {text!r}: {error}") from None
 
     def user(self) -> str:
-        """The user of an impersonation."""
+        """Return the user of an impersonation."""
         fields = self.fields("username")
         if "username" not in fields or not fields["username"].text():
-            raise self.wrong("username is missing")
+            raise self.error("username is missing")
         return fields["username"].text()
 
     def template(self) -> Template:
+        """Compile a template. Errors state its line in the file, also within a block scalar."""
         text = self.text()
         assert isinstance(self._node, yaml.ScalarNode)
         block = self._node.style in ("|", ">")
@@ -258,30 +268,30 @@ class _Target:
         try:
             return Template(trimmed.rstrip(), context=CONTEXT)
         except TemplateError as error:
-            raise self.wrong(f"template: {error.problem}", line=first + error.line - 1) from None
+            raise self.error(f"template: {error.problem}", line=first + error.line - 1) from None
 
 
-def _stage(place: _Target) -> Stage:
-    top = place.fields()
+def _stage(value: _YamlValue) -> Stage:
+    top = value.fields()
     if "apiVersion" not in top or "kind" not in top:
-        raise place.wrong("apiVersion and kind are missing", hint=f"a stage has apiVersion {API_VERSION}, kind Stage")
+        raise value.error("apiVersion and kind are missing", hint=f"a stage has apiVersion {API_VERSION}, kind Stage")
     if (top["apiVersion"].text(), top["kind"].text()) != (API_VERSION, "Stage"):
-        told = f"{top['apiVersion'].text()} {top['kind'].text()}"
-        raise place.wrong(f"{told} is not supported", hint=f"a stage has apiVersion {API_VERSION}, kind Stage")
-    top = place.fields("apiVersion", "kind", "metadata", "spec", "status")
+        type_meta = f"{top['apiVersion'].text()} {top['kind'].text()}"
+        raise value.error(f"{type_meta} is not supported", hint=f"a stage has apiVersion {API_VERSION}, kind Stage")
+    top = value.fields("apiVersion", "kind", "metadata", "spec", "status")
     metadata = top["metadata"].fields() if "metadata" in top else {}
     if "name" not in metadata:
-        raise place.wrong("metadata.name is missing")
+        raise value.error("metadata.name is missing")
     if "spec" not in top:
-        raise place.wrong("spec is missing")
+        raise value.error("spec is missing")
     spec = top["spec"].fields(
         "resourceRef", "selector", "weight", "weightFrom", "delay", "next", "steps", "immediateNextStage"
     )
-    marks = metadata["annotations"].fields() if "annotations" in metadata else {}
-    if ADD_TO in marks:
-        marks[ADD_TO].one_of("built-in")
+    annotations = metadata["annotations"].fields() if "annotations" in metadata else {}
+    if ADD_TO in annotations:
+        annotations[ADD_TO].one_of("built-in")
     if "selector" not in spec:
-        raise place.wrong("spec.selector is missing: the stage would never be played")
+        raise value.error("spec.selector is missing: the stage would never be applied")
     selector = spec["selector"].fields("matchLabels", "matchAnnotations", "matchExpressions")
     delay = (
         spec["delay"].fields("durationMilliseconds", "durationFrom", "jitterDurationMilliseconds", "jitterDurationFrom")
@@ -289,14 +299,14 @@ def _stage(place: _Target) -> Stage:
         else {}
     )
     jitter = _amount(delay, "jitterDurationMilliseconds", "jitterDurationFrom")
-    api_version, kind = _kind(place, spec)
+    api_version, kind = _kind(value, spec)
     requirements, conditions = [], []
-    for each in selector["matchExpressions"].items() if "matchExpressions" in selector else ():
-        found = _requirement(each)
-        if isinstance(found, Requirement):
-            requirements.append(found)
+    for entry in selector["matchExpressions"].items() if "matchExpressions" in selector else ():
+        requirement = _requirement(entry)
+        if isinstance(requirement, Requirement):
+            requirements.append(requirement)
         else:
-            conditions.append(found)
+            conditions.append(requirement)
     return Stage(
         name=metadata["name"].text(),
         api_version=api_version,
@@ -308,94 +318,95 @@ def _stage(place: _Target) -> Stage:
         weight=_amount(spec, "weight", "weightFrom") or Amount(0),
         delay=_amount(delay, "durationMilliseconds", "durationFrom") or (Amount(0) if delay else None),
         jitter=jitter,
-        steps=_steps(place, spec),
+        steps=_steps(value, spec),
         immediate="immediateNextStage" in spec and spec["immediateNextStage"].boolean(),
-        adds=ADD_TO in marks,
+        extends_built_in=ADD_TO in annotations,
     )
 
 
-def _kind(place: _Target, spec: dict[str, _Target]) -> tuple[str, str]:
-    """The apiVersion and kind that the stage is for. That they are served shows when it is played."""
+def _kind(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[str, str]:
+    """Return apiVersion and kind of the selected objects, which need not be served yet."""
     if "resourceRef" not in spec:
-        raise place.wrong("spec.resourceRef is missing")
+        raise value.error("spec.resourceRef is missing")
     reference = spec["resourceRef"].fields("apiGroup", "kind")
     kind = reference["kind"].text() if "kind" in reference else ""
     group = reference["apiGroup"].text() if "apiGroup" in reference else "v1"
     if not kind:
-        raise spec["resourceRef"].wrong("kind is missing")
+        raise spec["resourceRef"].error("kind is missing")
     if not re.fullmatch(r"([a-z0-9.-]+/)?v[a-z0-9]+", group):
-        hint = 'it is a group with a version: "v1", "apps/v1", "example.com/v1"'
-        raise reference["apiGroup"].wrong(f"{group!r} is no apiVersion", hint=hint)
+        hint = 'use a group with its version: "v1", "apps/v1", "example.com/v1"'
+        raise reference["apiGroup"].error(f"{group!r} is not an apiVersion", hint=hint)
     return group, kind
 
 
-def _requirement(place: _Target) -> Requirement | Expression:
-    fields = place.fields("key", "operator", "values", "jq", "cel")
+def _requirement(value: _YamlValue) -> Requirement | Expression:
+    fields = value.fields("key", "operator", "values", "jq", "cel")
     if "cel" in fields:
         return fields["cel"].expression()
     if "jq" in fields:
         fields = fields["jq"].fields("key", "operator", "values")
     if "key" not in fields or "operator" not in fields:
-        raise place.wrong("key and operator are needed")
+        raise value.error("key and operator are required")
     operator = fields["operator"].one_of("In", "NotIn", "Exists", "DoesNotExist")
-    values = frozenset(each.text() for each in fields["values"].items()) if "values" in fields else frozenset()
+    values = frozenset(item.text() for item in fields["values"].items()) if "values" in fields else frozenset()
     if bool(values) != (operator in ("In", "NotIn")):
-        raise place.wrong(f"{operator} {'needs values' if not values else 'takes no values'}")
+        raise value.error(f"{operator} {'needs values' if not values else 'takes no values'}")
     return Requirement(fields["key"].query(), operator, values)  # type: ignore[arg-type] # checked by one_of
 
 
-def _amount(fields: dict[str, _Target], constant: str, source: str) -> Amount | None:
+def _amount(fields: dict[str, _YamlValue], constant: str, source: str) -> Amount | None:
+    """Return the number of the fields named `constant` and `source`; None if both are absent."""
     query = None
     if source in fields:
-        told = fields[source].fields("expressionFrom", "jq", "cel")
-        if "cel" in told:
+        lookup = fields[source].fields("expressionFrom", "jq", "cel")
+        if "cel" in lookup:
             number = fields[constant].number() if constant in fields else None
-            return Amount(number, None, told["cel"].expression())
-        if "jq" in told:
-            inner = told["jq"].fields("expression")
-            told = {"expressionFrom": inner["expression"]} if "expression" in inner else {}
-        if "expressionFrom" not in told:
-            raise fields[source].wrong("expressionFrom is missing")
-        query = told["expressionFrom"].query()
+            return Amount(number, None, lookup["cel"].expression())
+        if "jq" in lookup:
+            inner = lookup["jq"].fields("expression")
+            lookup = {"expressionFrom": inner["expression"]} if "expression" in inner else {}
+        if "expressionFrom" not in lookup:
+            raise fields[source].error("expressionFrom is missing")
+        query = lookup["expressionFrom"].query()
     number = fields[constant].number() if constant in fields else None
     return None if number is None and query is None else Amount(number, query)
 
 
-def _steps(place: _Target, spec: dict[str, _Target]) -> tuple[Step, ...]:
-    """`steps`, or `next` in KWOK's order: event, finalizers, patches, deletion."""
+def _steps(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[Step, ...]:
+    """Return the steps of `steps`, or of `next` in KWOK's order: event, finalizers, patches, deletion."""
     if "steps" in spec:
-        return tuple(_step(each, _default_patch(spec)) for each in spec["steps"].items())
+        return tuple(_step(item, _default_patch_type(spec)) for item in spec["steps"].items())
     if "next" not in spec:
-        raise place.wrong("spec.next is missing")
-    told = spec["next"].fields(
+        raise value.error("spec.next is missing")
+    next_fields = spec["next"].fields(
         "event", "finalizers", "delete", "patches", "statusTemplate", "statusSubresource", "statusPatchAs"
     )
     steps = []
-    if "event" in told:
-        steps.append(Step(event=_event(told["event"])))
-    if "finalizers" in told:
-        steps.append(Step(finalizers=_finalizers(told["finalizers"])))
-    if "patches" in told:
-        steps += [Step(patch=_patch(each, _default_patch(spec))) for each in told["patches"].items()]
-    elif "statusTemplate" in told and told["statusTemplate"].text().strip():
-        subresource = told["statusSubresource"].text() if "statusSubresource" in told else "status"
-        user = told["statusPatchAs"].user() if "statusPatchAs" in told else ""
-        template = told["statusTemplate"].template()
-        steps.append(Step(patch=Patch(template, _default_patch(spec), "status", subresource, user)))
-    if "delete" in told and told["delete"].boolean():
+    if "event" in next_fields:
+        steps.append(Step(event=_event(next_fields["event"])))
+    if "finalizers" in next_fields:
+        steps.append(Step(finalizers=_finalizers(next_fields["finalizers"])))
+    if "patches" in next_fields:
+        steps += [Step(patch=_patch(item, _default_patch_type(spec))) for item in next_fields["patches"].items()]
+    elif "statusTemplate" in next_fields and next_fields["statusTemplate"].text().strip():
+        subresource = next_fields["statusSubresource"].text() if "statusSubresource" in next_fields else "status"
+        user = next_fields["statusPatchAs"].user() if "statusPatchAs" in next_fields else ""
+        template = next_fields["statusTemplate"].template()
+        steps.append(Step(patch=Patch(template, _default_patch_type(spec), "status", subresource, user)))
+    if "delete" in next_fields and next_fields["delete"].boolean():
         steps.append(Step(delete=True))
     return tuple(steps)
 
 
-def _default_patch(spec: dict[str, _Target]) -> PatchType:
-    """How patches are meant that do not say it: pods and nodes are patched strategically, all else is merged."""
+def _default_patch_type(spec: dict[str, _YamlValue]) -> PatchType:
+    """Return the type of patches without `type`: strategic for pods and nodes, merge for all other kinds."""
     reference = spec["resourceRef"].fields("apiGroup", "kind")
     group = reference["apiGroup"].text() if "apiGroup" in reference else "v1"
     return "strategic" if group == "v1" and reference["kind"].text() in ("Pod", "Node") else "merge"
 
 
-def _step(place: _Target, default: PatchType) -> Step:
-    fields = place.fields("event", "finalizers", "delete", "patch", "apply")
+def _step(value: _YamlValue, default: PatchType) -> Step:
+    fields = value.fields("event", "finalizers", "delete", "patch", "apply")
     return Step(
         event=_event(fields["event"]) if "event" in fields else None,
         finalizers=_finalizers(fields["finalizers"]) if "finalizers" in fields else None,
@@ -405,8 +416,8 @@ def _step(place: _Target, default: PatchType) -> Step:
     )
 
 
-def _event(place: _Target) -> tuple[str, str, str]:
-    fields = place.fields("type", "reason", "message")
+def _event(value: _YamlValue) -> tuple[str, str, str]:
+    fields = value.fields("type", "reason", "message")
     type_ = fields["type"].one_of("Normal", "Warning") if "type" in fields else "Normal"
     return (
         type_,
@@ -415,20 +426,20 @@ def _event(place: _Target) -> tuple[str, str, str]:
     )
 
 
-def _finalizers(place: _Target) -> Finalizers:
-    fields = place.fields("add", "remove", "empty")
+def _finalizers(value: _YamlValue) -> Finalizers:
+    fields = value.fields("add", "remove", "empty")
 
     def values(name: str) -> tuple[str, ...]:
         items = fields[name].items() if name in fields else []
-        return tuple(each.fields("value")["value"].text() for each in items)
+        return tuple(item.fields("value")["value"].text() for item in items)
 
     return Finalizers(values("add"), values("remove"), "empty" in fields and fields["empty"].boolean())
 
 
-def _apply(place: _Target) -> Apply:
-    fields = place.fields("template", "subresource", "type", "impersonation")
+def _apply(value: _YamlValue) -> Apply:
+    fields = value.fields("template", "subresource", "type", "impersonation")
     if "template" not in fields:
-        raise place.wrong("template is missing")
+        raise value.error("template is missing")
     return Apply(
         template=fields["template"].template(),
         type=fields["type"].one_of("apply", "merge", "strategic") if "type" in fields else "apply",  # type: ignore[arg-type] # checked by one_of
@@ -437,10 +448,10 @@ def _apply(place: _Target) -> Apply:
     )
 
 
-def _patch(place: _Target, default: PatchType) -> Patch:
-    fields = place.fields("subresource", "root", "template", "type", "impersonation")
+def _patch(value: _YamlValue, default: PatchType) -> Patch:
+    fields = value.fields("subresource", "root", "template", "type", "impersonation")
     if "template" not in fields:
-        raise place.wrong("template is missing")
+        raise value.error("template is missing")
     return Patch(
         template=fields["template"].template(),
         type=fields["type"].one_of("json", "merge", "strategic") if "type" in fields else default,  # type: ignore[arg-type] # checked by one_of
@@ -450,9 +461,9 @@ def _patch(place: _Target, default: PatchType) -> Patch:
     )
 
 
-def _subresource(fields: dict[str, _Target], default: PatchType) -> str:
-    """Of pods and nodes the status, or the object itself, is changed."""
+def _subresource(fields: dict[str, _YamlValue], default: PatchType) -> str:
+    """Return the patched subresource, "" for the object itself; pods and nodes support `status` only."""
     if "subresource" not in fields:
         return ""
-    place = fields["subresource"]
-    return place.one_of("", "status") if default == "strategic" else place.text()
+    value = fields["subresource"]
+    return value.one_of("", "status") if default == "strategic" else value.text()

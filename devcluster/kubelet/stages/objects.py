@@ -80,7 +80,7 @@ class ObjectStages:
     async def _follow(self, api_version: str, kind: str) -> None:
         stages = self._kinds[api_version, kind]
         while True:
-            place = self._requests.place(api_version, kind)
+            place = self._requests.resource_path(api_version, kind)
             if place is None:
                 self._definitions_changed.clear()
                 await self._definitions_changed.wait()
@@ -190,12 +190,12 @@ class ObjectStages:
         self._requests.apply(applied, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
 
     def _context(self) -> dict[str, Callable[..., Any]]:
-        def of_kubelets(*_arguments: Any) -> Any:
+        def unavailable(*_arguments: Any) -> Any:
             raise FunctionError("only templates of pods and nodes can use the functions of a node")
 
         names = ("NodeIP", "NodeName", "NodePort", "PodIP", "NodeIPWith", "NodeIPsWith", "PodIPWith", "PodIPsWith")
         return {
-            **dict.fromkeys(names, of_kubelets),
+            **dict.fromkeys(names, unavailable),
             "Now": lambda: rfc3339_micro(self._clock.now()),
             "StartTime": lambda: self._started,
             "Version": lambda: "v0.7.0",

@@ -52,7 +52,7 @@ class PodStages:
         """requests: for steps that apply other objects."""
         self._simulation = simulation
         self._requests = requests
-        own_stages = [stage for stage in stages if stage.of_kubelets]
+        own_stages = [stage for stage in stages if stage.is_for_pod_or_node]
         self._stages = {kind: [stage for stage in own_stages if stage.kind == kind] for kind in ("Pod", "Node")}
         self._schedule = StageSchedule(
             simulation.timers, self._apply_pending, clock=simulation.clock, rng=simulation.rng
@@ -61,12 +61,14 @@ class PodStages:
 
     def replaces(self, kind: Literal["Pod", "Node"]) -> bool:
         """Return True if stages replace the built-in behaviour of these objects."""
-        return any(not stage.adds for stage in self._stages[kind])
+        return any(not stage.extends_built_in for stage in self._stages[kind])
 
     def pod_seen(self, obj: JSON, pod: SimulatedPod) -> None:
         """Schedule a stage for a new or changed pod."""
         stages = self._stages["Pod"]
-        self._consider(stages if pod.staged else [stage for stage in stages if stage.adds], obj, pod.node, pod)
+        self._consider(
+            stages if pod.staged else [stage for stage in stages if stage.extends_built_in], obj, pod.node, pod
+        )
 
     def node_seen(self, obj: JSON, node: SimulatedNode) -> None:
         """Schedule a stage for a new or changed node, unless the node fails."""
@@ -153,7 +155,7 @@ class PodStages:
         except patches.PatchError as error:
             raise StageFailed(f"the rendered patch does not apply: {error}") from None
         except decoding.DecodeError as error:
-            raise StageFailed(f"the patched object is no valid {pending.stage.kind}: {error}") from None
+            raise StageFailed(f"the patched object is not a valid {pending.stage.kind}: {error}") from None
         if unknown:
             log.debug("stage %s: %s", pending.stage.name, ", ".join(unknown))
         if patch.subresource == "status":

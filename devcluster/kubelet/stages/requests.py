@@ -51,11 +51,11 @@ class ResourcePath:
 class StageRequests:
     """Sends requests to a server in this process, with its token."""
 
-    def __init__(self, answer: Callable[[Request], Response], token: str) -> None:
-        self._answer = answer
+    def __init__(self, handle: Callable[[Request], Response], token: str) -> None:
+        self._handle = handle
         self._token = token
 
-    def _ask(
+    def _send(
         self,
         method: str,
         target: str,
@@ -70,10 +70,10 @@ class StageRequests:
             headers["impersonate-user"] = user
         target = f"{target}?{urlencode(query)}" if query else target
         content = b"" if body is None else msgspec.json.encode(body)
-        return self._answer(Request.of(method, target, headers, content))
+        return self._handle(Request.of(method, target, headers, content))
 
     def _content(self, method: str, target: str, body: Any = None, **more: Any) -> JSON:
-        response = self._ask(method, target, body, **more)
+        response = self._send(method, target, body, **more)
         assert isinstance(response.body, bytes)
         content: Any = msgspec.json.decode(response.body) if response.body.startswith(b"{") else {}
         if response.status >= 400:
@@ -81,7 +81,7 @@ class StageRequests:
             raise Refused(response.status, message)
         return dict(content)
 
-    def place(self, api_version: str, kind: str) -> ResourcePath | None:
+    def resource_path(self, api_version: str, kind: str) -> ResourcePath | None:
         """Return the location of a kind; None while it is not served."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         try:
@@ -102,7 +102,7 @@ class StageRequests:
     def watch(self, place: ResourcePath, version: str) -> WatchStream:
         """Watch changes after `version`. Raises Refused."""
         query = {"watch": "1", "resourceVersion": version}
-        response = self._ask("GET", place.path(), query=query)
+        response = self._send("GET", place.path(), query=query)
         if not isinstance(response.body, WatchStream):
             raise Refused(response.status, "the watch was refused")
         return response.body
@@ -131,7 +131,7 @@ class StageRequests:
         """
         if not isinstance(obj, dict) or not obj.get("apiVersion") or not obj.get("kind"):
             raise Refused(400, "template must include apiVersion and kind")
-        place = self.place(str(obj["apiVersion"]), str(obj["kind"]))
+        place = self.resource_path(str(obj["apiVersion"]), str(obj["kind"]))
         if place is None:
             raise Refused(404, f"kind {obj['kind']} is not served in {obj['apiVersion']}")
         metadata = obj.get("metadata") or {}

@@ -57,15 +57,15 @@ DELETE = "  next: {delete: true}\n"
     ("text", "problem"),
     [
         pytest.param("a: [", "stages.yaml", id="no YAML"),
-        pytest.param("", "no stages in it", id="an empty file"),
+        pytest.param("", "the file contains no stages", id="an empty file"),
         pytest.param("kind: Pod\napiVersion: v1\n", "stages.yaml:1: v1 Pod is not supported", id="another kind"),
-        pytest.param("- 1", ":1: a map is expected", id="a list"),
+        pytest.param("- 1", ":1: a map is required", id="a list"),
         pytest.param(stage_text(spec=ANY), "spec.next is missing", id="no next"),
         pytest.param(stage_text(spec=DELETE), "spec.selector is missing", id="no selector"),
         pytest.param(stage_text(kind="''", spec=ANY + DELETE), ":8: spec.resourceRef: kind is missing", id="no kind"),
         pytest.param(
             stage_text(spec=ANY + DELETE).replace("apiGroup: v1", "apiGroup: apps"),
-            ":8: spec.resourceRef.apiGroup: 'apps' is no apiVersion",
+            ":8: spec.resourceRef.apiGroup: 'apps' is not an apiVersion",
             id="a group without a version",
         ),
         pytest.param(stage_text(spec=ANY + DELETE + "  wait: 1\n"), ":11: spec: field 'wait'", id="unknown field"),
@@ -74,7 +74,7 @@ DELETE = "  next: {delete: true}\n"
         ),
         pytest.param(
             stage_text(spec=ANY + DELETE + "  delay: {durationMilliseconds: 1s}\n"),
-            ":11: spec.delay.durationMilliseconds: '1s' is not a whole number",
+            ":11: spec.delay.durationMilliseconds: '1s' is not a non-negative integer",
             id="number",
         ),
         pytest.param(
@@ -106,7 +106,9 @@ DELETE = "  next: {delete: true}\n"
             id="apply",
         ),
         pytest.param(
-            stage_text(spec=ANY + DELETE) + "---" + stage_text(spec=ANY + DELETE), "'one' stands twice", id="twice"
+            stage_text(spec=ANY + DELETE) + "---" + stage_text(spec=ANY + DELETE),
+            "'one' is defined more than once",
+            id="twice",
         ),
         pytest.param(
             stage_text(spec=ANY + DELETE, meta="  annotations: {kubeloop.dev/add-to: x}"), "is not one of", id="add-to"
@@ -400,7 +402,7 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
     [
         ("{statusTemplate: 'phase: [{{ .spec.nodeName }}'}", "the template does not render to YAML"),
         ("{statusTemplate: 'Running'}", "renders a str, not a map"),
-        ("{statusTemplate: 'phase: {a: 1}'}", "no valid Pod"),
+        ("{statusTemplate: 'phase: {a: 1}'}", "not a valid Pod"),
         ("{statusTemplate: '{{ index .spec.volumes 0 }}'}", "index of untyped nil"),
         ("{patches: [{type: json, template: '[{op: remove, path: /spec/x}]'}]}", "does not apply"),
     ],
