@@ -61,3 +61,15 @@ async def test_new_node_is_tainted_as_not_ready():
 async def test_storage_object_gets_the_protection_finalizer(path: str, body: dict[str, object], finalizer: str):
     created = InProcessApi().create(path, {"metadata": {"name": "v"}, "spec": body})
     assert created["metadata"]["finalizers"] == [finalizer]
+
+
+async def test_object_of_a_deleted_namespace_cannot_be_updated():
+    api, path = InProcessApi(), "/api/v1/namespaces/n"
+    api.create("/api/v1/namespaces", {"metadata": {"name": "n"}})
+    api.create(f"{path}/configmaps", {"metadata": {"name": "a"}})
+    api.succeed("DELETE", path)
+    api.succeed("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})
+    api.succeed("PUT", f"{path}/finalize", {"metadata": {"name": "n"}, "spec": {}})
+    status, content = api("PUT", f"{path}/configmaps/a", {"metadata": {"name": "a"}})
+    assert (status, content["message"]) == (404, 'namespaces "n" not found')
+    api.succeed("DELETE", f"{path}/configmaps/a")

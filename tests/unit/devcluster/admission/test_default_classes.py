@@ -10,6 +10,7 @@ from kubeloop.devcluster.admission.default_classes import set_default_ingress_cl
 from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 DEFAULT_STORAGE = "storageclass.kubernetes.io/is-default-class"
@@ -62,3 +63,17 @@ def test_default_ingress_class(ingress: JSON, name: str | None):
     store.create(INGRESS_CLASSES, class_of("nginx", **{DEFAULT_INGRESS: "true"}))
     set_default_ingress_class(store, ingress)
     assert ingress.get("spec", {}).get("ingressClassName") == name
+
+
+async def test_ingress_request_gets_the_newest_default_class():
+    api, networking = InProcessApi(), "/apis/networking.k8s.io/v1"
+    for name in ("b", "a"):
+        metadata = {"name": name, "annotations": {DEFAULT_INGRESS: "true"}}
+        api.create(f"{networking}/ingressclasses", {"metadata": metadata, "spec": {"controller": "a.b/c"}})
+    spec = {"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}}
+    class_names = []
+    for i, metadata in enumerate(({}, {"annotations": {"kubernetes.io/ingress.class": "x"}})):
+        body = {"metadata": {"name": f"i{i}", **metadata}, "spec": spec}
+        ingress = api.create(f"{networking}/namespaces/default/ingresses", body)
+        class_names.append(ingress["spec"].get("ingressClassName"))
+    assert class_names == ["a", None]

@@ -8,6 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.limit_ranger import check_claim, check_pod, set_pod_defaults
 from kubeloop.devcluster.api.errors import StatusError
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 
@@ -72,3 +73,59 @@ def test_claim_above_the_maximum_is_forbidden():
         check_claim([item], claim)
     detail = "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi"
     assert raised.value.message == f'persistentvolumeclaims "c" is forbidden: {detail}'
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def pod_of(*resources: JSON, **spec: Any) -> JSON:
+    """Return a pod with a container for each of `resources`."""
+    containers = [{"name": f"c{i}", "image": "i", "resources": amounts} for i, amounts in enumerate(resources)]
+    return {"metadata": {"name": "p"}, "spec": {"containers": containers, **spec}}
+
+
+def create_pods(limits: list[JSON], *pods: JSON) -> list[tuple[int, Any]]:
+    """Create `pods` under a LimitRange; return for each the status, and the pod or the text after "is forbidden: "."""
+    api, responses = InProcessApi(), []
+    namespace = "/api/v1/namespaces/default"
+    api.create(f"{namespace}/limitranges", {"metadata": {"name": "l"}, "spec": {"limits": limits}})
+    for pod in pods:
+        status, content = api("POST", f"{namespace}/pods", pod)
+        responses.append((status, content if status < 300 else content["message"].partition(" is forbidden: ")[2]))
+    return responses
+
+
+async def test_limit_beyond_int64_counts_as_no_limit_in_a_ratio():
+    limits = [{"type": "Container", "maxLimitRequestRatio": {"memory": "2"}}]
+    ((_, detail),) = create_pods(limits, pod_of({"limits": {"memory": "10E"}, "requests": {"memory": "1Gi"}}))
+    assert detail.endswith("per Container is 2, but no limit is specified or limit is 0")
+
+
+async def test_defaults_precede_pod_validation_and_bounds_follow_it():
+    bounds = {"max": {"cpu": "2"}, "min": {"cpu": "100m"}, "maxLimitRequestRatio": {"cpu": "4"}}
+    limits = [{"type": "Container", "default": {"cpu": "1"}, "defaultRequest": {"cpu": "500m"}, **bounds}]
+    big, small = {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, {"requests": {"cpu": "50m"}}
+    invalid = pod_of(big, restartPolicy="Sometimes")
+    responses = create_pods(limits, pod_of({}), pod_of(big), pod_of(small), pod_of(big, small), invalid)
+    created = responses[0][1]
+    assert created["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}}
+    assert created["metadata"]["annotations"] == {
+        "kubernetes.io/limit-ranger": "LimitRanger plugin set: cpu request for container c0; cpu limit for container c0"
+    }
+    maximum = "maximum cpu usage per Container is 2, but limit is 3"
+    minimum = "minimum cpu usage per Container is 100m, but request is 50m"
+    ratio = "cpu max limit to request ratio per Container is 4, but provided ratio is 20.000000"
+    assert responses[1:4] == [
+        (403, maximum),
+        (403, f"[{minimum}, {ratio}]"),
+        (403, f"[{maximum}, {minimum}, {ratio}]"),
+    ]
+    assert responses[4][0] == 422
+
+
+async def test_pod_bounds_apply_to_the_sum_of_its_containers():
+    limits = [{"type": "Pod", "max": {"memory": "2Gi"}}]
+    resources = {"limits": {"memory": "1Gi"}}
+    responses = create_pods(limits, pod_of(resources, resources), pod_of(resources, resources, resources))
+    assert responses[0][0] == 201
+    assert responses[1] == (403, "maximum memory usage per Pod is 2Gi, but limit is 3Gi")

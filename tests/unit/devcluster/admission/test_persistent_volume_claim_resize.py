@@ -65,3 +65,25 @@ def test_claim_resize(sizes: tuple[str, str], phase: str, class_names: tuple[str
     except StatusError as error:
         message = error.message
     assert message == (reason and f'persistentvolumeclaims "c" is forbidden: {reason}')
+
+
+async def test_claim_resize_requests_in_the_order_of_their_checks():
+    api, path = InProcessApi(), "/api/v1/namespaces/default/persistentvolumeclaims"
+    created = api.create(path, {"metadata": {"name": "c"}, **claim("1Gi", storageClassName="x")})
+
+    def resize(size: str) -> str:
+        """Return the message of the response after its first colon; "" if the claim is resized."""
+        status, content = api("PATCH", f"{path}/c", {"spec": {"resources": {"requests": {"storage": size}}}})
+        return "" if status < 300 else content["message"].partition(": ")[2]
+
+    assert resize("2Gi").startswith("spec: Forbidden: spec is immutable after creation except")
+    bound = {"phase": "Bound", "capacity": {"storage": "1Gi"}}
+    api.succeed("PUT", f"{path}/c/status", {**created, "status": bound})
+    assert resize("3Gi") == NOT_EXPANDABLE
+    expandable = {"metadata": {"name": "x"}, "provisioner": "a.b/c", "allowVolumeExpansion": True}
+    api.create("/apis/storage.k8s.io/v1/storageclasses", expandable)
+    limits = [{"type": "PersistentVolumeClaim", "max": {"storage": "5Gi"}}]
+    limit_range = {"metadata": {"name": "l"}, "spec": {"limits": limits}}
+    api.create("/api/v1/namespaces/default/limitranges", limit_range)
+    assert resize("9Gi") == "maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 9Gi"
+    assert resize("4Gi") == ""

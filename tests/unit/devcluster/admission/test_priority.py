@@ -10,6 +10,7 @@ from kubeloop.devcluster.admission.priority import check_single_default, set_pri
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import PRIORITY_CLASSES
+from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
 MISMATCH = "must not be provided in pod spec; priority admission controller computed"
@@ -85,3 +86,21 @@ def test_second_default_priority_class_is_forbidden():
         'priorityclasses.scheduling.k8s.io "lower" is forbidden: PriorityClass low is already marked as default. '
         "Only one default can exist"
     )
+
+
+async def test_create_and_update_to_a_second_default_class_are_forbidden():
+    api, path = InProcessApi(), "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, default in (("a", True), ("b", False)):
+        api.create(path, priority_class(name, 1, globalDefault=default))
+    second_default = "is forbidden: PriorityClass a is already marked as default. Only one default can exist"
+    create = api("POST", path, priority_class("c", 1, globalDefault=True))
+    update = api("PUT", f"{path}/b", priority_class("b", 1, globalDefault=True))
+    assert [create[0], update[0]] == [403, 403]
+    assert all(content["message"].endswith(second_default) for _, content in (create, update))
+
+
+async def test_pod_request_with_a_missing_class_is_forbidden():
+    spec = {"containers": [{"name": "c", "image": "i"}], "priorityClassName": "none"}
+    pod = {"metadata": {"generateName": "g-"}, "spec": spec}
+    _, content = InProcessApi()("POST", "/api/v1/namespaces/default/pods", pod)
+    assert content["message"] == 'pods "g-" is forbidden: no PriorityClass with name none was found'

@@ -66,7 +66,7 @@ async def test_runtime_class_sets_overhead_and_scheduling():
         ),
     ],
 )
-def test_pod_that_contradicts_its_runtime_class_is_refused(spec: JSON, code: int, message: str):
+def test_pod_that_contradicts_its_runtime_class_is_forbidden(spec: JSON, code: int, message: str):
     store = Store(seconds=lambda: 0.0)
     runtime = {"overhead": {"podFixed": {"cpu": "250m"}}, "scheduling": {"nodeSelector": {"a": "b"}}}
     store.create(RUNTIME_CLASSES, {"metadata": {"name": "small"}, **runtime})

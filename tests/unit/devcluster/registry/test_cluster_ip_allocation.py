@@ -14,6 +14,8 @@ from kubeloop.devcluster.api.served_resources import IP_ADDRESSES
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import SERVICES
+from support.api_requests import InProcessApi
+from support.service_responses import SERVICES_PATH, causes_or_message, port
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -108,3 +110,107 @@ def test_repair_restores_missing_and_deletes_leaked_addresses(age_seconds: int, 
     allocation.clock.moment = NOW + timedelta(seconds=age_seconds)
     allocation.allocator.repair()
     assert allocation.addresses() == remaining
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "causes"),
+    [
+        pytest.param(
+            {"ipFamilyPolicy": "RequireDualStack"},
+            [
+                'spec.ipFamilyPolicy: Invalid value: "RequireDualStack": '
+                "this cluster is not configured for dual-stack services"
+            ],
+            id="dual stack",
+        ),
+        pytest.param(
+            {"ipFamilies": ["IPv6"]},
+            ['spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster'],
+            id="IPv6 family",
+        ),
+        pytest.param(
+            {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.2"]},
+            ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: first value must match `clusterIP`'],
+            id="clusterIP is not the first of clusterIPs",
+        ),
+        pytest.param(
+            {"clusterIPs": ["10.0.0.2"]},
+            ['spec.clusterIPs: Invalid value: ["10.0.0.2"]: must be empty when `clusterIP` is not specified'],
+            id="clusterIPs without clusterIP",
+        ),
+        pytest.param(
+            {"clusterIP": "10.1.0.1"},
+            [
+                'spec.clusterIPs: Invalid value: ["10.1.0.1"]: failed to allocate IP 10.1.0.1: '
+                "the provided network does not match the current range"
+            ],
+            id="address out of range",
+        ),
+        pytest.param(
+            {"clusterIP": "fd00::1"},
+            ['spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster'],
+            id="IPv6 address",
+        ),
+        pytest.param(
+            {"type": "NodePort", "ports": [port(nodePort=80)]},
+            [
+                "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. "
+                "The range of valid ports is 30000-32767"
+            ],
+            id="node port out of range",
+        ),
+        pytest.param(
+            {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 80},
+            [
+                "Internal error occurred: failed to allocate requested HealthCheck NodePort 80: "
+                "provided port is not in the valid range. The range of valid ports is 30000-32767"
+            ],
+            id="health check port out of range",
+        ),
+    ],
+)
+async def test_allocation_errors_precede_all_other_errors(spec: JSON, causes: list[str]):
+    body = {"metadata": {"name": "A_b"}, "spec": {"ports": [port()], "sessionAffinity": "x", **spec}}
+    assert causes_or_message(InProcessApi()("POST", SERVICES_PATH, body)) == causes
+
+
+@pytest.mark.parametrize(
+    ("address", "query", "reason"),
+    [
+        pytest.param(
+            "1.2.3.4", "", "the provided network does not match the current range", id="outside of the network"
+        ),
+        pytest.param(
+            "1.2.3.4",
+            "?dryRun=All",
+            "the provided IP (1.2.3.4) is not in the valid range. The range of valid IPs is",
+            id="outside of the network in a dry run",
+        ),
+        pytest.param(
+            "10.0.0.0",
+            "",
+            "the provided IP (10.0.0.0) is not in the valid range. The range of valid IPs is",
+            id="network address",
+        ),
+    ],
+)
+async def test_address_out_of_range_is_rejected(address: str, query: str, reason: str):
+    body = {"metadata": {"name": "s"}, "spec": {"ports": [port()], "clusterIP": address}}
+    (cause,) = causes_or_message(InProcessApi()("POST", f"{SERVICES_PATH}{query}", body))
+    assert f"failed to allocate IP {address}: {reason}" in cause
+
+
+async def test_server_allocates_addresses_of_its_service_range():
+    network = ipaddress.IPv4Network("10.9.0.0/29")
+    api = InProcessApi(service_range=network)
+    responses = [
+        api("POST", SERVICES_PATH, {"metadata": {"name": name}, "spec": {"ports": [port()]}}) for name in "abcdef"
+    ]
+    assert [status for status, _ in responses] == [201] * 5 + [500]
+    allocated = sorted(service["spec"]["clusterIP"] for _, service in responses[:5])
+    assert allocated == [str(network[number]) for number in range(2, 7)]
+    reason = 'failed to allocate a serviceIP for Service "f": range is full'
+    assert responses[5][1]["message"] == f"Internal error occurred: {reason}"

@@ -13,16 +13,7 @@ from kubeloop.devcluster.registry.node_port_allocation import (
     allocate_health_check_port,
 )
 from support.api_requests import InProcessApi
-
-
-async def test_local_traffic_policy_allocates_a_health_check_port():
-    api = InProcessApi()
-    body = {
-        "metadata": {"name": "s"},
-        "spec": {"ports": [{"port": 1}], "type": "LoadBalancer", "externalTrafficPolicy": "Local"},
-    }
-    status, service = api("POST", "/api/v1/namespaces/default/services", body)
-    assert (status, 30000 <= service["spec"]["healthCheckNodePort"] < 32768) == (201, True)
+from support.service_responses import SERVICES_PATH, causes_or_message, port
 
 
 @pytest.mark.parametrize(
@@ -64,3 +55,35 @@ def test_health_check_port_that_is_allocated_is_an_error():
         "Internal error occurred: failed to allocate requested HealthCheck NodePort 30000: "
         "provided port is already allocated"
     )
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+async def test_local_traffic_policy_allocates_a_health_check_port():
+    api = InProcessApi()
+    body = {
+        "metadata": {"name": "s"},
+        "spec": {"ports": [{"port": 1}], "type": "LoadBalancer", "externalTrafficPolicy": "Local"},
+    }
+    status, service = api("POST", SERVICES_PATH, body)
+    assert (status, 30000 <= service["spec"]["healthCheckNodePort"] < 32768) == (201, True)
+
+
+async def test_update_retains_node_ports_by_port_name():
+    api = InProcessApi()
+    spec = {"type": "NodePort", "ports": [{"name": "t", "port": 53}]}
+    created = api.create(SERVICES_PATH, {"metadata": {"name": "s"}, "spec": spec})
+    node_port = created["spec"]["ports"][0]["nodePort"]
+    spec = {"type": "NodePort", "ports": [{"name": "t", "port": 54}, {"name": "x", "port": 55}]}
+    updated = api.succeed("PUT", f"{SERVICES_PATH}/s", {"metadata": {"name": "s"}, "spec": spec})
+    assert updated["spec"]["ports"][0]["nodePort"] == node_port != updated["spec"]["ports"][1]["nodePort"]
+
+
+async def test_allocated_node_port_is_rejected():
+    api = InProcessApi()
+    spec = {"type": "NodePort", "ports": [port(nodePort=30009)]}
+    api.create(SERVICES_PATH, {"metadata": {"name": "s"}, "spec": spec})
+    response = api("POST", SERVICES_PATH, {"metadata": {"name": "z"}, "spec": spec})
+    cause = "spec.ports[0].nodePort: Invalid value: 30009: provided port is already allocated"
+    assert causes_or_message(response) == [cause]

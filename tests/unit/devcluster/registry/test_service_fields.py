@@ -14,6 +14,8 @@ from kubeloop.devcluster.registry.service_fields import (
     prepare_addresses_for_create,
     prepare_addresses_for_update,
 )
+from support.api_requests import InProcessApi
+from support.service_responses import SERVICES_PATH, causes_or_message, port
 from support.validation_causes import cause_texts
 
 JSON = dict[str, Any]
@@ -133,3 +135,125 @@ def test_internal_traffic_policy_of_an_external_name_is_dropped(type_: str, is_d
     spec = {"type": type_, "internalTrafficPolicy": "Cluster"}
     drop_internal_traffic_policy(spec)
     assert ("internalTrafficPolicy" not in spec) is is_dropped
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def update_service(before: JSON, after: JSON) -> tuple[int, JSON, JSON]:
+    """Create a Service and update it; return the status and the content of the update, and the Service before."""
+    api = InProcessApi()
+    created = {"metadata": {"name": "s"}, "spec": {"ports": [port()], **before}}
+    code, old = api("POST", SERVICES_PATH, created)
+    assert code == 201, old
+    body = {"metadata": {"name": "s"}, "spec": {"ports": [port()], **after}}
+    code, new = api("PUT", f"{SERVICES_PATH}/s", body)
+    return code, new, old
+
+
+LOCAL_LOAD_BALANCER = {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "loadBalancerClass": "a.b/c"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "retained", "dropped"),
+    [
+        pytest.param({}, {}, ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"], [], id="no change"),
+        pytest.param({}, {"type": "NodePort"}, ["clusterIP"], [], id="ClusterIP becomes NodePort"),
+        pytest.param({"type": "NodePort"}, {"type": "NodePort"}, ["clusterIP", "ports"], [], id="NodePort"),
+        pytest.param(
+            LOCAL_LOAD_BALANCER,
+            LOCAL_LOAD_BALANCER,
+            ["healthCheckNodePort", "ports", "clusterIP"],
+            [],
+            id="LoadBalancer",
+        ),
+        pytest.param(
+            LOCAL_LOAD_BALANCER,
+            {"loadBalancerClass": "a.b/c"},
+            ["clusterIP"],
+            ["healthCheckNodePort", "loadBalancerClass", "allocateLoadBalancerNodePorts"],
+            id="LoadBalancer becomes ClusterIP",
+        ),
+        pytest.param({"clusterIP": "None"}, {"clusterIP": "None"}, ["ipFamilies", "ipFamilyPolicy"], [], id="headless"),
+        pytest.param(
+            {},
+            {"type": "ExternalName", "externalName": "a.b"},
+            [],
+            ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"],
+            id="ClusterIP becomes ExternalName",
+        ),
+    ],
+)
+async def test_allocated_fields_are_retained_until_the_type_changes(
+    before: JSON, after: JSON, retained: list[str], dropped: list[str]
+):
+    code, new, old = update_service(before, after)
+    assert code == 200, new
+    assert {name: new["spec"].get(name) for name in retained} == {name: old["spec"][name] for name in retained}
+    assert not {*dropped} & {*new["spec"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "causes"),
+    [
+        pytest.param(
+            {"clusterIP": "10.0.0.7"},
+            {"clusterIP": "10.0.0.8"},
+            ['spec.clusterIPs[0]: Invalid value: ["10.0.0.8"]: may not change once set'],
+            id="cluster IP",
+        ),
+        pytest.param(
+            {"clusterIP": "10.0.0.7"},
+            {"clusterIP": "None"},
+            ['spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set'],
+            id="cluster IP becomes headless",
+        ),
+        pytest.param(
+            LOCAL_LOAD_BALANCER,
+            {**LOCAL_LOAD_BALANCER, "loadBalancerClass": "a.b/d"},
+            ['spec.loadBalancerClass: Invalid value: "a.b/d": may not change once set'],
+            id="load balancer class",
+        ),
+        pytest.param(
+            {**LOCAL_LOAD_BALANCER, "healthCheckNodePort": 30002},
+            {**LOCAL_LOAD_BALANCER, "healthCheckNodePort": 30003},
+            ["spec.healthCheckNodePort: Forbidden: field is immutable"],
+            id="health check port",
+        ),
+        pytest.param(
+            {"type": "NodePort"},
+            {"type": "NodePort", "ports": [port(nodePort=9)]},
+            [
+                "spec.ports[0].nodePort: Invalid value: 9: provided port is not in the valid range. "
+                "The range of valid ports is 30000-32767"
+            ],
+            id="node port out of range",
+        ),
+        pytest.param(
+            {"type": "NodePort", "ports": [port(nodePort=30009)]},
+            {"ports": [port(nodePort=30010)]},
+            ["spec.ports[0].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'"],
+            id="node port of a ClusterIP service",
+        ),
+        pytest.param(
+            {},
+            {"type": "ExternalName", "externalName": "a.b", "internalTrafficPolicy": "local"},
+            ['spec.internalTrafficPolicy: Unsupported value: "local": supported values: "Cluster", "Local"'],
+            id="internal traffic policy of an ExternalName service",
+        ),
+    ],
+)
+async def test_invalid_changes_of_a_service(before: JSON, after: JSON, causes: list[str]):
+    code, body, _ = update_service(before, after)
+    assert causes_or_message((code, body)) == causes
+
+
+async def test_ingress_status_is_dropped_with_the_load_balancer_type():
+    api = InProcessApi()
+    api("POST", SERVICES_PATH, {"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer", "ports": [port()]}})
+    load_balancer = {"loadBalancer": {"ingress": [{"ip": "1.2.3.4"}]}}
+    status = {"metadata": {"name": "s"}, "spec": {"type": "LoadBalancer"}, "status": load_balancer}
+    service = api.succeed("PUT", f"{SERVICES_PATH}/s/status", status)
+    assert service["status"]["loadBalancer"]["ingress"] == [{"ip": "1.2.3.4", "ipMode": "VIP"}]
+    service = api.succeed("PUT", f"{SERVICES_PATH}/s", {"metadata": {"name": "s"}, "spec": {"ports": [port()]}})
+    assert service["status"] == {"loadBalancer": {}}
