@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kubeloop.kube.objects.resources import CONFIG_MAPS
+from kubeloop.informers.reflector import STEPS_PER_TURN, Reflector, Selection, yield_to_event_loop
+from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
 
 pytestmark = pytest.mark.virtual_time
 
@@ -397,3 +400,68 @@ async def test_selectors_and_namespace_are_sent_with_list_and_watch(harness, fau
         "labelSelector=a%3Db%2Cc" in request and "fieldSelector=spec.nodeName%3Dn" in request
         for request in pod_requests
     )
+
+
+class RecordingCache:
+    """Cache that records the calls of a reflector."""
+
+    def __init__(self):
+        self.calls = []
+
+    def get_cached(self, key):
+        return None
+
+    def prepare(self, obj):
+        return obj
+
+    async def replace(self, items, resource_version):
+        self.calls.append(("replace", sorted(items), resource_version))
+
+    def apply(self, event_type, obj):
+        self.calls.append((event_type, obj.key))
+
+    def advance(self, resource_version):
+        self.calls.append(("advance", resource_version))
+
+
+async def test_cache_receives_list_then_events_then_bookmark(harness):
+    cache = RecordingCache()
+    harness.server.create("a")
+    harness.server.create("b")
+    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1), selection=Selection())
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(1)
+    harness.server.create("c")
+    harness.server.delete("a")
+    await asyncio.sleep(61)
+    task.cancel()
+    assert cache.calls == [
+        ("replace", ["default/a", "default/b"], "102"),
+        ("ADDED", "default/c"),
+        ("DELETED", "default/a"),
+        ("advance", "104"),
+    ]
+
+
+async def test_selection_is_part_of_each_request(harness):
+    harness.server.watch_list_refusal = 400
+    selection = Selection(namespace="ns", label_selector="app=web", field_selector="spec.nodeName=")
+    reflector = Reflector(harness.client, PODS, RecordingCache(), rng=random.Random(1), selection=selection)
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(5)
+    task.cancel()
+    assert len(harness.server.requests) == 3  # refused WatchList, list, watch
+    for request in harness.server.requests:
+        query = parse_qs(urlsplit(request).query)
+        assert urlsplit(request).path == "/api/v1/namespaces/ns/pods"
+        assert (query["labelSelector"], query["fieldSelector"]) == (["app=web"], ["spec.nodeName="])
+
+
+async def test_yield_to_event_loop_gives_turn_after_64_steps():
+    steps, turns = 0, []
+    asyncio.get_running_loop().call_soon(turns.append, True)
+    for _ in range(STEPS_PER_TURN):
+        steps = await yield_to_event_loop(steps)
+    assert turns == []
+    assert await yield_to_event_loop(steps) == 0
+    assert turns == [True]

@@ -5,10 +5,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from kubeloop.controllers.deployment import replica_sets, rolling_update, status
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
-from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, ReplicaSet, convert
+from kubeloop.controllers.deployment.sync import (
+    new_replica_set,
+    old_pods_running,
+    replica_set_name,
+    replica_sets_to_clean_up,
+    rollback_revision,
+)
+from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import recorded_client
 from support.set_clock import SetClock
@@ -145,3 +154,89 @@ def test_plain_form_distinguishes_zero_pointer_from_nil():
     assert container(securityContext={"runAsUser": 0}) != container(securityContext={})
     assert container(securityContext={}) != container()
     assert container(unknown=0) != container()
+
+
+@pytest.mark.parametrize(
+    ("deployment_name", "expected"),
+    [
+        pytest.param("web", "web-5d4f8c7b9", id="short"),
+        pytest.param("d" * 253, "d" * 243 + "-5d4f8c7b9", id="truncated to 253 characters"),
+    ],
+)
+def test_replica_set_name_has_template_hash(deployment_name, expected):
+    assert replica_set_name(deployment_name, "5d4f8c7b9") == expected
+
+
+@pytest.mark.parametrize(
+    ("annotations", "revision"),
+    [
+        pytest.param({}, None, id="no annotation"),
+        pytest.param({replica_sets.ROLLBACK_TO: "0"}, 0, id="previous revision"),
+        pytest.param({replica_sets.ROLLBACK_TO: "x"}, None, id="not a number"),
+    ],
+)
+def test_rollback_revision(annotations, revision):
+    assert rollback_revision(convert(Deployment, web(annotations=annotations))) == revision
+
+
+@pytest.mark.parametrize(
+    ("old_replicas", "pods", "running"),
+    [
+        pytest.param(0, [], False, id="no Pods"),
+        pytest.param(1, [], True, id="status of an old ReplicaSet"),
+        pytest.param(0, [("old", "Running")], True, id="Pod of an old ReplicaSet"),
+        pytest.param(0, [("old", "Succeeded"), ("old", "Failed")], False, id="finished Pods"),
+        pytest.param(0, [("rs-uid", "Running")], False, id="Pod of the new ReplicaSet"),
+    ],
+)
+def test_old_pods_running(old_replicas, pods, running):
+    new_rs = convert(ReplicaSet, owned_replica_set(1, {}))
+    old_rss = [convert(ReplicaSet, {"metadata": {"uid": "old"}, "status": {"replicas": old_replicas}})]
+    pods_by_rs = [(uid, [convert(Pod, {"status": {"phase": phase}})]) for uid, phase in pods]
+    assert old_pods_running(new_rs, old_rss, pods_by_rs) is running
+
+
+@pytest.mark.parametrize(
+    ("limit", "names"),
+    [
+        pytest.param(None, [], id="no limit"),
+        pytest.param(4, [], id="within the limit"),
+        pytest.param(2, ["r1"], id="r2 of the two oldest has Pods"),
+        pytest.param(0, ["r1", "r3"], id="no history: all without Pods"),
+    ],
+)
+def test_clean_up_deletes_oldest_replica_sets_without_pods(limit, names):
+    def old(number: int, replicas: int = 0, **metadata: Any) -> ReplicaSet:
+        annotations = {replica_sets.REVISION: str(number)}
+        return convert(
+            ReplicaSet,
+            {
+                "metadata": {"name": f"r{number}", "annotations": annotations, **metadata},
+                "spec": {"replicas": replicas},
+                "status": {"replicas": replicas},
+            },
+        )
+
+    deleted = old(5, deletionTimestamp="2026-01-01T00:00:00Z")
+    not_observed = old(4, generation=2)
+    deployment = convert(Deployment, web(revisionHistoryLimit=limit))
+    cleaned = replica_sets_to_clean_up(deployment, [old(3), old(2, 1), deleted, old(1), not_observed])
+    assert [rs.metadata.name for rs in cleaned] == names
+
+
+def test_new_replica_set_selects_its_template_hash():
+    deployment = convert(Deployment, web(annotations={"team": "a"}, minReadySeconds=5))
+    name, size, body = new_replica_set(deployment, [], "7")
+    template_hash = pod_template_hash(TEMPLATE, None)
+    labels = {"app": "web", "pod-template-hash": template_hash}
+    assert (name, size) == (f"web-{template_hash}", 3)
+    assert body["spec"]["selector"] == {"matchLabels": labels}
+    assert body["spec"]["template"]["metadata"]["labels"] == labels
+    assert body["spec"]["minReadySeconds"] == 5
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "web-uid"
+    assert body["metadata"]["annotations"] == {
+        "team": "a",
+        "deployment.kubernetes.io/revision": "7",
+        "deployment.kubernetes.io/desired-replicas": "3",
+        "deployment.kubernetes.io/max-replicas": "4",
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.namespace import NamespaceController
+from kubeloop.controllers.namespace.controller import NamespaceController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from kubeloop.testing.virtual_time import VirtualClock

@@ -1,0 +1,89 @@
+"""The ReplicaSet controller with an API server in memory, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.devcluster.api import errors
+from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
+from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+
+pytestmark = pytest.mark.virtual_time
+
+LABELS = {"app": "web"}
+
+
+@pytest.fixture
+async def controller(fake_apiserver, recorded_events, start):
+    controller = ReplicaSetController(
+        fake_apiserver.client,
+        fake_apiserver.informers,
+        clock=fake_apiserver.clock,
+        recorder=recorded_events,
+        traces=ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3)),
+        pod_traces=NoopRecorder(),
+    )
+    await start(fake_apiserver.informers, controller)
+    return controller
+
+
+async def scale(api: Any, replicas: int) -> None:
+    api.api.succeed("PATCH", REPLICA_SETS.path(namespace="ns", name="web"), {"spec": {"replicas": replicas}})
+    await asyncio.sleep(2)
+
+
+def controllers_of(api: Any) -> dict[str, list[str]]:
+    """Return the names of the owners of each Pod."""
+    return {
+        obj["metadata"]["name"]: [owner["name"] for owner in obj["metadata"].get("ownerReferences", ())]
+        for obj in api.objects(PODS)
+    }
+
+
+async def test_replica_set_has_as_many_pods_as_its_spec(fake_apiserver, controller):
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 3)
+    assert list(controllers_of(fake_apiserver).values()) == [["web"]] * 3
+    fake_apiserver.delete(PODS, fake_apiserver.names(PODS)[0])
+    await asyncio.sleep(2)
+    assert len(fake_apiserver.names(PODS)) == 3
+    await scale(fake_apiserver, 1)
+    assert len(fake_apiserver.names(PODS)) == 1
+    assert fake_apiserver.objects(REPLICA_SETS)[0]["status"]["replicas"] == 1
+    controller.check()
+
+
+async def test_orphan_is_adopted_and_pod_with_other_labels_released(fake_apiserver, controller):
+    fake_apiserver.add(PODS, "orphan", labels=LABELS)
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 1)
+    assert controllers_of(fake_apiserver) == {"orphan": ["web"]}
+    fake_apiserver.api.succeed(
+        "PATCH", PODS.path(namespace="ns", name="orphan"), {"metadata": {"labels": {"app": "debug"}}}
+    )
+    await asyncio.sleep(2)
+    owners = controllers_of(fake_apiserver)
+    assert owners.pop("orphan") == []
+    assert list(owners.values()) == [["web"]]
+
+
+async def test_failed_creation_sets_condition_until_retry_succeeds(fake_apiserver, controller):
+    def reject(method: str, path: str) -> errors.StatusError | None:
+        return errors.forbidden(PODS, "", "no more pods") if method == "POST" and path.endswith("/pods") else None
+
+    fake_apiserver.reject = reject
+    fake_apiserver.add(REPLICA_SETS, "web")
+    await scale(fake_apiserver, 1)
+    (condition,) = fake_apiserver.objects(REPLICA_SETS)[0]["status"]["conditions"]
+    assert (condition["type"], condition["reason"]) == ("ReplicaFailure", "FailedCreate")
+    fake_apiserver.reject = lambda method, path: None
+    await asyncio.sleep(60)
+    assert len(fake_apiserver.names(PODS)) == 1
+    assert "conditions" not in fake_apiserver.objects(REPLICA_SETS)[0]["status"]

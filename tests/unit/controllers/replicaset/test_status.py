@@ -1,0 +1,95 @@
+"""Status of a ReplicaSet, computed from groups of Pods."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kubeloop.controllers.replicaset.pod_groups import group_pods
+from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status, replicas_of
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+
+NOW = datetime(2026, 1, 1, 12, 0, 30, 5, tzinfo=UTC)
+OLD_FAILURE = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}
+OTHER_CONDITION = {"type": "Other", "status": "True"}
+
+
+def replica_set(status: dict[str, Any] | None = None, **spec: Any) -> ReplicaSet:
+    template = {"metadata": {"labels": {"app": "web", "tier": "1"}}}
+    return convert(
+        ReplicaSet,
+        {"metadata": {"name": "rs", "generation": 2}, "spec": {"template": template, **spec}, "status": status or {}},
+    )
+
+
+def pod(name: str, labels: dict[str, str], *, ready: bool = False, since: str = "12:00:00") -> Pod:
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": f"2026-01-01T{since}Z"}] if ready else []
+    metadata = {"name": name, "namespace": "ns", "labels": labels}
+    return convert(Pod, {"metadata": metadata, "status": {"phase": "Running", "conditions": conditions}})
+
+
+def test_counts_by_label_readiness_and_availability():
+    labels = {"app": "web", "tier": "1"}
+    pods = group_pods(
+        [
+            pod("a", {**labels, "extra": "x"}, ready=True),
+            pod("b", labels, ready=True, since="12:00:25"),
+            pod("c", labels),
+            pod("d", {"app": "web"}, ready=True),
+        ]
+    )
+
+    def counts(min_ready_seconds: int) -> tuple[int, ...]:
+        rs = replica_set(minReadySeconds=min_ready_seconds)
+        status = replica_set_status(rs, pods, 1, None, NOW)
+        return (status.replicas, status.fully_labeled_replicas, status.ready_replicas, status.available_replicas)
+
+    assert counts(0) == (4, 3, 3, 3)
+    assert counts(10) == (4, 3, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("desired", "before", "failure", "after"),
+    [
+        pytest.param(3, [], "quota", [("ReplicaFailure", "FailedCreate", "quota")], id="create fails"),
+        pytest.param(0, [], "denied", [("ReplicaFailure", "FailedDelete", "denied")], id="delete fails"),
+        pytest.param(
+            3,
+            [OLD_FAILURE],
+            "another",
+            [("ReplicaFailure", "FailedCreate", "quota")],
+            id="first failure stays",
+        ),
+        pytest.param(3, [OTHER_CONDITION, OLD_FAILURE], None, [("Other", "", "")], id="condition removed on success"),
+    ],
+)
+def test_replica_failure_condition(desired, before, failure, after):
+    rs = replica_set(status={"conditions": before}, replicas=desired)
+    status = replica_set_status(rs, group_pods([pod("a", {})]), None, failure, NOW)
+    assert [(condition.type, condition.reason, condition.message) for condition in status.conditions] == after
+
+
+def test_new_failure_has_time_in_whole_seconds():
+    (condition,) = replica_set_status(replica_set(), {}, None, "quota", NOW).conditions
+    assert condition.last_transition_time == NOW.replace(microsecond=0)
+
+
+@pytest.mark.parametrize(
+    ("observed_generation", "replicas", "needed"),
+    [
+        pytest.param(2, 3, False, id="same status"),
+        pytest.param(1, 3, True, id="spec changed"),
+        pytest.param(2, 4, True, id="status changed"),
+    ],
+)
+def test_status_write_is_needed(observed_generation, replicas, needed):
+    rs = replica_set(status={"observedGeneration": observed_generation, "replicas": 3})
+    computed = replace(rs.status, replicas=replicas, observed_generation=0)
+    assert needs_status_write(rs, computed) is needed
+
+
+def test_missing_replicas_counts_as_one():
+    assert [replicas_of(replica_set()), replicas_of(replica_set(replicas=0))] == [1, 0]

@@ -1,0 +1,66 @@
+"""Expectations of creations and deletions, and when they are met."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kubeloop.controllers.runtime.expectations import EXPECTATIONS_TIMEOUT, Expectations
+from support.set_clock import SetClock
+
+KEY = "ns/rs"
+
+
+@pytest.fixture
+def set_clock() -> SetClock:
+    return SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+
+
+@pytest.fixture
+def expectations(set_clock) -> Expectations:
+    return Expectations(set_clock)
+
+
+def test_creations_are_met_when_all_are_observed(expectations):
+    assert expectations.met(KEY)
+    expectations.expect_creations(KEY, 2)
+    expectations.creation_observed(KEY)
+    expectations.creation_observed("ns/other")
+    assert not expectations.met(KEY)
+    expectations.creation_observed(KEY)
+    assert expectations.met(KEY)
+
+
+def test_deletion_counts_once_and_only_for_expected_pod(expectations):
+    expectations.expect_deletions(KEY, ["ns/a", "ns/b"])
+    for pod in ("ns/a", "ns/a", "ns/other"):
+        expectations.deletion_observed(KEY, pod)
+    assert expectations.pending_deletions(KEY) == {"ns/b"}
+    assert not expectations.met(KEY)
+    expectations.deletion_observed(KEY, "ns/b")
+    assert expectations.met(KEY)
+
+
+def test_failed_creations_lower_expectation(expectations):
+    expectations.expect_creations(KEY, 3)
+    expectations.lower(KEY, 2, 0)
+    assert expectations.get(KEY).creations == 1
+    expectations.lower(KEY, 2, 0)  # more observed than expected
+    assert expectations.get(KEY).fulfilled
+
+
+def test_unmet_expectation_expires_after_timeout(expectations, set_clock):
+    expectations.expect_creations(KEY, 1)
+    set_clock.moment += EXPECTATIONS_TIMEOUT
+    assert not expectations.met(KEY)
+    set_clock.moment += timedelta(seconds=1)
+    assert expectations.met(KEY)
+
+
+def test_forgotten_key_starts_without_expectations(expectations):
+    expectations.expect_deletions(KEY, ["ns/a"])
+    expectations.forget(KEY)
+    expectations.raise_by(KEY, 1, 1)
+    assert expectations.get(KEY) is None
+    assert expectations.pending_deletions(KEY) == frozenset()

@@ -1,0 +1,54 @@
+"""Controller references and the index of owned objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.controllers.runtime.owner_references import (
+    controller_index_key,
+    controller_of,
+    controller_reference,
+    index_by_controller,
+    orphan_index_key,
+)
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+
+OWNER = convert(
+    ReplicaSet,
+    {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "rs", "namespace": "ns", "uid": "u"}},
+)
+
+
+def pod(*references: dict[str, Any]) -> Pod:
+    return convert(Pod, {"metadata": {"name": "p", "namespace": "ns", "ownerReferences": list(references)}})
+
+
+@pytest.mark.parametrize(
+    ("references", "uid"),
+    [
+        pytest.param([], None, id="no reference"),
+        pytest.param([{"kind": "Job", "uid": "a"}], None, id="no controller"),
+        pytest.param(
+            [{"kind": "Job", "uid": "a", "controller": False}, {"kind": "Job", "uid": "b", "controller": True}],
+            "b",
+            id="second reference",
+        ),
+    ],
+)
+def test_controller_of(references, uid):
+    controller = controller_of(pod(*references).metadata)
+    assert (controller and controller.uid) == uid
+
+
+def test_index_finds_pods_created_with_controller_reference():
+    owned = pod(controller_reference(OWNER))
+    assert [*index_by_controller(owned)] == [controller_index_key(OWNER)]
+    recreated = pod({**controller_reference(OWNER), "uid": "new"})
+    assert [*index_by_controller(recreated)] != [controller_index_key(OWNER)]
+
+
+def test_index_has_orphans_under_their_namespace():
+    orphan = pod({**controller_reference(OWNER), "controller": False})
+    assert [*index_by_controller(orphan)] == [orphan_index_key("ns")]

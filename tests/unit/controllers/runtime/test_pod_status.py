@@ -1,0 +1,73 @@
+"""Classification of Pods by phase, deletion and the Ready condition."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from kubeloop.controllers.runtime.pod_status import (
+    is_active,
+    is_available,
+    is_finished,
+    is_ready,
+    is_terminating,
+    next_availability_seconds,
+)
+from kubeloop.kube.objects.api_types import Pod, convert
+
+NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
+
+
+def pod(phase: str = "Running", *, deleted: bool = False, ready: str = "", since: str | None = None) -> Pod:
+    """Return a Pod. ready: status of its Ready condition, which it lacks if empty; since: time in minute 12:00."""
+    metadata = {"name": "p", "deletionTimestamp": "2026-01-01T12:00:00Z"} if deleted else {"name": "p"}
+    condition = {"type": "Ready", "status": ready} | (
+        {"lastTransitionTime": f"2026-01-01T12:00:{since}Z"} if since else {}
+    )
+    conditions = [{"type": "PodScheduled", "status": "True"}, *([condition] if ready else [])]
+    return convert(Pod, {"metadata": metadata, "status": {"phase": phase, "conditions": conditions}})
+
+
+@pytest.mark.parametrize(
+    ("phase", "deleted", "groups"),
+    [
+        pytest.param("Pending", False, {"active"}, id="pending"),
+        pytest.param("Running", False, {"active"}, id="running"),
+        pytest.param("Running", True, {"terminating"}, id="running, deleted"),
+        pytest.param("Failed", False, {"finished"}, id="failed"),
+        pytest.param("Succeeded", True, {"finished"}, id="succeeded, deleted"),
+    ],
+)
+def test_pod_is_active_terminating_or_finished(phase, deleted, groups):
+    tests = {"active": is_active, "terminating": is_terminating, "finished": is_finished}
+    assert {name for name, test in tests.items() if test(pod(phase, deleted=deleted))} == groups
+
+
+@pytest.mark.parametrize(
+    ("ready", "since", "min_ready_seconds", "expected"),
+    [
+        pytest.param("", None, 0, (False, False), id="no condition"),
+        pytest.param("False", "00", 0, (False, False), id="not ready"),
+        pytest.param("True", None, 0, (True, True), id="no minimum: time is not needed"),
+        pytest.param("True", None, 10, (True, False), id="minimum without a time"),
+        pytest.param("True", "20", 10, (True, True), id="minimum just reached"),
+        pytest.param("True", "21", 10, (True, False), id="minimum not reached"),
+    ],
+)
+def test_ready_and_available(ready, since, min_ready_seconds, expected):
+    tested = pod(ready=ready, since=since)
+    assert (is_ready(tested), is_available(tested, min_ready_seconds, NOW)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "min_ready_seconds", "seconds"),
+    [
+        pytest.param([pod(ready="True", since="25"), pod(ready="True", since="22")], 10, 2.0, id="soonest Pod"),
+        pytest.param([pod(ready="True", since="20"), pod(ready="False", since="29")], 10, None, id="no Pod to come"),
+        pytest.param([pod(ready="True")], 10, None, id="no time"),
+        pytest.param([pod(ready="True", since="25")], 0, None, id="no minimum"),
+    ],
+)
+def test_next_availability_seconds(pods, min_ready_seconds, seconds):
+    assert next_availability_seconds(pods, min_ready_seconds, NOW) == seconds
