@@ -23,16 +23,10 @@ from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.recorded_events import RecordedEvents
+from support.set_clock import SetClock
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return NOW
-
-    def time_ns(self) -> int:
-        return int(NOW.timestamp()) * 10**9
 
 
 class RecordingClient:
@@ -62,14 +56,6 @@ class RecordingClient:
 
     async def delete(self, resource: Any, name: str, namespace: str = "", **options: Any) -> None:
         await self._record("delete", resource.plural, namespace, name, **options)
-
-
-class Recorder:
-    def __init__(self) -> None:
-        self.events: list[tuple[str, str, str, str]] = []
-
-    def event(self, reference: Any, type_: str, reason: str, message: str) -> None:
-        self.events.append((reference.metadata.name, type_, reason, message))
 
 
 def make_node(name: str, **changes: Any) -> Node:
@@ -108,11 +94,11 @@ class PluginCluster:
         self.listers.pods = self.pods
         self.nominator = Nominator(self.pods.get)
         self.client: Any = RecordingClient()
-        self.recorder: Any = Recorder()
+        self.recorder: Any = RecordedEvents()
         self.traces = NoopRecorder()
         self.extenders: list[Extender] = []
         self.metrics: Any = None
-        self.clock = FixedClock()
+        self.clock = SetClock(NOW)
         self.rng = random.Random(7)
         self.spawned: list[Coroutine[Any, Any, None]] = []
         self.activated: list[str] = []

@@ -8,33 +8,34 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
-from support import recorded_client
+from support import replay_client
+from support.recorded_events import RecordedEvents
 
 
 async def sync_recorded(record: Any) -> tuple[Any, Any]:
-    clock = recorded_client.SetClock(recorded_client.moment(record["now"]))
-    api, events = recorded_client.RecordingClient(record), recorded_client.RecordingEvents()
-    informers = recorded_client.filled_informers(api, record["state"], clock)
-    queue = recorded_client.RecordingQueue(record["num_requeues"])
+    clock = replay_client.SetClock(replay_client.moment(record["now"]))
+    api, events = replay_client.ReplayClient(record), RecordedEvents()
+    informers = replay_client.filled_informers(api, record["state"], clock)
+    queue = replay_client.RecordingQueue(record["num_requeues"])
     controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoopRecorder(), queue=queue)
-    recorded_client.fill(informers, record["state"])
+    replay_client.fill(informers, record["state"])
     queue.calls.clear()
     error = await controller.process(record["key"])
     actual = {
-        "actions": recorded_client.runs_of_patches_sorted(recorded_client.sent_call(call) for call in api.calls),
+        "actions": replay_client.runs_of_patches_sorted(replay_client.sent_call(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": events.events,
-        "error": recorded_client.comparable_error(error),
+        "events": replay_client.comparable_events(events),
+        "error": replay_client.comparable_error(error),
         "queue": queue.calls,
     }
     expect = record["expect"]
     expected = {
-        "actions": recorded_client.runs_of_patches_sorted(
-            recorded_client.recorded_call(call) for call in expect["actions"]
+        "actions": replay_client.runs_of_patches_sorted(
+            replay_client.recorded_call(call) for call in expect["actions"]
         ),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": expect["events"],
-        "error": recorded_client.recorded_error(expect["error"]),
+        "error": replay_client.recorded_error(expect["error"]),
         "queue": expect["queue"],
     }
     return actual, expected

@@ -24,8 +24,9 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.selectors import SelectorError, selector_from
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
-from support import recorded_client
-from support.recorded_client import plain
+from support import replay_client
+from support.recorded_events import RecordedEvents
+from support.replay_client import plain
 
 
 def deployment_with(replicas: int = 1, **spec: Any) -> Deployment:
@@ -92,16 +93,14 @@ async def test_scale(rows):
     for inputs, outputs in rows("scale"):
         deployment = convert(Deployment, inputs["deployment"])
         all_rss = [*inputs["old_rss"], *([inputs["new_rs"]] if inputs["new_rs"] else [])]
-        api = recorded_client.RecordingClient(
-            {"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}}
-        )
-        events = recorded_client.RecordingEvents()
+        api = replay_client.ReplayClient({"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}})
+        events = RecordedEvents()
         deployment_sync = sync.DeploymentSync(
             deployment,
             [],
             client=api,
             events=events,
-            clock=recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
+            clock=replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
             reconcile=NoopRecorder().reconcile("deployment", deployment.key),
             pods_by_rs=lambda: [],
             cached_rs=lambda key: None,
@@ -119,7 +118,7 @@ async def test_scale(rows):
         ]
         assert outputs["error"] is None
         assert updates == outputs["updates"], inputs["deployment"]["metadata"]["uid"]
-        assert [event["message"] for event in events.events] == outputs["events"]
+        assert [event.message for event in events.events] == outputs["events"]
 
 
 def test_find_replicasets(rows):
@@ -194,7 +193,7 @@ def test_deployment_complete_progressing_timedout(rows):
             "complete": status.is_complete(deployment, new_status),
             "has_progress_deadline": status.has_progress_deadline(deployment),
             "progressing": status.is_progressing(deployment, new_status),
-            "timed_out": status.is_timed_out(deployment, new_status, recorded_client.moment(inputs["now"])),
+            "timed_out": status.is_timed_out(deployment, new_status, replay_client.moment(inputs["now"])),
         } == outputs, inputs
 
 
@@ -215,7 +214,7 @@ def test_calculate_status_deployment(rows):
         all_rss = [convert(ReplicaSet, rs) for rs in inputs["replicasets"]]
         new_rs = next((rs for rs in all_rss if rs.metadata.name == inputs["new_rs"]), None)
         calculated = status.calculate_status(
-            convert(Deployment, inputs["deployment"]), all_rss, new_rs, recorded_client.moment(inputs["now"])
+            convert(Deployment, inputs["deployment"]), all_rss, new_rs, replay_client.moment(inputs["now"])
         )
         assert plain(to_json(calculated), "apps/v1.DeploymentStatus") == plain(
             outputs["status"], "apps/v1.DeploymentStatus"
@@ -236,15 +235,15 @@ async def test_requeue_stuck(rows):
     for inputs, outputs in rows("requeue_stuck"):
         deployment = convert(Deployment, inputs["deployment"])
         new_status = convert(DeploymentStatus, inputs["new_status"])
-        now = recorded_client.moment(inputs["now"])
+        now = replay_client.moment(inputs["now"])
         left = status.seconds_until_progress_deadline(deployment, new_status, now)
-        queue, clock = recorded_client.RecordingQueue(), recorded_client.SetClock(now)
-        api = recorded_client.RecordingClient({"state": {}})
+        queue, clock = replay_client.RecordingQueue(), replay_client.SetClock(now)
+        api = replay_client.ReplayClient({"state": {}})
         controller = DeploymentController(
             api,
-            recorded_client.filled_informers(api, {}, clock),
+            replay_client.filled_informers(api, {}, clock),
             clock=clock,
-            recorder=recorded_client.RecordingEvents(),
+            recorder=RecordedEvents(),
             traces=NoopRecorder(),
             queue=queue,
         )
@@ -330,7 +329,7 @@ async def claim_recorded(inputs: Any, outputs: Any, type_: Any, objects: str) ->
     async def patch(obj: Any, body: Any, claim: Claim) -> None:
         metadata = obj.metadata
         error = from_status(convert(Status, as_status(errors[metadata.name]))) if metadata.name in errors else None
-        patches.append((metadata.namespace, metadata.name, body, recorded_client.comparable_error(error)))
+        patches.append((metadata.namespace, metadata.name, body, replay_client.comparable_error(error)))
         if error is not None:
             raise error
 
@@ -343,9 +342,9 @@ async def claim_recorded(inputs: Any, outputs: Any, type_: Any, objects: str) ->
     except ClaimErrors as error:
         failed, result = error, list(error.claimed)
     assert [obj.metadata.name for obj in result] == outputs["claimed"]
-    assert recorded_client.comparable_error(failed) == recorded_client.recorded_error(outputs["error"])
+    assert replay_client.comparable_error(failed) == replay_client.recorded_error(outputs["error"])
     assert patches == [
-        (recorded["namespace"], recorded["name"], recorded["patch"], recorded_client.recorded_error(recorded["error"]))
+        (recorded["namespace"], recorded["name"], recorded["patch"], replay_client.recorded_error(recorded["error"]))
         for recorded in outputs["patches"]
     ]
     # As in v1.36, the owner is read at most once per claim.

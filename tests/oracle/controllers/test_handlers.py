@@ -9,7 +9,8 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
-from support import recorded_client
+from support import replay_client
+from support.recorded_events import RecordedEvents
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
 
@@ -32,18 +33,18 @@ def call_handler(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
 async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
     count = 0
     for record in records("controllers/deployment_handlers.jsonl.gz"):
-        clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = recorded_client.filled_informers(recorded_client.RecordingClient(record), record["state"], clock)
-        queue = recorded_client.RecordingQueue()
+        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = replay_client.filled_informers(replay_client.ReplayClient(record), record["state"], clock)
+        queue = replay_client.RecordingQueue()
         controller = DeploymentController(
             informers.client,
             informers,
             clock=clock,
-            recorder=recorded_client.RecordingEvents(),
+            recorder=RecordedEvents(),
             traces=NoopRecorder(),
             queue=queue,
         )
-        recorded_client.fill(informers, record["state"])
+        replay_client.fill(informers, record["state"])
         queue.calls.clear()
         call_handler(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
         # A key may be recorded twice, which makes no difference to a queue of distinct keys.
@@ -56,30 +57,30 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
 async def test_replica_set_handlers_match_v1_36(records):
     count = 0
     for record in records("controllers/replicaset_handlers.jsonl.gz"):
-        clock = recorded_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = recorded_client.filled_informers(recorded_client.RecordingClient(record), record["state"], clock)
-        queue = recorded_client.RecordingQueue()
+        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        informers = replay_client.filled_informers(replay_client.ReplayClient(record), record["state"], clock)
+        queue = replay_client.RecordingQueue()
         controller = ReplicaSetController(
             informers.client,
             informers,
             clock=clock,
-            recorder=recorded_client.RecordingEvents(),
+            recorder=RecordedEvents(),
             traces=NoopRecorder(),
             pod_traces=NoopRecorder(),
             queue=queue,
         )
-        recorded_client.fill(informers, record["state"])
+        replay_client.fill(informers, record["state"])
         queue.calls.clear()
         key, expectations = record["key"], controller.expectations
         expectations.forget(key)
         if record["expectations"] is not None:
-            recorded_client.restore_expectations(expectations, clock, key, record["expectations"])
+            replay_client.restore_expectations(expectations, clock, key, record["expectations"])
         call_handler(record, controller, {"rs": "owner", "pod": "pod"})
         expect = record["expect"]
         assert {(call["op"], call["key"], call.get("after_seconds")) for call in queue.calls} == {
             (recorded["op"], recorded["key"], recorded.get("after_seconds")) for recorded in expect["queue"]
         }, (record["id"], record["event"])
-        state = recorded_client.expectations_state(expectations, key)
+        state = replay_client.expectations_state(expectations, key)
         assert state == {name: expect["expectations"].get(name) for name in state}, (record["id"], record["event"])
         count += 1
     assert count

@@ -10,7 +10,8 @@ from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
-from support import recorded_client
+from support import replay_client
+from support.recorded_events import RecordedEvents
 
 
 def count_events(events: Any) -> list[tuple[Any, ...]]:
@@ -39,15 +40,15 @@ def deletion_ranking(controller: ReplicaSetController, informers: Any, record: A
         return None
     rs, pods = informers.informer(REPLICA_SETS).store[record["key"]], informers.informer(PODS).store
     candidates = [pods[f"{rs.metadata.namespace}/{name}"] for name in sorted(names)]
-    order = deletion_order(candidates, controller.related_pods_per_node(rs), recorded_client.moment(record["now"]))
+    order = deletion_order(candidates, controller.related_pods_per_node(rs), replay_client.moment(record["now"]))
     return [pod.metadata.name for pod in order]
 
 
 async def sync_recorded(record: Any) -> tuple[Any, Any]:
-    clock = recorded_client.SetClock(recorded_client.moment(record["now"]))
-    api, events = recorded_client.RecordingClient(record, versions=True), recorded_client.RecordingEvents()
-    informers = recorded_client.filled_informers(api, record["state"], clock)
-    queue = recorded_client.RecordingQueue()
+    clock = replay_client.SetClock(replay_client.moment(record["now"]))
+    api, events = replay_client.ReplayClient(record, versions=True), RecordedEvents()
+    informers = replay_client.filled_informers(api, record["state"], clock)
+    queue = replay_client.RecordingQueue()
     controller = ReplicaSetController(
         api,
         informers,
@@ -58,21 +59,21 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
         queue=queue,
         burst_replicas=record["burst_replicas"],
     )
-    recorded_client.fill(informers, record["state"])
+    replay_client.fill(informers, record["state"])
     queue.calls.clear()
     controller.check()
     key = record["key"]
     owner_uid = next(
-        (rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if recorded_client.key_of(rs) == key), ""
+        (rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if replay_client.key_of(rs) == key), ""
     )
     if record.get("expectations"):
-        recorded_client.restore_expectations(controller.expectations, clock, key, record["expectations"])
+        replay_client.restore_expectations(controller.expectations, clock, key, record["expectations"])
     consistency = record["consistency"]
     for resource in (PODS, REPLICA_SETS):
         informers.informer(resource).advance(consistency["store_rv"][resource.group_resource])
     for resource_name, version in (consistency.get("written") or {}).items():
         controller.consistency.wrote_at(key, owner_uid, resource_name, version)
-    before = recorded_client.expectations_state(controller.expectations, key)
+    before = replay_client.expectations_state(controller.expectations, key)
     ranking = deletion_ranking(controller, informers, record)
 
     error = await controller.process(key)
@@ -84,51 +85,51 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     assert all(TRACEPARENT not in (call["object"]["metadata"].get("annotations") or {}) for call in creates)
     pods = [call["object"] for call in creates]
     assert all(pod == pods[0] for pod in pods)
-    state = recorded_client.expectations_state(controller.expectations, key)
+    state = replay_client.expectations_state(controller.expectations, key)
     actual: dict[str, Any] = {
         "creates": (len(creates), sum("error" in call for call in creates)),
-        "created": recorded_client.comparable_object(pods[0], "pods", "", "create") if pods else None,
+        "created": replay_client.comparable_object(pods[0], "pods", "", "create") if pods else None,
         "create_errors": sorted({str(call["error"]) for call in creates if "error" in call}),
         "deletes_count": len(deletes),
         "deletes": sorted((call["name"], str(call.get("error"))) for call in deletes) if exact else [],
         "deletion_ranking": ranking,
         "patches": sorted(
-            (recorded_client.sent_call(call) for call in api.calls if call["verb"] == "patch"),
+            (replay_client.sent_call(call) for call in api.calls if call["verb"] == "patch"),
             key=lambda call: call["name"],
         ),
-        "status_updates": [recorded_client.sent_call(call) for call in api.calls if call["verb"] == "update"],
+        "status_updates": [replay_client.sent_call(call) for call in api.calls if call["verb"] == "update"],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": count_events(mask_pod_names(events.events, deletions=not exact)),
+        "events": count_events(mask_pod_names(replay_client.comparable_events(events), deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
-        "wrote_rv": recorded_client.comparable_versions(controller.consistency.written_versions(key), record),
+        "wrote_rv": replay_client.comparable_versions(controller.consistency.written_versions(key), record),
         "queue": queue.calls,
-        "error": recorded_client.comparable_error(error),
+        "error": replay_client.comparable_error(error),
     }
     recorded = expect["creates"]
     expected_state = {name: expect["expectations"].get(name) for name in state}
     expected: dict[str, Any] = {
         "creates": (recorded["calls"], recorded["failed"]),
-        "created": recorded_client.comparable_object(recorded["object"], "pods", "", "create")
+        "created": replay_client.comparable_object(recorded["object"], "pods", "", "create")
         if recorded["calls"]
         else None,
-        "create_errors": sorted({str(recorded_client.recorded_error(error)) for error in recorded.get("errors") or []}),
+        "create_errors": sorted({str(replay_client.recorded_error(error)) for error in recorded.get("errors") or []}),
         "deletes_count": expect["deletes_count"],
         "deletes": sorted(
-            (call["name"], str(recorded_client.recorded_error(call.get("error")))) for call in expect["deletes"]
+            (call["name"], str(replay_client.recorded_error(call.get("error")))) for call in expect["deletes"]
         ),
         "deletion_ranking": expect.get("deletion_ranking"),
         "patches": sorted(
-            (recorded_client.recorded_call(call) for call in expect["patches"]), key=lambda call: call["name"]
+            (replay_client.recorded_call(call) for call in expect["patches"]), key=lambda call: call["name"]
         ),
-        "status_updates": [recorded_client.recorded_call(call) for call in expect["status_updates"]],
+        "status_updates": [replay_client.recorded_call(call) for call in expect["status_updates"]],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": count_events(mask_pod_names(expect["events"], deletions=not exact)),
         "expectations_before": {name: expect["expectations_before"].get(name) for name in before},
         "expectations": expected_state if exact else {**expected_state, "keys": "masked"},
         "wrote_rv": expect.get("wrote_rv") or {},
         "queue": expect["queue"],
-        "error": recorded_client.recorded_error(expect["error"]),
+        "error": replay_client.recorded_error(expect["error"]),
     }
     return actual, expected
 

@@ -36,6 +36,7 @@ from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, bes
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
+from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -54,14 +55,6 @@ _STORES: dict[str, tuple[str, type]] = {
     "csiStorageCapacities": ("csi_storage_capacities", storage_types.CSIStorageCapacity),
     "volumeAttachments": ("volume_attachments", storage_types.VolumeAttachment),
 }
-
-
-class FixedClock:
-    def now(self) -> datetime:
-        return NOW
-
-    def time_ns(self) -> int:
-        return int(NOW.timestamp() * 1e9)
 
 
 class RecordedCluster:
@@ -91,7 +84,7 @@ class RecordedCluster:
             pod = convert(Pod, item)
             pods.put(pod.key, pod)
             self.nominator.add(PodInfo(pod), None)
-        self.clock = FixedClock()
+        self.clock = SetClock(NOW)
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None

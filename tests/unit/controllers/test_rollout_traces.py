@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
@@ -14,17 +12,10 @@ from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
+from support.recorded_events import RecordedEvents
 from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
 
 pytestmark = pytest.mark.virtual_time
-
-
-@dataclass
-class RecordedKinds:
-    recorded: list[tuple[str, str, str]] = field(default_factory=list)
-
-    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
-        self.recorded.append((about.kind, reason, message))
 
 
 def traced_simulation(clock: VirtualClock, *settings: SimulationSettings) -> tuple[RolloutSimulation, list[Trace]]:
@@ -117,19 +108,21 @@ async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
 
 
 async def test_rollout_emits_kubernetes_events(clock: VirtualClock):
-    events = RecordedKinds()
+    events = RecordedEvents()
     cluster = RolloutSimulation(clock, random.Random(1), events=events)
     cluster.apply("deployments", deployment(replicas=2))
     await run_for(cluster, 60.0)
     (rs,) = cluster.all("replicasets")
     name = rs["metadata"]["name"]
-    assert events.recorded[0] == ("Deployment", "ScalingReplicaSet", f"Scaled up replica set {name} from 0 to 2")
-    assert {(kind, reason) for kind, reason, _ in events.recorded[1:]} == {("ReplicaSet", "SuccessfulCreate")}
-    assert events.recorded[1][2].startswith(f"Created pod: {name}-")
+    scaled, *created = events.events
+    assert (scaled.regarding.kind, scaled.reason) == ("Deployment", "ScalingReplicaSet")
+    assert scaled.message == f"Scaled up replica set {name} from 0 to 2"
+    assert {(event.regarding.kind, event.reason) for event in created} == {("ReplicaSet", "SuccessfulCreate")}
+    assert created[0].message.startswith(f"Created pod: {name}-")
 
 
 async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
-    events = RecordedKinds()
+    events = RecordedEvents()
     cluster = RolloutSimulation(clock, random.Random(1), events=events)
     labels = {"app": "guestbook"}
     cluster.apply(
@@ -155,7 +148,7 @@ async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
         status = cluster.get_now("replicationcontrollers", "guestbook")["status"]
         assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
         assert "terminatingReplicas" not in status, "the API has no such field for ReplicationControllers"
-        assert {kind for kind, _, _ in events.recorded} == {"ReplicationController"}
+        assert {event.regarding.kind for event in events.events} == {"ReplicationController"}
 
         cluster.apply("replicationcontrollers", {"metadata": {"name": "guestbook"}, "spec": {"replicas": 1}})
         await asyncio.sleep(60.0)

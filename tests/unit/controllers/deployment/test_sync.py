@@ -19,7 +19,8 @@ from kubeloop.controllers.deployment.sync import (
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
-from support import recorded_client
+from support import replay_client
+from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -83,12 +84,12 @@ async def sync_deployment(
     """Run one sync. Returns its API calls and its calls of the queue."""
     state = {"deployments": [deployment], "replicasets": list(stored_replica_sets)}
     clock = SetClock(NOW)
-    api, queue = recorded_client.RecordingClient({"state": state}), recorded_client.RecordingQueue()
-    informers = recorded_client.filled_informers(api, state, clock)
+    api, queue = replay_client.ReplayClient({"state": state}), replay_client.RecordingQueue()
+    informers = replay_client.filled_informers(api, state, clock)
     controller = DeploymentController(
-        api, informers, clock=clock, recorder=recorded_client.RecordingEvents(), traces=NoopRecorder(), queue=queue
+        api, informers, clock=clock, recorder=RecordedEvents(), traces=NoopRecorder(), queue=queue
     )
-    recorded_client.fill(informers, state)
+    replay_client.fill(informers, state)
     queue.calls.clear()
     assert await controller.process("default/web") is None
     return api.calls, queue.calls
@@ -148,7 +149,7 @@ def test_progressing_condition_without_time_exceeds_deadline():
 
 def test_plain_form_distinguishes_zero_pointer_from_nil():
     def container(**members: Any) -> dict[str, Any]:
-        return recorded_client.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
+        return replay_client.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
 
     assert container(resources={}, stdin=False, env=[]) == container()
     assert container(securityContext={"runAsUser": 0}) != container(securityContext={})

@@ -61,7 +61,9 @@ async def test_victims_get_condition_then_delete_then_event(plugin_cluster: Any,
     assert condition["type"] == "DisruptionTarget"
     assert condition["reason"] == "PreemptionByScheduler"
     assert condition["message"] == "default-scheduler: preempting to accommodate a higher priority pod"
-    assert cluster.recorder.events[0] == ("low-2", "Normal", "Preempted", "Preempted by pod high on node a")
+    event = cluster.recorder.events[0]
+    assert event.regarding.metadata.name == "low-2"
+    assert event[:3] == ("Normal", "Preempted", "Preempted by pod high on node a")
     assert plugin.pre_enqueue(new.pod) is None
     assert cluster.activated == []
     assert cluster.metrics.evictions == ["success"]

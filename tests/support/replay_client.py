@@ -29,6 +29,7 @@ from kubeloop.kube.errors import ApiError, from_status
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.schema import TypeRef, type_ref
+from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
 Json = Any
@@ -85,15 +86,17 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-@dataclass
-class RecordingEvents:
-    """An event sink that stores events."""
-
-    events: list[dict[str, Json]] = field(default_factory=list)
-
-    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
-        name = f"{about.kind}/{about.metadata.namespace}/{about.metadata.name}"
-        self.events.append({"type": type_, "reason": reason, "message": message, "object": name})
+def comparable_events(recorder: RecordedEvents) -> list[dict[str, Json]]:
+    """Return the events in the form of the records."""
+    return [
+        {
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message,
+            "object": f"{event.regarding.kind}/{event.regarding.metadata.namespace}/{event.regarding.metadata.name}",
+        }
+        for event in recorder.events
+    ]
 
 
 @dataclass
@@ -119,7 +122,7 @@ class RecordingQueue:
         return self.requeue_count
 
 
-class RecordingClient:
+class ReplayClient:
     """Replaces the client: stores objects, fails as recorded, and records every call."""
 
     def __init__(self, record: Json, *, versions: bool = False) -> None:
@@ -262,7 +265,7 @@ def status_json(call: Json, reason: str, code: int) -> Json:
     return {"status": "Failure", "reason": reason, "code": code, "message": f"{call['resource']} {call['name']}"}
 
 
-def filled_informers(api: RecordingClient, state: Json, clock: SetClock) -> InformerFactory:
+def filled_informers(api: ReplayClient, state: Json, clock: SetClock) -> InformerFactory:
     """Return informers for the three kinds. `fill` fills them after handlers are added."""
     return InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
 
