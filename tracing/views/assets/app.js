@@ -6,7 +6,7 @@
   const isFile = Boolean(find("lines"));
   const pods = new Kubeloop.Pods();
   const source = isFile ? new Kubeloop.FileSource() : new Kubeloop.LiveSource();
-  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), paused: false, lost: "", shown: [], selected: [], stale: true, computedAt: 0 };
+  const state = { tab: "pods", order: "newest", query: "", stages: new Set(), paused: false, connectionError: "", shown: [], selected: [], stale: true, computedAt: 0 };
   const list = find("list"), search = find("search"), order = find("sort"), live = find("live"), help = find("help");
 
   /* --- rows ------------------------------------------------------------------------------------------------- */
@@ -16,14 +16,14 @@
     const row = Kubeloop.element("div", { class: "row", role: "row" });
     row.parts = {
       dot: Kubeloop.element("i", { class: "dot", "aria-hidden": "true" }), name: Kubeloop.element("b", {}, Kubeloop.element("span"), Kubeloop.element("span")), namespace: Kubeloop.element("small"),
-      stage: cell("stage-name"), node: cell("node"), attempts: cell("attempts"), fill: Kubeloop.element("span", { class: "fill" }), took: cell("took"),
+      stage: cell("stage-name"), node: cell("node"), attempts: cell("attempts"), fill: Kubeloop.element("span", { class: "fill" }), duration: cell("duration"),
     };
     const parts = row.parts;
-    row.append(cell("pod", parts.dot, parts.name, parts.namespace), parts.stage, parts.node, parts.attempts, cell("bar", parts.fill), parts.took);
+    row.append(cell("pod", parts.dot, parts.name, parts.namespace), parts.stage, parts.node, parts.attempts, cell("bar", parts.fill), parts.duration);
     return row;
   };
   const showPod = (row, line) => {
-    const parts = row.parts, took = pods.duration(line);
+    const parts = row.parts, durationUs = pods.duration(line);
     row.dataset.phase = Kubeloop.STAGE_PHASE.get(line.stage) || "other";
     /* the end of a name distinguishes pods of one owner: it stays visible when the name is cut */
     const name = line.name || "(being created)", dash = name.lastIndexOf("-"), tail = dash > 0 ? dash : name.length;
@@ -34,19 +34,19 @@
     row.title = [line.reason, line.attempts > 1 ? `${line.attempts} scheduling attempts` : ""].filter(Boolean).join("\n");
     parts.node.textContent = line.node;
     parts.attempts.textContent = line.attempts > 1 ? `${line.attempts}×` : "";
-    parts.fill.style.width = `${line.segments.length ? length(took) : 0}%`;
-    Kubeloop.drawSegments(parts.fill, line, took);
-    parts.took.textContent = line.segments.length ? Kubeloop.duration(took) : "not traced";
+    parts.fill.style.width = `${line.segments.length ? length(durationUs) : 0}%`;
+    Kubeloop.drawSegments(parts.fill, line, durationUs);
+    parts.duration.textContent = line.segments.length ? Kubeloop.duration(durationUs) : "not traced";
     row.classList.toggle("untraced", !line.segments.length);
   };
   /* Logarithmic: the longest pod has the full width, a tenth of its time is 22 points less. */
-  const length = (took) => Math.max(6, Math.min(100, 100 + 22 * Math.log10(Math.max(1, took) / Math.max(1, state.longestUs || 1))));
+  const length = (durationUs) => Math.max(6, Math.min(100, 100 + 22 * Math.log10(Math.max(1, durationUs) / Math.max(1, state.longestUs || 1))));
 
   const makeRollout = () => {
     const row = Kubeloop.element("div", { class: "row rollout", role: "row" });
-    row.parts = { name: Kubeloop.element("b"), namespace: Kubeloop.element("small"), count: cell("count"), bar: Kubeloop.element("span", { class: "fill" }), rate: cell("node"), took: cell("took") };
+    row.parts = { name: Kubeloop.element("b"), namespace: Kubeloop.element("small"), count: cell("count"), bar: Kubeloop.element("span", { class: "fill" }), rate: cell("node"), duration: cell("duration") };
     const parts = row.parts;
-    row.append(cell("pod", parts.name, parts.namespace), parts.count, parts.rate, cell("bar", parts.bar), parts.took);
+    row.append(cell("pod", parts.name, parts.namespace), parts.count, parts.rate, cell("bar", parts.bar), parts.duration);
     return row;
   };
   const showRollout = (row, rollout) => {
@@ -62,7 +62,7 @@
       share.style.width = `${all ? (100 * rollout.sums[index]) / all : 0}%`;
     });
     row.title = "time of its pods by phase";
-    parts.took.textContent = rollout.p99Us ? `p99 ${Kubeloop.duration(rollout.p99Us)}` : "";
+    parts.duration.textContent = rollout.p99Us ? `p99 ${Kubeloop.duration(rollout.p99Us)}` : "";
   };
 
   const views = {
@@ -127,7 +127,7 @@
     shown.set(state.shown);
     const emptyNote = find("empty");
     emptyNote.hidden = state.shown.length > 0;
-    emptyNote.textContent = state.lost && !all.length ? state.lost
+    emptyNote.textContent = state.connectionError && !all.length ? state.connectionError
       : all.length ? (state.tab === "pods" ? "No pod matches." : "No rollout: none of these pods has an owner.")
         : isFile ? "This file has no pod traces." : "No pods yet.";
   };
@@ -208,10 +208,10 @@
     announce(paused ? "Paused" : "Live");
   };
   const status = () => {
-    live.dataset.state = state.lost ? "lost" : state.paused ? "paused" : "live";
+    live.dataset.state = state.connectionError ? "disconnected" : state.paused ? "paused" : "live";
     live.setAttribute("aria-pressed", String(!state.paused));
-    find("live-text").textContent = state.lost ? "Not connected" : state.paused ? "Paused" : "Live";
-    live.title = state.lost || (state.paused ? "Space: resume" : "Space: pause");
+    find("live-text").textContent = state.connectionError ? "Not connected" : state.paused ? "Paused" : "Live";
+    live.title = state.connectionError || (state.paused ? "Space: resume" : "Space: pause");
   };
 
   let announceTimer = 0;
@@ -272,7 +272,7 @@
   status();
   source.start((response) => {
     const first = !pods.byKey.size && response.lines.length > 0;
-    if (state.lost) { state.lost = ""; status(); }
+    if (state.connectionError) { state.connectionError = ""; status(); }
     if (pods.apply(response)) state.stale = true;
     if (response.title) {
       document.title = `${response.title} · kubeloop traces`;
@@ -285,7 +285,7 @@
     changed();
   }, (problem) => {
     state.stale = true;
-    state.lost = isFile ? problem : `No connection to the process (${problem}). Retrying.`;
+    state.connectionError = isFile ? problem : `No connection to the process (${problem}). Retrying.`;
     status();
     changed();
   });

@@ -105,7 +105,7 @@ Kubeloop.Waterfall = class {
         Kubeloop.element("i", { class: error ? "error" : "", "data-phase": depth ? Kubeloop.phaseOf(span.name) : "root", style: { left: `${Math.min(left, 99.6)}%`, width: `${width}%` } }),
         (span.events || []).map((event) => Kubeloop.element("u", { title: event.name, style: { left: `${(100 * (event.time - start)) / total}%` } })),
         position && Kubeloop.element("span", { style: position }, summary)),
-      Kubeloop.element("span", { class: "took" }, duration));
+      Kubeloop.element("span", { class: "duration" }, duration));
     const item = Kubeloop.element("div", {
       class: `span${error ? " failed" : ""}`, role: "treeitem", "aria-level": depth + 1, "aria-expanded": String(open), "data-span": span.spanId,
       tabindex: (this.focused ? this.focused === span.spanId : index === 0) ? "0" : "-1",
