@@ -49,7 +49,8 @@ def test_error_of_a_string_function(function: Callable[..., Any], args: tuple[An
 @pytest.mark.parametrize(
     ("text", "arguments", "expected"),
     [
-        ("%s is %d", ["a", 1], "a is 1"), ("%.2f %f", [1.005, 2.0], "1.00 2.000000"), ("%e", [1234.5], "1.234500\u00d710\u2070\u00b3"),
+        ("%s is %d", ["a", 1], "a is 1"), ("%.2f %f", [1.005, 2.0], "1.00 2.000000"),
+        ("%e", [1234.5], "1.234500\u00d710\u2070\u00b3"),
         ("%b %x %X %o", [5, 255, "hi", 8], "101 ff 6869 10"), ("100%%", [], "100%"),
         ("%s", [[1, "a", True, None]], '[1, "a", true, null]'), ("%s", [{"b": 1, "a": 2}], '{"a":2, "b":1}'),
     ],
