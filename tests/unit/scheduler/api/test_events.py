@@ -1,0 +1,114 @@
+"""Cluster events: names, registrations that match, and the events of node and pod updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects.api_types import Node, Pod, convert
+from kubeloop.scheduler.api import events
+from kubeloop.scheduler.api.events import ActionType, cluster_event
+
+TAINT, LABEL = ActionType.UPDATE_NODE_TAINT, ActionType.UPDATE_NODE_LABEL
+
+
+@pytest.mark.parametrize(
+    ("action", "name"),
+    [
+        pytest.param(events.ADD, "Add", id="one flag"),
+        pytest.param(TAINT, "UpdateNodeTaint", id="several words"),
+        pytest.param(events.UPDATE, "Update", id="any update"),
+        pytest.param(events.ALL, "All", id="all"),
+        pytest.param(TAINT | events.ADD, "Add|UpdateNodeTaint", id="combined"),
+    ],
+)
+def test_action_name(action: ActionType, name: str) -> None:
+    assert events.action_name(action) == name
+
+
+@pytest.mark.parametrize(
+    ("registered", "event", "matches"),
+    [
+        pytest.param(events.UNSCHEDULABLE_TIMEOUT, events.NODE_ADD, True, id="wildcard"),
+        pytest.param(cluster_event("Node", TAINT | LABEL), cluster_event("Node", LABEL), True, id="one of several"),
+        pytest.param(cluster_event("Node", LABEL), cluster_event("Node", TAINT), False, id="another action"),
+        pytest.param(cluster_event("Node", LABEL), cluster_event("Node", events.UPDATE), False, id="less specific"),
+        pytest.param(cluster_event("CSINode", events.ADD), events.NODE_ADD, False, id="another resource"),
+        pytest.param(cluster_event("*", events.ADD), events.NODE_ADD, True, id="any resource"),
+        pytest.param(cluster_event("Pod", events.DELETE), events.ASSIGNED_POD_DELETE, True, id="assigned pod"),
+        pytest.param(cluster_event("Pod", events.DELETE), events.PENDING_POD_DELETE, True, id="pending pod"),
+        pytest.param(events.ASSIGNED_POD_DELETE, events.PENDING_POD_DELETE, False, id="assigned pods only"),
+    ],
+)
+def test_registration_matches_event(registered: Any, event: Any, matches: bool) -> None:
+    assert events.matches(registered, event) is matches
+
+
+def node(**changes: Any) -> Node:
+    metadata = {"name": "n", "labels": changes.get("labels", {}), "annotations": changes.get("annotations", {})}
+    spec = {"unschedulable": changes.get("unschedulable", False), "taints": changes.get("taints", [])}
+    conditions = [{"type": "Ready", "status": changes.get("ready", "True"), "reason": changes.get("reason", "")}]
+    status = {"allocatable": changes.get("allocatable", {"cpu": "1"}), "conditions": conditions}
+    return convert(Node, {"metadata": metadata, "spec": spec, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "labels"),
+    [
+        pytest.param({}, {}, [], id="nothing"),
+        pytest.param({"unschedulable": True}, {}, ["NodeUpdateNodeTaint"], id="uncordoned"),
+        pytest.param({}, {"unschedulable": True}, [], id="cordoned"),
+        pytest.param({}, {"reason": "KubeletReady"}, [], id="condition with another reason"),
+        pytest.param({}, {"ready": "False"}, ["NodeUpdateNodeCondition"], id="condition"),
+        pytest.param(
+            {},
+            {"allocatable": {"cpu": "2"}, "labels": {"a": "b"}, "annotations": {"a": "b"}},
+            ["NodeUpdateNodeAllocatable", "NodeUpdateNodeLabel", "NodeUpdateNodeAnnotation"],
+            id="several",
+        ),
+    ],
+)
+def test_node_update_events(old: dict[str, Any], new: dict[str, Any], labels: list[str]) -> None:
+    assert [event.label for event in events.node_update_events(node(**old), node(**new))] == labels
+
+
+def pod(**changes: Any) -> Pod:
+    container = {"name": "c", "resources": {"requests": {"cpu": changes.get("cpu", "2")}}}
+    gates = [{"name": name} for name in changes.get("gates", ())]
+    tolerations = [{"key": key} for key in changes.get("tolerations", ())]
+    spec = {
+        "containers": [container],
+        "nodeName": changes.get("node_name", ""),
+        "schedulingGates": gates,
+        "tolerations": tolerations,
+    }
+    return convert(Pod, {"metadata": {"name": "p", "labels": changes.get("labels", {})}, "spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "labels"),
+    [
+        pytest.param({}, {}, ["UnschedulablePodUpdate"], id="nothing specific"),
+        pytest.param({}, {"node_name": "n"}, ["AssignedPodUpdate"], id="bound"),
+        pytest.param({}, {"cpu": "1"}, ["UnschedulablePodUpdatePodScaleDown"], id="scaled down"),
+        pytest.param({}, {"cpu": "3"}, ["UnschedulablePodUpdate"], id="scaled up"),
+        pytest.param(
+            {"gates": ["a", "b"]}, {"gates": ["a"]}, ["UnschedulablePodUpdate"], id="one gate of two eliminated"
+        ),
+        pytest.param(
+            {"gates": ["a"]},
+            {},
+            ["UnschedulablePodUpdatePodSchedulingGatesEliminated"],
+            id="last gate eliminated",
+        ),
+        pytest.param(
+            {"node_name": "n"},
+            {"node_name": "n", "labels": {"a": "b"}, "tolerations": ["t"]},
+            ["AssignedPodUpdatePodLabel", "AssignedPodUpdatePodToleration"],
+            id="labels and tolerations",
+        ),
+    ],
+)
+def test_pod_update_events(old: dict[str, Any], new: dict[str, Any], labels: list[str]) -> None:
+    assert [event.label for event in events.pod_update_events(pod(**old), pod(**new))] == labels

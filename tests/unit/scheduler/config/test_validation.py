@@ -1,0 +1,174 @@
+"""Validation of the scheduler configuration and of plugin arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import (
+    ClientConnectionConfiguration,
+    ExtenderConfiguration,
+    LeaderElectionConfiguration,
+    ManagedResource,
+    Profile,
+    SchedulerConfiguration,
+)
+from kubeloop.scheduler.config.validation import validate_args, validate_configuration
+
+NODE_NAME = PluginRef("NodeName")
+
+
+@pytest.mark.parametrize(
+    ("config", "errors"),
+    [
+        pytest.param({}, [], id="default"),
+        pytest.param(
+            {"parallelism": 0},
+            ["parallelism: Invalid value: 0: should be an integer value greater than zero"],
+            id="parallelism",
+        ),
+        pytest.param(
+            {"client_connection": ClientConnectionConfiguration(burst=-1)},
+            ["clientConnection.burst: Invalid value: -1: must be non-negative"],
+            id="burst",
+        ),
+        pytest.param(
+            {"leader_election": LeaderElectionConfiguration(lease_duration_seconds=10.0, resource_lock="endpoints")},
+            [
+                'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
+                'leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"',
+            ],
+            id="leader election",
+        ),
+        pytest.param(
+            {"leader_election": LeaderElectionConfiguration(leader_elect=False, resource_lock="endpoints")},
+            [],
+            id="leader election is off",
+        ),
+        pytest.param({"profiles": ()}, ["profiles: Required value"], id="no profiles"),
+        pytest.param(
+            {"profiles": (Profile("a"), Profile("a", percentage_of_nodes_to_score=101))},
+            [
+                "profiles[1].percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",
+                'profiles[1].schedulerName: Duplicate value: "profiles[0].schedulerName"',
+            ],
+            id="two profiles of one name",
+        ),
+        pytest.param(
+            {"profiles": (Profile("a", points={"filter": PluginSet(enabled=(NODE_NAME, NODE_NAME))}),)},
+            ['profiles[0].plugins.filter.enabled[1]: Duplicate value: "NodeName"'],
+            id="plugin enabled twice",
+        ),
+        pytest.param(
+            {"profiles": (Profile("a"), Profile("b", points={"queueSort": PluginSet(disabled=("*",))}))},
+            [
+                "profiles[1].plugins.queueSort: Invalid value: "
+                '{"enabled":[],"disabled":["*"]}: has to match for all profiles'
+            ],
+            id="different queue sort",
+        ),
+        pytest.param(
+            {"pod_initial_backoff_seconds": 5.0, "pod_max_backoff_seconds": 1.0},
+            ["podMaxBackoffSeconds: Invalid value: 1.0: must be greater than or equal to PodInitialBackoffSeconds"],
+            id="backoff",
+        ),
+        pytest.param(
+            {
+                "extenders": (
+                    ExtenderConfiguration("http://a", prioritize_verb="p", bind_verb="b"),
+                    ExtenderConfiguration("http://b", bind_verb="b", managed_resources=(ManagedResource("cpu"),)),
+                )
+            },
+            [
+                "extenders[0].weight: Invalid value: 0: must have a positive weight applied to it",
+                'extenders[1].managedResources[0].name: Invalid value: "cpu": is an invalid extended resource name',
+                'extenders: Invalid value: "found 2 extenders implementing bind": only one extender can implement bind',
+            ],
+            id="extenders",
+        ),
+    ],
+)
+def test_validate_configuration(config: dict[str, Any], errors: list[str]) -> None:
+    assert [str(error) for error in validate_configuration(SchedulerConfiguration(**config))] == errors
+
+
+@pytest.mark.parametrize(
+    ("plugin", "args", "fields"),
+    [
+        pytest.param(
+            "DefaultPreemption",
+            {"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0},
+            ["minCandidateNodesPercentage", "minCandidateNodesAbsolute"],
+            id="no candidates",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            {
+                "defaultingType": "List",
+                "defaultConstraints": [
+                    {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"},
+                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {}},
+                    {"maxSkew": 1, "topologyKey": "", "whenUnsatisfiable": "Never"},
+                ],
+            },
+            [
+                "defaultConstraints[0].maxSkew",
+                "defaultConstraints[1].labelSelector",
+                "defaultConstraints[1]",
+                "defaultConstraints[2].topologyKey",
+                "defaultConstraints[2].whenUnsatisfiable",
+            ],
+            id="spread constraints",
+        ),
+        pytest.param(
+            "PodTopologySpread",
+            {"defaultConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}]},
+            ["defaultingType"],
+            id="constraints with type System",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            {
+                "ignoredResourceGroups": ["example.com/a"],
+                "scoringStrategy": {"type": "Best", "resources": [{"name": "cpu", "weight": 101}]},
+            },
+            ["ignoredResourceGroups[0]", "scoringStrategy.type", "scoringStrategy.resources[0].weight"],
+            id="scoring strategy",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            {
+                "scoringStrategy": {
+                    "type": "RequestedToCapacityRatio",
+                    "requestedToCapacityRatio": {
+                        "shape": [{"utilization": 50, "score": 11}, {"utilization": 50, "score": 0}]
+                    },
+                }
+            },
+            ["scoringStrategy.shape[1].utilization", "scoringStrategy.shape[0].score"],
+            id="shape",
+        ),
+        pytest.param(
+            "NodeResourcesFit",
+            {"scoringStrategy": {"type": "RequestedToCapacityRatio"}},
+            ["scoringStrategy.requestedToCapacityRatio"],
+            id="no shape",
+        ),
+        pytest.param(
+            "NodeResourcesBalancedAllocation",
+            {"resources": [{"name": "cpu"}, {"name": "cpu", "weight": 2}]},
+            ["resources[1].name", "resources[1].weight"],
+            id="balanced allocation",
+        ),
+        pytest.param("VolumeBinding", {"bindTimeoutSeconds": -1}, ["bindTimeoutSeconds"], id="bind timeout"),
+        pytest.param("DynamicResources", {"bindingTimeout": "100ms"}, ["bindingTimeout"], id="binding timeout"),
+        pytest.param("NodeName", {}, [], id="no arguments"),
+    ],
+)
+def test_validate_args_reports_fields(plugin: str, args: dict[str, Any], fields: list[str]) -> None:
+    errors: Any = validate_args(plugin, msgspec.convert(args, ARGS_TYPES[plugin]), "args")
+    assert [error.field for error in errors] == [f"args.{field}" for field in fields]

@@ -1,0 +1,93 @@
+"""Nominator: nominations by node, their stamps and the log of changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.queue.nominator import Nominator
+from support.plugin_cluster import make_pod
+
+
+@pytest.fixture
+def pods() -> dict[str, Pod]:
+    """Newest versions of pods, by key."""
+    return {f"default/{name}": make_pod(name) for name in "abc"}
+
+
+@pytest.fixture
+def nominator(pods: dict[str, Pod]) -> Nominator:
+    return Nominator(pods.get)
+
+
+def info(name: str, nominated: str = "", **fields: Any) -> PodInfo:
+    return PodInfo(make_pod(name, status={"nominatedNodeName": nominated}, **fields))
+
+
+@pytest.mark.parametrize(
+    ("in_status", "node_name", "expected"),
+    [
+        pytest.param("", None, "", id="none"),
+        pytest.param("n1", None, "n1", id="node of the status"),
+        pytest.param("n1", "n2", "n2", id="given node takes precedence"),
+        pytest.param("n1", "", "", id="withdrawn although the status has it"),
+    ],
+)
+def test_add_nominates_to_given_node_or_status(
+    nominator: Nominator, in_status: str, node_name: str | None, expected: str
+) -> None:
+    nominator.add(info("a", in_status), node_name)
+    assert nominator.node_of("a") == expected
+    assert [pod.uid for pod in nominator.pods_on("n1")] == (["a"] if expected == "n1" else [])
+    nominator.check()
+
+
+@pytest.mark.parametrize("newest", [pytest.param(None, id="deleted"), pytest.param(make_pod("a", "n9"), id="bound")])
+def test_deleted_or_bound_pod_is_not_nominated(nominator: Nominator, pods: dict[str, Pod | None], newest: Any) -> None:
+    pods["default/a"] = newest
+    nominator.add(info("a"), "n1")
+    assert nominator.node_of("a") == ""
+    assert nominator.nodes() == set()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param("", "", "n1", id="not in a status yet: preserved"),
+        pytest.param("", "n2", "n2", id="moved by the new status"),
+        pytest.param("n1", "", "", id="removed from the status"),
+    ],
+)
+def test_update_follows_status(nominator: Nominator, old: str, new: str, expected: str) -> None:
+    before = info("a", old)
+    nominator.add(before, "n1")
+    nominator.update(before.pod, info("a", new))
+    assert nominator.node_of("a") == expected
+    nominator.check()
+
+
+def test_stamp_changes_with_nominations_of_the_node(nominator: Nominator) -> None:
+    nominator.add(info("a"), "n1")
+    first = nominator.stamp("n1")
+    nominator.add(info("b"), "n2")
+    assert nominator.stamp("n1") == first > 0
+    nominator.add(info("c"), "n1")
+    assert nominator.stamp("n1") > first
+    nominator.remove("b")
+    assert nominator.stamp("n2") == 0
+
+
+def test_changed_since_names_nodes_until_log_is_cut(nominator: Nominator) -> None:
+    nominator.add(info("a"), "n1")
+    version = nominator.version
+    nominator.add(info("a"), "n2")
+    assert nominator.changed_since(version) == {"n1", "n2"}
+    assert nominator.changed_since(nominator.version) == set()
+    for number in range(3000):
+        nominator.add(info("a"), f"m{number % 2}")
+    assert nominator.changed_since(version) is None
+    assert nominator.changed_since(nominator.version - 2) == {"m0", "m1"}
+    nominator.check()
