@@ -35,7 +35,7 @@ def flags(folder: Path, port: int, *, compaction_seconds: int = 2) -> tuple[str,
     return f"--port={port}", f"--data-dir={folder / 'data'}", f"--compaction-interval={compaction_seconds}"
 
 
-async def test_sigkill_loses_no_acknowledged_write_and_watches_stay_ordered(tmp_path, port):
+async def test_sigkill_loses_no_write_and_watches_stay_ordered(tmp_path, port):
     rng = random.Random(7)
     server = Server(f"http://127.0.0.1:{port}", TOKEN)
     writers = [Writer(index, random.Random(index)) for index in range(4)]

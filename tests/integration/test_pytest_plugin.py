@@ -262,7 +262,7 @@ def test_first_cluster_is_usable_during_imports(folder: PytestFolder, name: str)
     folder.assert_no_leftovers()
 
 
-def test_invalid_scheduler_config_is_reported_for_the_first_cluster(folder: PytestFolder):
+def test_first_cluster_reports_invalid_scheduler_config(folder: PytestFolder):
     folder.write("test_it.py", FIRST_CLUSTER_TESTS)
     code, output = folder.run("-q", "-k", "refused")
     assert code != 0

@@ -27,7 +27,7 @@ from support.rollout_simulation import DiscardedEvents
 pytestmark = pytest.mark.virtual_time
 
 
-async def test_deployment_rolls_out_rolls_back_and_replaces_a_released_pod(clock: VirtualClock):
+async def test_deployment_rolls_out_back_and_replaces_released_pods(clock: VirtualClock):
     rng = random.Random(1)
     server = ApiServer(clock=clock, rng=rng, token=None)
     client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
