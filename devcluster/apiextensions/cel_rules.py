@@ -218,27 +218,27 @@ class RuleTree:
     def is_empty(self) -> bool:
         return not (self._rules or self._fields or self._items or self._additional)
 
-    def check(self, findings: Findings, value: Any, old: Any, path: str, correlation: Ratchet) -> None:
+    def check(self, evaluation: RuleEvaluation, value: Any, old: Any, path: str, ratchet: Ratchet) -> None:
         """Evaluate the rules on a value and the values below it. old: None if there is no corresponding old value."""
-        if value is None or findings.exhausted:
+        if value is None or evaluation.exhausted:
             return
         if self._rules:
-            self._run_rules(findings, value, old, path, correlation)
+            self._run_rules(evaluation, value, old, path, ratchet)
         if type(value) is list and self._items is not None:
-            self._check_items(findings, value, old, path, correlation)
+            self._check_items(evaluation, value, old, path, ratchet)
         elif type(value) is dict and (self._fields or self._additional is not None):
             old_fields = old if type(old) is dict else {}
             for name, field in value.items():
                 tree = self._fields.get(name)
                 if tree is not None:
                     below = f"{path}.{name}" if path else name
-                    tree.check(findings, field, old_fields.get(name), below, correlation.field(name))
+                    tree.check(evaluation, field, old_fields.get(name), below, ratchet.field(name))
                 if self._additional is not None:
                     self._additional.check(
-                        findings, field, old_fields.get(name), f"{path}[{name}]", correlation.field(name)
+                        evaluation, field, old_fields.get(name), f"{path}[{name}]", ratchet.field(name)
                     )
 
-    def _check_items(self, findings: Findings, value: list[Any], old: Any, path: str, correlation: Ratchet) -> None:
+    def _check_items(self, evaluation: RuleEvaluation, value: list[Any], old: Any, path: str, ratchet: Ratchet) -> None:
         assert self._items is not None
         keys = self.schema.get(LIST_KEYS) or () if self.schema.get(LIST_TYPE) == "map" else ()
         old_items = {}
@@ -246,23 +246,23 @@ class RuleTree:
             old_items = {_item_key(item, keys): item for item in reversed(old)}
         for index, item in enumerate(value):
             old_item = old_items.get(_item_key(item, keys)) if old_items else None
-            self._items.check(findings, item, old_item, f"{path}[{index}]", correlation.item(index))
+            self._items.check(evaluation, item, old_item, f"{path}[{index}]", ratchet.item(index))
 
-    def _run_rules(self, findings: Findings, value: Any, old: Any, path: str, correlation: Ratchet) -> None:
+    def _run_rules(self, evaluation: RuleEvaluation, value: Any, old: Any, path: str, ratchet: Ratchet) -> None:
         assert self._view is not None
-        if findings.budget <= 0:
+        if evaluation.budget <= 0:
             message = f"validation failed due to running out of cost budget, {_STOPPED}"
-            findings.stop(path, self._type, message)
+            evaluation.stop(path, self._type, message)
             return
         try:
             values: JSON = {"self": self._view.convert(value)}
             old_value = None if old is None else self._view.convert(old)
         except CelError as error:
-            findings.errors.invalid(path or _NO_PATH, self._type, f"{error} evaluating rule: {self._rules[0].text}")
+            evaluation.errors.invalid(path or _NO_PATH, self._type, f"{error} evaluating rule: {self._rules[0].text}")
             return
         for rule in self._rules:
             if rule.error:
-                findings.errors.invalid(path or _NO_PATH, self._type, f"rule compile error: {rule.error}")
+                evaluation.errors.invalid(path or _NO_PATH, self._type, f"rule compile error: {rule.error}")
                 continue
             if rule.program is None or (rule.uses_old_self and old_value is None and not rule.optional):
                 continue
@@ -272,37 +272,37 @@ class RuleTree:
                 values["oldSelf"] = old_value
             else:
                 values.pop("oldSelf", None)
-            if not self._run_rule(findings, rule, values, value, path, correlation):
+            if not self._run_rule(evaluation, rule, values, value, path, ratchet):
                 return
 
     def _run_rule(
-        self, findings: Findings, rule: Rule, values: JSON, value: Any, path: str, correlation: Ratchet
+        self, evaluation: RuleEvaluation, rule: Rule, values: JSON, value: Any, path: str, ratchet: Ratchet
     ) -> bool:
         """Evaluate one rule; return False if no rule may be evaluated after it."""
         assert rule.program is not None
-        outcome = findings.loop_budget.run(rule.program, values)
-        if outcome.cost > findings.budget:
+        outcome = evaluation.loop_budget.run(rule.program, values)
+        if outcome.cost > evaluation.budget:
             message = f"validation failed due to running out of cost budget, {_STOPPED}"
-            return findings.stop(path, self._type, message)
-        findings.budget -= outcome.cost
+            return evaluation.stop(path, self._type, message)
+        evaluation.budget -= outcome.cost
         if outcome.error == COST_LIMIT_EXCEEDED:
             message = f"'{COST_LIMIT_EXCEEDED}': {_STOPPED} due to call cost exceeds limit for rule: {rule.text}"
-            return findings.stop(path, self._type, message)
+            return evaluation.stop(path, self._type, message)
         if outcome.error.startswith("no such overload"):
             message = "call arguments did not match a supported operator, function or macro signature for rule"
-            findings.errors.invalid(path or _NO_PATH, self._type, f"'{outcome.error}': {message}: {rule.text}")
+            evaluation.errors.invalid(path or _NO_PATH, self._type, f"'{outcome.error}': {message}: {rule.text}")
         elif outcome.error:
-            findings.errors.invalid(path or _NO_PATH, self._type, f"{outcome.error} evaluating rule: {rule.text}")
+            evaluation.errors.invalid(path or _NO_PATH, self._type, f"{outcome.error} evaluating rule: {rule.text}")
         elif outcome.value is not True:
             cause_path = _join_path(path, rule.field_path) if rule.field_path else path
             detail = rule.spec.get("message") or f"failed rule: {rule.text}"
             if rule.message is not None:
-                evaluated = _evaluate_message(findings, rule.message, values, cause_path, self._type)
+                evaluated = _evaluate_message(evaluation, rule.message, values, cause_path, self._type)
                 if evaluated is None:
                     return False
                 detail = evaluated or detail
-            unchanged = not rule.uses_old_self and correlation.unchanged
-            findings.add_failure(rule, cause_path or _NO_PATH, value, detail.strip(), self._type, unchanged=unchanged)
+            unchanged = not rule.uses_old_self and ratchet.unchanged
+            evaluation.add_failure(rule, cause_path or _NO_PATH, value, detail.strip(), self._type, unchanged=unchanged)
         return True
 
 
@@ -326,17 +326,17 @@ def _join_path(path: str, below: str) -> str:
     return f"{path}.{below}"
 
 
-def _evaluate_message(findings: Findings, message: Program, values: JSON, path: str, type_: str) -> str | None:
+def _evaluate_message(evaluation: RuleEvaluation, message: Program, values: JSON, path: str, type_: str) -> str | None:
     """Return the text of a messageExpression, "" if it fails, None if it exceeds the cost budget."""
-    outcome = findings.loop_budget.run(message, values)
-    if outcome.cost > findings.budget:
+    outcome = evaluation.loop_budget.run(message, values)
+    if outcome.cost > evaluation.budget:
         error = f"messageExpression evaluation failed due to running out of cost budget, {_STOPPED}"
-        findings.stop(path, type_, error)
+        evaluation.stop(path, type_, error)
         return None
-    findings.budget -= outcome.cost
+    evaluation.budget -= outcome.cost
     if outcome.error == COST_LIMIT_EXCEEDED:
         error = f"{_STOPPED} due to call cost exceeds limit for messageExpression: {quoted(message.source)}"
-        findings.stop(path, type_, error)
+        evaluation.stop(path, type_, error)
         return None
     text = "" if outcome.error else str(outcome.value).strip()
     return "" if len(text.encode()) > _MAX_MESSAGE_BYTES or "\n" in text else text
@@ -372,8 +372,8 @@ class Ratchet:
         return self if self._own is None else Ratchet(self._own.item(index), self._own)
 
 
-class Findings:
-    """Result of the evaluation.
+class RuleEvaluation:
+    """State and result of one evaluation of the rules on an object.
 
     errors: causes; warnings: failed rules of unchanged values; budget: CEL cost left; exhausted: no more rules may run;
     loop_budget: limits the time of evaluation on the event loop.
@@ -413,12 +413,12 @@ class Findings:
             self.warnings += [f"{cause['field']}: {cause['message']}" for cause in errors]
 
 
-def check_object(tree: RuleTree, obj: JSON, old: JSON | None, loop_budget: LoopBudget | None = None) -> Findings:
+def check_object(tree: RuleTree, obj: JSON, old: JSON | None, loop_budget: LoopBudget | None = None) -> RuleEvaluation:
     """Evaluate all rules on an object; `old`: the object before an update. Raises BudgetExceeded."""
-    findings = Findings(loop_budget)
+    evaluation = RuleEvaluation(loop_budget)
     ratchet = Ratchet(None if old is None else Correlation(old, obj, tree.schema))
-    tree.check(findings, obj, old, "", ratchet)
-    return findings
+    tree.check(evaluation, obj, old, "", ratchet)
+    return evaluation
 
 
 # --- validation of rules ----------------------------------------------------------------------------------------------

@@ -338,7 +338,7 @@ def _have_known_versions(served: ServedResource, entries: list[JSON]) -> bool:
 def apply_configuration(
     served: ServedResource,
     schema: Schema,
-    live: JSON | None,
+    current: JSON | None,
     config: JSON,
     *,
     manager: str,
@@ -354,7 +354,7 @@ def apply_configuration(
 
     return merge_applied(
         served,
-        live if live is not None else {"metadata": {}},
+        current if current is not None else {"metadata": {}},
         config,
         read(config),
         manager=manager,
@@ -369,9 +369,9 @@ def apply_configuration(
     )
 
 
-def merge_configuration(schema: Schema, live: JSON, config: JSON) -> JSON:
-    """Return `live` with the values of `config` merged into it."""
-    result: JSON = _merge(with_object_meta(schema), live, config)
+def merge_configuration(schema: Schema, current: JSON, config: JSON) -> JSON:
+    """Return `current` with the values of `config` merged into it."""
+    result: JSON = _merge(with_object_meta(schema), current, config)
     return result
 
 
@@ -389,17 +389,17 @@ def atomic_paths(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
             yield from atomic_paths(schema.get("items"), child, f"{path}[{index}]")
 
 
-def _merge(schema: Schema | None, live: Any, applied: Any) -> Any:
-    if isinstance(applied, dict) and isinstance(live, dict) and _is_granular(schema):
-        result = dict(live)
+def _merge(schema: Schema | None, current: Any, applied: Any) -> Any:
+    if isinstance(applied, dict) and isinstance(current, dict) and _is_granular(schema):
+        result = dict(current)
         for name, value in applied.items():
-            result[name] = _merge(_field(schema, name), live.get(name), value)
+            result[name] = _merge(_field(schema, name), current.get(name), value)
         return result
-    if isinstance(applied, list) and isinstance(live, list) and schema is not None:
+    if isinstance(applied, list) and isinstance(current, list) and schema is not None:
         if _list_type(schema) == "set":
-            return merge_items(set_key, live, applied, lambda _, new: new)
+            return merge_items(set_key, current, applied, lambda _, new: new)
         if _list_type(schema) == "map":
-            return merge_items(partial(item_key, schema), live, applied, partial(_merge, schema.get("items")))
+            return merge_items(partial(item_key, schema), current, applied, partial(_merge, schema.get("items")))
     return applied
 
 

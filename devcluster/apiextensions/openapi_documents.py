@@ -149,8 +149,8 @@ class CustomResourceDocuments:
         _, group, version = name.split("/")
         return sha512(self._v3(group, version)).hexdigest().upper()
 
-    def _index(self, known: bytes) -> bytes:
-        paths = msgspec.json.decode(known)["paths"]
+    def _index(self, builtin_index: bytes) -> bytes:
+        paths = msgspec.json.decode(builtin_index)["paths"]
         for group, versions in self._groups().items():
             for version in versions:
                 name = f"apis/{group}/{version}"

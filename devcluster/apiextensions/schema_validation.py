@@ -326,12 +326,12 @@ def _check_defaults(
 
 
 def _check_default_by_rules(errors: ErrorList, default: Any, schema: Schema, path: str, *, root: bool) -> None:
-    from kubeloop.devcluster.apiextensions.cel_rules import Findings, Ratchet, RuleTree  # see _compile_rules()
+    from kubeloop.devcluster.apiextensions.cel_rules import Ratchet, RuleEvaluation, RuleTree  # see _compile_rules()
 
-    findings = Findings()
+    evaluation = RuleEvaluation()
     tree = RuleTree(schema, root=root or bool(schema.get(EMBEDDED)))
-    tree.check(findings, default, default, path, Ratchet(None))
-    errors.extend(findings.errors)
+    tree.check(evaluation, default, default, path, Ratchet(None))
+    errors.extend(evaluation.errors)
 
 
 # --- OpenAPI ----------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.apiextensions.cel_rules import Findings, RuleTree
+    from kubeloop.devcluster.apiextensions.cel_rules import RuleEvaluation, RuleTree
     from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 
 
@@ -221,18 +221,20 @@ class ServedVersion:
     def track_update(self, obj: JSON, old: JSON, writer: Writer, now: Callable[[], str], subresource: str) -> None:
         managed_fields.track_update(self.served, self.schema, obj, old, writer, now, subresource)
 
-    def merge_configuration(self, live: JSON, config: JSON) -> JSON:
-        """Return `live` with the fields of `config`, merged by the schema."""
-        return managed_fields.merge_configuration(self.schema, live, config)
+    def merge_configuration(self, current: JSON, config: JSON) -> JSON:
+        """Return `current` with the fields of `config`, merged by the schema."""
+        return managed_fields.merge_configuration(self.schema, current, config)
 
     def atomic_paths(self, config: JSON) -> list[str]:
         """Return the paths of atomic lists, maps and structs in `config`."""
         return list(managed_fields.atomic_paths(managed_fields.with_object_meta(self.schema), config, ""))
 
-    def apply(self, live: JSON | None, config: JSON, *, manager: str, force: bool, subresource: str, now: str) -> JSON:
-        """Return the result of a server-side apply; `live` is None for a create. Raises StatusError."""
+    def apply(
+        self, current: JSON | None, config: JSON, *, manager: str, force: bool, subresource: str, now: str
+    ) -> JSON:
+        """Return the result of a server-side apply; `current` is None for a create. Raises StatusError."""
         return managed_fields.apply_configuration(
-            self.served, self.schema, live, config, manager=manager, force=force, subresource=subresource, now=now
+            self.served, self.schema, current, config, manager=manager, force=force, subresource=subresource, now=now
         )
 
     # --- strategy -----------------------------------------------------------------------------------------------------
@@ -240,8 +242,8 @@ class ServedVersion:
     def check_create(self, name: str) -> None:
         """Raise StatusError 403 while the definition is being deleted."""
         if self.terminating:
-            why = "create not allowed while custom resource definition is terminating"
-            raise errors.forbidden(self.served.resource, name, why)
+            message = "create not allowed while custom resource definition is terminating"
+            raise errors.forbidden(self.served.resource, name, message)
 
     def prepare_create(self, obj: JSON) -> None:
         """Remove the fields of a new object that only the server sets, and set its generation."""
@@ -319,7 +321,7 @@ class ServedVersion:
         causes.extend(outcome.errors)
         return causes
 
-    def _run_rules(self, obj: JSON, old: JSON | None) -> Findings:
+    def _run_rules(self, obj: JSON, old: JSON | None) -> RuleEvaluation:
         """Evaluate the CEL rules. Raises Deferred if they take long."""
         from kubeloop.devcluster.apiextensions.cel_rules import (
             RuleTree,
@@ -332,9 +334,9 @@ class ServedVersion:
 
         def key() -> Hashable:
             names = ("name", "generateName") if rules.has_rules_at_root else ()  # other rules cannot read metadata
-            seen = {name: obj["metadata"].get(name) for name in names}
+            metadata = {name: obj["metadata"].get(name) for name in names}
             before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
-            return rules, before, msgspec.json.encode({**obj, "metadata": seen})
+            return rules, before, msgspec.json.encode({**obj, "metadata": metadata})
 
         return self._deferred_work.compute_or_defer(key, lambda loop_budget: check_object(rules, obj, old, loop_budget))
 

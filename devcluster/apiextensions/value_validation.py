@@ -283,7 +283,7 @@ def go_number(value: float) -> str:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _in_range(result: Result, types: tuple[str, ...], format_: str, value: float, what: str, path: str) -> bool:
+def _in_range(result: Result, types: tuple[str, ...], format_: str, value: float, label: str, path: str) -> bool:
     """Return True if a number has this type and format; add an error if not."""
     type_ = types[0] if len(types) == 1 and types[0] in NUMBER_FORMATS else ""
     format_ = format_ if format_ in NUMBER_FORMATS.get(type_, ()) else ""
@@ -294,7 +294,7 @@ def _in_range(result: Result, types: tuple[str, ...], format_: str, value: float
         fits = format_ != "float" or abs(value) <= _MAX_FLOAT32
     if not fits:
         suffix = f"with format {format_}" if format_ else "(default format)"
-        result.add_without_field(f"{what} value must be of type {type_} {suffix} in {path}")
+        result.add_without_field(f"{label} value must be of type {type_} {suffix} in {path}")
     return fits
 
 
@@ -327,10 +327,10 @@ def _check_number(
 
 
 def _limit(
-    result: Result, types: tuple[str, ...], format_: str, value: float, limit: float, what: str, path: str
+    result: Result, types: tuple[str, ...], format_: str, value: float, limit: float, label: str, path: str
 ) -> float:
     """Return the limit to compare with: an integer for integer values."""
-    fits = _in_range(result, types, format_, limit, what, path)
+    fits = _in_range(result, types, format_, limit, label, path)
     return int(limit) if fits and isinstance(value, int) else limit
 
 

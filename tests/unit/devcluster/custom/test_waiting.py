@@ -45,7 +45,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     whole = cel_rules.check_object
 
-    def noted(*arguments: Any) -> cel_rules.Findings:
+    def noted(*arguments: Any) -> cel_rules.RuleEvaluation:
         result = whole(*arguments)
         found.append("loop" if threading.current_thread() is threading.main_thread() else "beside")
         return result
