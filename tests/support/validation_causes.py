@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
+from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.validate import validate_create, validate_update
 from kubeloop.kube.objects.resources import Resource
 
@@ -29,6 +31,13 @@ def defaulted(resource: Resource[Any], body: JSON) -> JSON:
 def cause_texts(causes: list[JSON]) -> list[str]:
     """Return "field: message" of every cause, without the examples that follow "(e.g."."""
     return [f"{cause['field']}: {cause['message'].partition(' (e.g.')[0]}" for cause in causes]
+
+
+def validator_causes(validator: Callable[..., Any], *args: Any, **options: Any) -> list[str]:
+    """Return the causes that one validation function adds to an empty error list."""
+    errors = ErrorList()
+    validator(errors, *args, **options)
+    return cause_texts(errors)
 
 
 def create_causes(resource: Resource[Any], body: JSON) -> list[str]:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.apps.deployment import validate_deployment, validate_deployment_status_update
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, Resource
-from support.validation_causes import create_causes, pod, update_causes, workload
+from support.validation_causes import create_causes, defaulted, pod, update_causes, validator_causes, workload
 
 JSON = dict[str, Any]
 
@@ -84,3 +85,27 @@ def test_workload_selector_is_immutable() -> None:
         assert update_causes(resource, workload(), changed) == [
             'spec.selector: Invalid value: {"matchLabels":{"app":"b"}}: field is immutable'
         ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "causes"),
+    [
+        pytest.param(11, [], id="longer than minReadySeconds"),
+        pytest.param(
+            10,
+            ["spec.progressDeadlineSeconds: Invalid value: 10: must be greater than minReadySeconds"],
+            id="equal to minReadySeconds",
+        ),
+    ],
+)
+def test_progress_deadline_is_longer_than_min_ready_seconds(seconds: int, causes: list[str]) -> None:
+    obj = defaulted(DEPLOYMENTS, workload(minReadySeconds=10, progressDeadlineSeconds=seconds))
+    assert validator_causes(validate_deployment, obj) == causes
+
+
+def test_deployment_status_counts_are_not_negative() -> None:
+    status = {"observedGeneration": -1, "unavailableReplicas": -2}
+    assert validator_causes(validate_deployment_status_update, {"status": status}, {}) == [
+        f"status.observedGeneration: Invalid value: -1: {NOT_NEGATIVE}",
+        f"status.unavailableReplicas: Invalid value: -2: {NOT_NEGATIVE}",
+    ]

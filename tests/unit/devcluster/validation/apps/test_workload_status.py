@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.apps.workload_status import validate_collision_count
 from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, Resource
-from support.validation_causes import update_causes, workload
+from support.validation_causes import update_causes, validator_causes, workload
 
 JSON = dict[str, Any]
 
@@ -53,3 +54,19 @@ def test_workload_status_causes(resource: Resource[Any], old: JSON, new: JSON, c
     if resource is not STATEFUL_SETS:
         del body["spec"]["serviceName"]
     assert update_causes(resource, {**body, "status": old}, {**body, "status": new}, "status") == causes
+
+
+@pytest.mark.parametrize(
+    ("count", "before", "causes"),
+    [
+        pytest.param(None, None, [], id="never set"),
+        pytest.param(1, None, [], id="set"),
+        pytest.param(2, 1, [], id="incremented"),
+        pytest.param(
+            None, 1, ["status.collisionCount: Invalid value: 0: cannot be decremented"], id="removed: counts as zero"
+        ),
+    ],
+)
+def test_collision_count_does_not_decrease(count: int | None, before: int | None, causes: list[str]) -> None:
+    new, old = ({"status": {} if number is None else {"collisionCount": number}} for number in (count, before))
+    assert validator_causes(validate_collision_count, new, old) == causes

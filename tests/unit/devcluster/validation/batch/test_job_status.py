@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import JOBS
-from support.validation_causes import update_causes
+from kubeloop.devcluster.validation.batch.job_status import validate_job_status_update
+from support.validation_causes import update_causes, validator_causes
 
 JSON = dict[str, Any]
 
@@ -45,3 +46,34 @@ def job_with_conditions(*kinds: str, **status: Any) -> JSON:
 )  # fmt: skip
 def test_job_status_causes(old: JSON, new: JSON, causes: list[str]):
     assert update_causes(JOBS, old, new, "status") == causes
+
+
+@pytest.mark.parametrize(
+    ("spec", "started", "causes"),
+    [
+        pytest.param({}, "2026-01-01T00:00:00Z", [], id="unchanged"),
+        pytest.param(
+            {},
+            "2026-01-02T00:00:00Z",
+            [
+                'status.startTime: Invalid value: "2026-01-02T00:00:00Z": '
+                "field is immutable for unsuspended job once set"
+            ],
+            id="running job",
+        ),
+        pytest.param({"suspend": True}, None, [], id="suspended job"),
+    ],
+)
+def test_start_time_changes_only_while_suspended(spec: JSON, started: str | None, causes: list[str]) -> None:
+    old = {"spec": spec, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    new = {"spec": spec, "status": {"active": 1, **({"startTime": started} if started else {})}}
+    assert validator_causes(validate_job_status_update, new, old) == causes
+
+
+def test_uncounted_pods_are_unique_and_named() -> None:
+    pods = {"succeeded": ["a", ""], "failed": ["a"]}
+    new = {"spec": {}, "status": {"uncountedTerminatedPods": pods}}
+    assert validator_causes(validate_job_status_update, new, {"spec": {}}) == [
+        'status.uncountedTerminatedPods.succeeded[1]: Invalid value: "": must not be empty',
+        'status.uncountedTerminatedPods.failed[0]: Duplicate value: "a"',
+    ]
