@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.apiextensions.served_version import version_rank
-from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
 from kubeloop.devcluster.apiextensions.value_validation import go_number, validate
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 
@@ -73,60 +71,5 @@ def test_what_was_wrong_before_may_stay_where_it_is_and_nothing_new_may_come():
     assert told(keyed, many, old=many[::-1]) == []
 
 
-def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
-    inner = {"type": "object", "properties": {"c": {"type": "string"}}}
-    schema = {
-        "type": "object",
-        "properties": {
-            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"known": inner}},
-            "shut": inner,
-            "map": {"type": "object", "additionalProperties": inner},
-        },
-    }
-    given = {
-        "apiVersion": "v1",
-        "kind": "K",
-        "metadata": {"name": "x", "odd": 1},
-        "open": {"any": {"thing": 1}, "known": {"c": "1", "d": "2"}},
-        "shut": {"c": "1", "d": {"e": 1}},
-        "map": {"x": {"d": 1}},
-        "more": 1,
-    }
-    pruned, unknown = pruned_object(given, schema)
-    assert unknown == ["metadata.odd", "map.x.d", "more", "open.known.d", "shut.d"]
-    assert pruned["open"] == {"any": {"thing": 1}, "known": {"c": "1"}}
-    assert (pruned["shut"], pruned["map"]) == ({"c": "1"}, {"x": {}})
-    assert given["shut"] == {"c": "1", "d": {"e": 1}}
-
-
-def test_defaults_fill_what_is_missing_or_null_where_null_is_not_allowed():
-    schema = {
-        "type": "object",
-        "properties": {
-            "a": {"type": "object", "default": {}, "properties": {"b": {"type": "integer", "default": 1}}},
-            "c": {"type": "string", "nullable": True, "default": "x"},
-            "d": {
-                "type": "array",
-                "items": {"type": "object", "properties": {"e": {"type": "string", "default": "y"}}},
-            },
-        },
-    }
-    value: JSON = {"c": None, "d": [{}]}
-    apply_defaults(value, schema)
-    assert value == {"a": {"b": 1}, "c": None, "d": [{"e": "y"}]}
-
-
-def test_items_of_sets_and_keyed_lists_are_there_once():
-    errors = ErrorList()
-    schema = {"type": "object", "properties": {"s": {"type": "array", "items": {}, "x-kubernetes-list-type": "set"}}}
-    check_unique_items(errors, {"s": ["a", "b", "a", "a"]}, schema)
-    assert [(each["field"], each["message"]) for each in errors] == [("s[2]", 'Duplicate value: "a"')]
-
-
 def test_values_are_printed_as_go_prints_them():
     assert [go_number(each) for each in (3, 3.0, 0.5, 1e21, 1e-7)] == ["3", "3", "0.5", "1e+21", "1e-07"]
-
-
-def test_versions_come_in_the_order_of_discovery():
-    names = ["v1alpha1", "v10", "v2", "v1beta2", "v1", "foo", "v11beta1", "v1beta1"]
-    assert sorted(names, key=version_rank) == ["v10", "v2", "v1", "v11beta1", "v1beta2", "v1beta1", "v1alpha1", "foo"]

@@ -1,0 +1,58 @@
+"""Structural schemas applied to objects: pruning, defaults and unique items."""
+
+from typing import Any
+
+from kubeloop.devcluster.apiextensions.structural_schema import apply_defaults, check_unique_items, pruned_object
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+
+JSON = dict[str, Any]
+
+
+def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
+    inner = {"type": "object", "properties": {"c": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {
+            "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"known": inner}},
+            "shut": inner,
+            "map": {"type": "object", "additionalProperties": inner},
+        },
+    }
+    given = {
+        "apiVersion": "v1",
+        "kind": "K",
+        "metadata": {"name": "x", "odd": 1},
+        "open": {"any": {"thing": 1}, "known": {"c": "1", "d": "2"}},
+        "shut": {"c": "1", "d": {"e": 1}},
+        "map": {"x": {"d": 1}},
+        "more": 1,
+    }
+    pruned, unknown = pruned_object(given, schema)
+    assert unknown == ["metadata.odd", "map.x.d", "more", "open.known.d", "shut.d"]
+    assert pruned["open"] == {"any": {"thing": 1}, "known": {"c": "1"}}
+    assert (pruned["shut"], pruned["map"]) == ({"c": "1"}, {"x": {}})
+    assert given["shut"] == {"c": "1", "d": {"e": 1}}
+
+
+def test_defaults_fill_what_is_missing_or_null_where_null_is_not_allowed():
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"type": "object", "default": {}, "properties": {"b": {"type": "integer", "default": 1}}},
+            "c": {"type": "string", "nullable": True, "default": "x"},
+            "d": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"e": {"type": "string", "default": "y"}}},
+            },
+        },
+    }
+    value: JSON = {"c": None, "d": [{}]}
+    apply_defaults(value, schema)
+    assert value == {"a": {"b": 1}, "c": None, "d": [{"e": "y"}]}
+
+
+def test_items_of_sets_and_keyed_lists_are_there_once():
+    errors = ErrorList()
+    schema = {"type": "object", "properties": {"s": {"type": "array", "items": {}, "x-kubernetes-list-type": "set"}}}
+    check_unique_items(errors, {"s": ["a", "b", "a", "a"]}, schema)
+    assert [(each["field"], each["message"]) for each in errors] == [("s[2]", 'Duplicate value: "a"')]
