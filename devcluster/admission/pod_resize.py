@@ -1,4 +1,4 @@
-"""PodResizeValidator: whether the node of a pod has the room that a resize asks for.
+"""PodResizeValidator: reject a resize whose requests exceed the allocatable resources of its node.
 
 Source: plugin/pkg/admission/podresize of Kubernetes v1.36.
 """

@@ -102,8 +102,8 @@ def _existing_pod_warnings(store: Store, namespace: str, standard: _Standard) ->
 
 
 def _name_and_count(names: list[str]) -> str:
-    more = len(names) - 1
-    return min(names) + (f" (and {more} other pod{'s' if more > 1 else ''})" if more else "")
+    others = len(names) - 1
+    return min(names) + (f" (and {others} other pod{'s' if others > 1 else ''})" if others else "")
 
 
 # --- pods and their templates -----------------------------------------------------------------------------------------

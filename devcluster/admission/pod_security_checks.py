@@ -132,7 +132,7 @@ def _has_forbidden_profile(kind: str, context: JSON) -> bool:
 
 
 def _forbidden_profiles(pod: _Pod, kind: str) -> tuple[str, list[str]]:
-    """Return who sets forbidden profiles in field `kind`, as text, and the types of these profiles."""
+    """Return the setters of forbidden profiles in field `kind` (the pod, containers) as text, and their types."""
     is_forbidden = partial(_has_forbidden_profile, kind)
     types = {context[kind].get("type", "") for context in pod.contexts if is_forbidden(context)}
     return pod.setters(is_forbidden), sorted(types)

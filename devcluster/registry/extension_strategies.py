@@ -1,7 +1,7 @@
 """Strategies of certificate signing requests, CustomResourceDefinitions and APIServices.
 
 This server signs no certificates, calls no webhooks and serves no requests for other API servers; statuses and warnings
-say so where Kubernetes has a field for it. Sources: pkg/registry of Kubernetes v1.36, apiextensions-apiserver
+state this where Kubernetes has a field for it. Sources: pkg/registry of Kubernetes v1.36, apiextensions-apiserver
 pkg/registry.
 """
 

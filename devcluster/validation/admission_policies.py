@@ -408,16 +408,22 @@ def _validate_mutation(errors: ErrorList, path: str, mutation: JSON, expressions
     if patch_type not in _PATCHES:
         errors.not_supported(f"{path}.patchType", patch_type, _PATCHES)
         return
-    own = _PATCHES[patch_type]
-    other = next(patch for patch in _PATCHES.values() if patch != own)
-    if mutation.get(own) is None:
-        errors.required(f"{path}.{own}", f"must be specified when patchType is {patch_type}")
+    patch_field = _PATCHES[patch_type]
+    other_field = next(patch for patch in _PATCHES.values() if patch != patch_field)
+    if mutation.get(patch_field) is None:
+        errors.required(f"{path}.{patch_field}", f"must be specified when patchType is {patch_type}")
     else:
         _validate_patch(
-            errors, f"{path}.{own}.expression", mutation[own].get("expression", "").strip(), patch_type, expressions
+            errors,
+            f"{path}.{patch_field}.expression",
+            mutation[patch_field].get("expression", "").strip(),
+            patch_type,
+            expressions,
         )
-    if mutation.get(other) is not None:
-        errors.invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {patch_type}")
+    if mutation.get(other_field) is not None:
+        errors.invalid(
+            f"{path}.{other_field}", f"{{{other_field}}}", f"must not be specified when patchType is {patch_type}"
+        )
 
 
 def _validate_patch(errors: ErrorList, path: str, text: str, patch_type: str, expressions: _Expressions) -> None:

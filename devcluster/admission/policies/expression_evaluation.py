@@ -90,7 +90,7 @@ def evaluate(
     budget: int,
     loop_budget: LoopBudget,
 ) -> tuple[Sequence[ExpressionResult | None], int]:
-    """(a result for each expression, None where there is none; what is left of the budget).
+    """Return a result per expression (None for an absent one), and the remaining budget.
 
     Raises OutOfBudget; BudgetExceeded if the loop budget ends before.
     """

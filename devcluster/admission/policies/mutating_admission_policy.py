@@ -123,7 +123,7 @@ class MutationResult:
 
 
 class PolicyRun(NamedTuple):
-    """A policy's run in the first round, by which the same run is found in the second."""
+    """Identity of a policy's run, equal in the first and second round."""
 
     policy: str
     binding: str
@@ -152,8 +152,8 @@ def mutate(
     invocations: list[tuple[MutatingPolicy, Invocation]] = []
     for policy, bindings in policies:
 
-        def report_failure(binding: str, why: str, name: str = policy.name) -> None:
-            failures.append((name, binding, why, ""))
+        def report_failure(binding: str, problem: str, name: str = policy.name) -> None:
+            failures.append((name, binding, problem, ""))
 
         found_invocations = context.invocations(policy, bindings, request, report_failure)
         invocations += [(policy, invocation) for invocation in found_invocations]
@@ -169,7 +169,7 @@ def mutate(
         if result.fatal_error:
             raise errors.internal_error(result.fatal_error)
         if not policy.ignores_failures:
-            failures += [(policy.name, invocation.binding, why, "Invalid") for why in result.failures]
+            failures += [(policy.name, invocation.binding, problem, "Invalid") for problem in result.failures]
         if not result.conditions_met:
             continue
         is_dirty = is_dirty or result.is_dirty
@@ -229,9 +229,9 @@ def _to_request_form(requested: ServedResource, matched: ServedResource, obj: JS
 
 def _denial_error(request: Attributes, failures: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
     messages = []
-    for policy, binding, why, _ in failures:
+    for policy, binding, problem, _ in failures:
         policy_and_binding = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
-        messages.append(f"{policy_and_binding} denied request: {why}")
+        messages.append(f"{policy_and_binding} denied request: {problem}")
     causes = [{"message": message} for message in messages]
     error = errors.forbidden(request.served.resource, request.name_in_message, "", causes=causes)
     error.message = messages[0]

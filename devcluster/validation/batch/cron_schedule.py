@@ -33,7 +33,7 @@ _DURATION = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|Â
 
 @lru_cache(maxsize=1024)
 def schedule_error(text: str) -> str:
-    """Return why a cron schedule is invalid, in the words of Kubernetes' parser; "" if it is valid."""
+    """Return the reason why a cron schedule is invalid, in the words of Kubernetes' parser; "" if it is valid."""
     spec = text
     if spec.startswith(("TZ=", "CRON_TZ=")):
         zone, _, spec = spec.partition("=")[2].partition(" ")

@@ -14,7 +14,7 @@ def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
     if "%" in text or not text.isascii():  # Go's parser accepts no IPv6 zone
         return None
     head, colon, tail = text.rpartition(":")
-    numbers = ".".join(each.lstrip("0") or each[-1:] for each in tail.split(".")) if "." in tail else tail
+    numbers = ".".join(number.lstrip("0") or number[-1:] for number in tail.split(".")) if "." in tail else tail
     try:
         return ip_address(f"{head}{colon}{numbers}")
     except ValueError:

@@ -141,8 +141,8 @@ def validate_object_meta_update(errors: ErrorList, metadata: JSON, old: JSON, pa
     for name in _IMMUTABLE:
         new = metadata.get(name)
         if new != old.get(name):
-            shown = "" if new is None and name in ("name", "namespace", "uid") else new
-            errors.immutable(f"{path}.{name}", shown, old.get(name))
+            reported = "" if new is None and name in ("name", "namespace", "uid") else new
+            errors.immutable(f"{path}.{name}", reported, old.get(name))
     _validate_mutable_fields(errors, metadata, path)
 
 

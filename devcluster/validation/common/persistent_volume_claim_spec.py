@@ -49,8 +49,8 @@ def validate_claim_spec(errors: ErrorList, path: str, spec: JSON, before: JSON |
     validate_class_name(errors, f"{path}.storageClassName", spec.get("storageClassName"))
     validate_volume_mode(errors, f"{path}.volumeMode", spec.get("volumeMode"))
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    sources = [(before or {}).get(name) or {} for name in ("dataSource", "dataSourceRef")]
-    any_group = any(each.get("apiGroup") is not None for each in sources)
+    old_sources = [(before or {}).get(name) or {} for name in ("dataSource", "dataSourceRef")]
+    any_group = any(old_source.get("apiGroup") is not None for old_source in old_sources)
     if source is not None:
         _validate_data_source(errors, f"{path}.dataSource", source, any_group=any_group)
     if reference is not None:

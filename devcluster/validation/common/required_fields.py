@@ -21,12 +21,12 @@ def validate_required_fields(errors: ErrorList, struct: StructType, obj: JSON) -
 
 def _validate_struct(errors: ErrorList, struct: StructType, value: JSON, path: str) -> None:
     for name, field in struct.json.items():
-        here = f"{path}.{name}" if path else name
+        field_path = f"{path}.{name}" if path else name
         nested = value.get(name)
         if field.required and field.omit_empty and not nested:
-            errors.required(here, "")
+            errors.required(field_path, "")
         elif nested and _has_required_field(field.type.go_type):
-            _validate_value(errors, field.type, nested, here)
+            _validate_value(errors, field.type, nested, field_path)
 
 
 def _validate_value(errors: ErrorList, ref: TypeRef, value: Any, path: str) -> None:

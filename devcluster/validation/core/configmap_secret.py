@@ -78,7 +78,7 @@ def validate_secret(errors: ErrorList, obj: JSON) -> None:
 
 
 def _json_object_error(text: bytes) -> str:
-    """Return why the text is not a JSON object; "" if it is one."""
+    """Return the reason why the text is not a JSON object; "" if it is one."""
     if detail := go_json_error(text):
         return detail
     kind = _JSON_KINDS.get(text.lstrip()[:1], "number")

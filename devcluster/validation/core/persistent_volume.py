@@ -222,7 +222,7 @@ _STABLE_LABELS = {
 
 
 def _is_same_affinity(new: Any, old: Any) -> bool:
-    """Compare affinities; a beta label may have become the stable one (or, as in v1.36, a key may be gone)."""
+    """Compare affinities; a beta label may have become the stable one (or, as in v1.36, a key may be absent)."""
     if type(new) is dict and type(old) is dict and "operator" in old:
         key = new.get("key", "")
         stable = key != old.get("key") and _STABLE_LABELS.get(old.get("key", ""), "") == key

@@ -173,7 +173,7 @@ _LINK_MULTICAST = (ip_network("224.0.0.0/24"), ip_network("ff02::/16"))
 
 
 def _validate_unique_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
-    node_ports, taken = set(), set()
+    node_ports, port_numbers = set(), set()
     for i, port in enumerate(ports):
         key = (port.get("protocol"), port.get("nodePort"))
         if port.get("nodePort") and key in node_ports:
@@ -181,9 +181,9 @@ def _validate_unique_ports(errors: ErrorList, ports: Sequence[JSON]) -> None:
         node_ports.add(key)
     for i, port in enumerate(ports):
         key = (port.get("protocol"), port.get("port"))
-        if key in taken:
+        if key in port_numbers:
             errors.duplicate(f"spec.ports[{i}]", {"protocol": key[0], "port": key[1]}, type_name="core/v1.ServicePort")
-        taken.add(key)
+        port_numbers.add(key)
 
 
 def _validate_source_ranges(errors: ErrorList, obj: JSON, old: JSON | None) -> None:

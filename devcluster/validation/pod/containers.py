@@ -203,14 +203,14 @@ def _validate_ports(errors: ErrorList, path: str, ports: Sequence[JSON]) -> None
 
 
 def validate_host_port_conflicts(errors: ErrorList, path: str, containers: Sequence[JSON]) -> None:
-    taken = set()
+    host_ports = set()
     for i, container in enumerate(containers):
         for j, port in enumerate(container.get("ports", ())):
             if port.get("hostPort"):
                 key = f"{port.get('protocol', '')}/{port.get('hostIP', '')}/{port['hostPort']}"
-                if key in taken:
+                if key in host_ports:
                     errors.duplicate(f"{path}[{i}].ports[{j}].hostPort", key)
-                taken.add(key)
+                host_ports.add(key)
 
 
 _ENV_FIELDS = (

@@ -32,7 +32,7 @@ _TOLERATIONS = "scheduler.alpha.kubernetes.io/tolerations"
 def validate_pod_spec(
     errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str = "", old: JSON | None = None
 ) -> None:
-    """Validate a pod's spec, or a template's (in_pod=False). Specs that were found valid before are in a cache.
+    """Validate a pod's spec, or a template's (in_pod=False). Specs that passed are cached.
 
     pod_name: claims of ephemeral volumes are named after the pod.
     old: the spec before an update; an update may keep values that a new spec may not have.

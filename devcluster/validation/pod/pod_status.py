@@ -71,8 +71,8 @@ def _validate_addresses(errors: ErrorList, name: str, type_name: str, status: JS
     """Validate addresses, at most one of each IP family; those stored before may be in a non-canonical notation."""
     path, addresses = f"status.{name}", status.get(name) or ()
     texts, old_texts = (
-        [each.get("ip", "") for each in addresses],
-        [each.get("ip", "") for each in before.get(name) or ()],
+        [address.get("ip", "") for address in addresses],
+        [address.get("ip", "") for address in before.get(name) or ()],
     )
     for i, text in enumerate(texts):
         validate_ip(errors, f"{path}[{i}]", text, old_texts)
@@ -143,14 +143,14 @@ def _validate_transitions(errors: ErrorList, kind: str, status: JSON, before: JS
         for rule in container.get("restartPolicyRules", ())
     ):
         return
-    for i, was in enumerate(_statuses(kind, before)):
-        terminated = was.get("state", {}).get("terminated")
+    for i, old_status in enumerate(_statuses(kind, before)):
+        terminated = old_status.get("state", {}).get("terminated")
         if terminated is None:
             continue
         for new in _statuses(kind, status):
-            if new.get("name", "") != was.get("name", "") or new.get("state", {}).get("terminated") is not None:
+            if new.get("name", "") != old_status.get("name", "") or new.get("state", {}).get("terminated") is not None:
                 continue
-            if not _should_restart(kind, was.get("name", ""), terminated.get("exitCode", 0), spec):
+            if not _should_restart(kind, old_status.get("name", ""), terminated.get("exitCode", 0), spec):
                 errors.forbidden(f"{_path(kind)}[{i}].state", "may not be transitioned to non-terminated state")
             if kind != "ephemeralContainers":
                 break

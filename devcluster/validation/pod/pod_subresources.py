@@ -73,25 +73,24 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
         return
     pairs = {kind: list(zip(spec.get(kind) or (), before.get(kind) or (), strict=True)) for kind in _KINDS}
     for kind in _KINDS:
-        for i, (new, was) in enumerate(pairs[kind]):
+        for i, (container, old_container) in enumerate(pairs[kind]):
             where = f"{path}.{kind}[{i}].resources"
-            _validate_no_resource_removed(
-                errors, where, new.get("resources", {}), was.get("resources", {}), "resource {} cannot be removed"
-            )
-    for new, was in pairs["containers"]:
-        if not _equal(_with_old_resources(new, was), was):
+            resources, old_resources = container.get("resources", {}), old_container.get("resources", {})
+            _validate_no_resource_removed(errors, where, resources, old_resources, "resource {} cannot be removed")
+    for container, old_container in pairs["containers"]:
+        if not _equal(_with_old_resources(container, old_container), old_container):
             errors.forbidden(path, "only cpu and memory resources are mutable")
-    for i, (new, was) in enumerate(pairs["initContainers"]):
+    for i, (container, old_container) in enumerate(pairs["initContainers"]):
         where = f"{path}.initContainers[{i}]"
-        if not _equal(_with_old_resources(new, was), was):
+        if not _equal(_with_old_resources(container, old_container), old_container):
             errors.forbidden(where, "only cpu and memory resources for init or sidecar containers are mutable")
-        if new != was and new.get("restartPolicy") != "Always":
-            for policy in new.get("resizePolicy", ()):
+        if container != old_container and container.get("restartPolicy") != "Always":
+            for policy in container.get("resizePolicy", ()):
                 if policy.get("restartPolicy") == "RestartContainer":
                     detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
                     errors.forbidden(where, detail)
     other_fields, old_other_fields = (
-        {name: e for name, e in of.items() if name not in _KINDS} for of in (munged, before)
+        {name: value for name, value in pod_spec.items() if name not in _KINDS} for pod_spec in (munged, before)
     )
     if not errors and (
         not _equal(other_fields, old_other_fields) or ("resources" in other_fields) != ("resources" in old_other_fields)
@@ -131,8 +130,8 @@ def _validate_container_order(errors: ErrorList, path: str, spec: JSON, before: 
         if len(new) != len(old):
             errors.forbidden(f"{path}.{kind}", f"{kind} may not be added or removed on resize")
             continue
-        for i, (now, was) in enumerate(zip(new, old, strict=True)):
-            if now.get("name", "") != was.get("name", ""):
+        for i, (container, old_container) in enumerate(zip(new, old, strict=True)):
+            if container.get("name", "") != old_container.get("name", ""):
                 errors.forbidden(f"{path}.{kind}[{i}].name", f"{kind} may not be renamed or reordered on resize")
     return len(errors) > count
 

@@ -1,4 +1,7 @@
-"""What may change in a pod through the pod itself. Source: core/validation/validation.go."""
+"""Validation of pod updates: immutable fields and the fields that may change.
+
+Source: pkg/apis/core/validation/validation.go of v1.36. `pod_subresources` validates updates through subresources.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,13 @@ def validate_immutable_annotations(errors: ErrorList, pod: JSON, old: JSON) -> N
     """Require the mirror pod annotation and the AppArmor annotations to stay as they are."""
     new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
     for key in sorted({*new, *before}):
-        what = "mirror pod annotation" if key == _MIRROR else "AppArmor annotations" if _is_app_armor(key) else ""
-        if what and key in before and new.get(key) != before[key]:
-            errors.forbidden(f"metadata.annotations[{key}]", f"may not remove or update {what}")
-        elif what and key not in before:
-            errors.forbidden(f"metadata.annotations[{key}]", f"may not add {what}")
+        description = (
+            "mirror pod annotation" if key == _MIRROR else "AppArmor annotations" if _is_app_armor(key) else ""
+        )
+        if description and key in before and new.get(key) != before[key]:
+            errors.forbidden(f"metadata.annotations[{key}]", f"may not remove or update {description}")
+        elif description and key not in before:
+            errors.forbidden(f"metadata.annotations[{key}]", f"may not add {description}")
     if new:
         validate_pod_annotations(errors, "metadata.annotations", pod["metadata"], pod["spec"], old["metadata"])
 

@@ -257,7 +257,7 @@ def _validate_downward_api(errors: ErrorList, path: str, source: JSON) -> None:
 
 def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
     _validate_mode(errors, f"{path}.defaultMode", source.get("defaultMode"))
-    taken: set[str] = set()
+    used_paths: set[str] = set()
     for i, projection in enumerate(source.get("sources") or ()):
         where = f"{path}.sources[{i}]"
         for kind in ("secret", "configMap"):
@@ -267,10 +267,10 @@ def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
             validate_required_names(errors, f"{where}.{kind}", source_object, "name")
             for j, item in enumerate(source_object.get("items", ())):
                 _validate_item(errors, f"{where}.{kind}.items[{j}]", item)
-                _validate_unique_path(errors, path, taken, item.get("path", ""), source_object.get("name", ""))
+                _validate_unique_path(errors, path, used_paths, item.get("path", ""), source_object.get("name", ""))
         for item in projection.get("downwardAPI", {}).get("items", ()):
             _validate_downward_api_item(errors, f"{where}.downwardAPI", item)
-            _validate_unique_path(errors, path, taken, item.get("path", ""), item.get("path", ""))
+            _validate_unique_path(errors, path, used_paths, item.get("path", ""), item.get("path", ""))
         if "serviceAccountToken" in projection:
             _validate_service_account_token(
                 errors, path, f"{where}.serviceAccountToken", projection["serviceAccountToken"]
@@ -279,11 +279,13 @@ def _validate_projected(errors: ErrorList, path: str, source: JSON) -> None:
             errors.forbidden(where, "may not specify more than 1 volume type per source")
 
 
-def _validate_unique_path(errors: ErrorList, path: str, taken: set[str], item_path: str, invalid_value: str) -> None:
-    if item_path in taken:
+def _validate_unique_path(
+    errors: ErrorList, path: str, used_paths: set[str], item_path: str, invalid_value: str
+) -> None:
+    if item_path in used_paths:
         errors.invalid(path, invalid_value, _DUPLICATE_PATHS)
     elif item_path:
-        taken.add(item_path)
+        used_paths.add(item_path)
 
 
 def _validate_service_account_token(errors: ErrorList, volume_path: str, path: str, token: JSON) -> None:

@@ -46,5 +46,5 @@ def validate_csi_node_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
             continue
         new_driver, old_driver = ({**driver, "allocatable": None} for driver in (after, before))
         if new_driver != old_driver:
-            shown = {name: value for name, value in after.items() if name != "allocatable"}
-            errors.invalid("spec.drivers", shown, "field is immutable", "storage/v1.CSINodeDriver")
+            reported = {name: value for name, value in after.items() if name != "allocatable"}
+            errors.invalid("spec.drivers", reported, "field is immutable", "storage/v1.CSINodeDriver")

@@ -198,7 +198,7 @@ def overlapping_path_warnings(volume: JSON) -> Iterator[str]:
             yield from _path_overlaps(_item_paths(source), prefix)
     if "items" in volume.get("downwardAPI", {}):
         yield from _path_overlaps(_item_paths(volume["downwardAPI"]), f"volume {name} (DownwardAPI): overlapping paths")
-    taken: set[str] = set()
+    other_paths: set[str] = set()
     for source in volume.get("projected", {}).get("sources") or ():
         if not source:
             yield f"volume {name} (Projected) has no sources provided"
@@ -207,8 +207,8 @@ def overlapping_path_warnings(volume: JSON) -> Iterator[str]:
         if paths:
             prefix = f"volume {name} (Projected {source_kind}): overlapping paths"
             yield from _path_overlaps(paths, prefix)
-            yield from _path_overlaps(sorted([*set(paths), *taken]), prefix)
-            taken |= set(paths)
+            yield from _path_overlaps(sorted([*set(paths), *other_paths]), prefix)
+            other_paths |= set(paths)
 
 
 def _item_paths(source: JSON) -> list[str]:

@@ -9,6 +9,8 @@ from kubeloop.devcluster.validation.validate import validate_update
 from kubeloop.kube.objects.resources import PODS
 from support.validation_causes import cause_texts, defaulted, pod, pod_with_container, update_causes
 
+JSON = dict[str, Any]
+
 
 def test_ephemeral_containers_can_only_be_added():
     old = defaulted(PODS, pod(nodeName="n"))
@@ -21,9 +23,6 @@ def test_ephemeral_containers_can_only_be_added():
     without = prepare_for_pod_subresource_update(defaulted(PODS, pod()), stored, "ephemeralcontainers")
     causes = cause_texts(validate_update(PODS, without, stored, subresource="ephemeralcontainers"))
     assert causes == ['spec.ephemeralContainers: Forbidden: existing ephemeral containers "debug" may not be removed\n']
-
-
-JSON = dict[str, Any]
 
 
 def test_resize_changes_amounts_and_keeps_the_qos_class():
@@ -45,4 +44,22 @@ def test_resize_cannot_rename_containers():
     renamed = {**old, "spec": {**old["spec"], "containers": [{**old["spec"]["containers"][0], "name": "d"}]}}
     assert update_causes(PODS, old, renamed, "resize") == [
         "spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"
+    ]
+
+
+def pod_with_images_and_cpu(**images_and_cpu: tuple[str, str]) -> JSON:
+    """Return a pod with a container for each keyword argument: name=(image, CPU request)."""
+    return pod(
+        containers=[
+            {"name": name, "image": image, "resources": {"requests": {"cpu": cpu}}}
+            for name, (image, cpu) in images_and_cpu.items()
+        ]
+    )
+
+
+def test_resize_compares_each_container_with_its_old_version():
+    old = pod_with_images_and_cpu(a=("i", "1"), b=("j", "1"))
+    assert update_causes(PODS, old, pod_with_images_and_cpu(a=("i", "2"), b=("j", "3")), "resize") == []
+    assert update_causes(PODS, old, pod_with_images_and_cpu(a=("x", "2"), b=("j", "1")), "resize") == [
+        "spec: Forbidden: only cpu and memory resources are mutable"
     ]
