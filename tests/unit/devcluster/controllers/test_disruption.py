@@ -1,4 +1,4 @@
-"""The status of PodDisruptionBudgets on the real store, in virtual time."""
+"""Disruption controller: status of PodDisruptionBudgets, on the store in virtual time."""
 
 from __future__ import annotations
 
@@ -21,31 +21,36 @@ JSON = dict[str, Any]
 
 
 class Cluster:
-    """A store with a Deployment's ReplicaSet and its pods, and budgets over them."""
+    """A store with a ReplicaSet, its pods and a PodDisruptionBudget, and the controller."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.store = Store(seconds=asyncio.get_running_loop().time)
-        self.budgets = DisruptionController(self.store, clock=self.clock, rng=random.Random(1))
+        self.controller = DisruptionController(self.store, clock=self.clock, rng=random.Random(1))
 
     def workload(self, replicas: int, *, ready: int | None = None, deployment: int | None = None) -> None:
-        """A ReplicaSet with its pods; deployment: the replicas of a Deployment above it."""
+        """Create a ReplicaSet with its pods. deployment: replicas of the Deployment that owns it, if any."""
         metadata: JSON = {"name": "web-1", "namespace": "default", "uid": "rs"}
         if deployment is not None:
-            above = {"name": "web", "namespace": "default", "uid": "deploy"}
-            obj = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": above, "spec": {"replicas": deployment}}
+            deployment_metadata = {"name": "web", "namespace": "default", "uid": "deploy"}
+            obj = {
+                "kind": "Deployment",
+                "apiVersion": "apps/v1",
+                "metadata": deployment_metadata,
+                "spec": {"replicas": deployment},
+            }
             self.store.create(DEPLOYMENTS, obj)
-            metadata["ownerReferences"] = [owner("Deployment", "web", "deploy")]
+            metadata["ownerReferences"] = [owner_reference("Deployment", "web", "deploy")]
         obj = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "metadata": metadata, "spec": {"replicas": replicas}}
         self.store.create(REPLICA_SETS, obj)
         for number in range(replicas):
             is_ready = ready is None or number < ready
-            self.pod(f"web-{number}", ready=is_ready, owners=[owner("ReplicaSet", "web-1", "rs")])
+            self.pod(f"web-{number}", ready=is_ready, owner_references=[owner_reference("ReplicaSet", "web-1", "rs")])
 
-    def pod(self, name: str, *, ready: bool = True, owners: list[JSON] | None = None) -> JSON:
+    def pod(self, name: str, *, ready: bool = True, owner_references: list[JSON] | None = None) -> JSON:
         metadata: JSON = {"name": name, "namespace": "default", "uid": name, "labels": {"app": "web"}}
-        if owners:
-            metadata["ownerReferences"] = owners
+        if owner_references:
+            metadata["ownerReferences"] = owner_references
         conditions = [{"type": "Ready", "status": str(ready)}]
         obj = {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": {}}
         return self.store.create(PODS, {**obj, "status": {"phase": "Running", "conditions": conditions}})
@@ -59,23 +64,23 @@ class Cluster:
         )
 
     def status(self) -> JSON:
-        found = self.store.get(POD_DISRUPTION_BUDGETS, "default", "web")
-        assert found is not None
-        status: JSON = found["status"]
+        budget = self.store.get(POD_DISRUPTION_BUDGETS, "default", "web")
+        assert budget is not None
+        status: JSON = budget["status"]
         return status
 
     def counts(self) -> tuple[int, int, int, int]:
-        """disruptionsAllowed, currentHealthy, desiredHealthy, expectedPods."""
+        """Return disruptionsAllowed, currentHealthy, desiredHealthy, expectedPods."""
         status = self.status()
         fields = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
         allowed, healthy, desired, expected = (status[field] for field in fields)
         return allowed, healthy, desired, expected
 
     def events(self) -> list[str]:
-        return [each["reason"] for each in self.store.list(EVENTS)]
+        return [event["reason"] for event in self.store.list(EVENTS)]
 
 
-def owner(kind: str, name: str, uid: str) -> JSON:
+def owner_reference(kind: str, name: str, uid: str) -> JSON:
     return {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
@@ -83,7 +88,7 @@ def owner(kind: str, name: str, uid: str) -> JSON:
 async def running() -> AsyncIterator[Cluster]:
     cluster = Cluster()
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(cluster.budgets.run())
+        task = group.create_task(cluster.controller.run())
         await asyncio.sleep(0.01)
         yield cluster
         task.cancel()
@@ -92,16 +97,16 @@ async def running() -> AsyncIterator[Cluster]:
 @pytest.mark.parametrize(
     ("spec", "counts"),
     [
-        pytest.param({"minAvailable": 3}, (1, 4, 3, 5), id="a number of pods: of those that exist"),
-        pytest.param({"minAvailable": "50%"}, (1, 4, 3, 5), id="a percentage of the replicas, rounded up"),
-        pytest.param({"maxUnavailable": 2}, (1, 4, 3, 5), id="unavailable: the one that is not ready counts"),
-        pytest.param({"maxUnavailable": "50%"}, (2, 4, 2, 5), id="unavailable percentage, rounded up"),
-        pytest.param({"minAvailable": 9}, (0, 4, 9, 5), id="more than there are"),
-        pytest.param({"maxUnavailable": 9}, (4, 4, 0, 5), id="all of them"),
-        pytest.param({}, (0, 4, 0, 0), id="neither"),
+        pytest.param({"minAvailable": 3}, (1, 4, 3, 5), id="minAvailable: number"),
+        pytest.param({"minAvailable": "50%"}, (1, 4, 3, 5), id="minAvailable: percentage of the replicas, rounded up"),
+        pytest.param({"maxUnavailable": 2}, (1, 4, 3, 5), id="maxUnavailable: number, unready pod counts"),
+        pytest.param({"maxUnavailable": "50%"}, (2, 4, 2, 5), id="maxUnavailable: percentage, rounded up"),
+        pytest.param({"minAvailable": 9}, (0, 4, 9, 5), id="minAvailable: more than the replicas"),
+        pytest.param({"maxUnavailable": 9}, (4, 4, 0, 5), id="maxUnavailable: more than the replicas"),
+        pytest.param({}, (0, 4, 0, 0), id="neither field"),
     ],
 )
-async def test_disruptions_allowed(spec, counts):
+async def test_disruptions_allowed_by_min_available_or_max_unavailable(spec, counts):
     async with running() as cluster:
         cluster.workload(5, ready=4)
         cluster.budget(**spec)
@@ -109,12 +114,12 @@ async def test_disruptions_allowed(spec, counts):
         assert cluster.counts() == counts
         assert cluster.status()["observedGeneration"] == 1
         (condition,) = cluster.status()["conditions"]
-        enough = cluster.counts()[0] > 0
-        assert (condition["type"], condition["status"]) == ("DisruptionAllowed", str(enough))
-        assert condition["reason"] == ("SufficientPods" if enough else "InsufficientPods")
+        sufficient = cluster.counts()[0] > 0
+        assert (condition["type"], condition["status"]) == ("DisruptionAllowed", str(sufficient))
+        assert condition["reason"] == ("SufficientPods" if sufficient else "InsufficientPods")
 
 
-async def test_the_deployment_above_says_how_many_pods_there_should_be():
+async def test_expected_pods_are_replicas_of_owning_deployment():
     async with running() as cluster:
         cluster.workload(2, deployment=6)
         cluster.budget(maxUnavailable=3)
@@ -122,7 +127,7 @@ async def test_the_deployment_above_says_how_many_pods_there_should_be():
         assert cluster.counts() == (0, 2, 3, 6)
 
 
-async def test_it_counts_anew_when_pods_change():
+async def test_status_is_updated_when_pods_change():
     async with running() as cluster:
         cluster.workload(3)
         cluster.budget(minAvailable=2)
@@ -138,7 +143,7 @@ async def test_it_counts_anew_when_pods_change():
         assert cluster.status()["conditions"][0]["lastTransitionTime"] > first
 
 
-async def test_a_pod_whose_eviction_was_allowed_does_not_count_until_it_should_have_been_deleted():
+async def test_disrupted_pod_is_not_healthy_until_deletion_timeout():
     async with running() as cluster:
         cluster.workload(3)
         cluster.budget(minAvailable=1, status={"disruptedPods": {"web-0": rfc3339(cluster.clock.now()), "gone": "x"}})
@@ -152,7 +157,7 @@ async def test_a_pod_whose_eviction_was_allowed_does_not_count_until_it_should_h
         assert "disruptedPods" not in cluster.status()
 
 
-async def test_a_budget_without_pods_allows_nothing_and_says_so_once():
+async def test_budget_without_pods_allows_nothing_and_records_one_event():
     async with running() as cluster:
         cluster.budget(maxUnavailable="100%")
         await asyncio.sleep(0.01)
@@ -160,7 +165,7 @@ async def test_a_budget_without_pods_allows_nothing_and_says_so_once():
         assert cluster.events() == ["NoPods"]
 
 
-async def test_pods_without_a_controller_are_reported():
+async def test_pods_without_controller_are_reported_in_event():
     async with running() as cluster:
         cluster.pod("alone")
         cluster.budget(maxUnavailable=1)
@@ -169,9 +174,9 @@ async def test_pods_without_a_controller_are_reported():
         assert cluster.events() == ["UnmanagedPods"]
 
 
-async def test_pods_of_a_controller_without_scale_cannot_be_counted():
+async def test_pods_of_controller_without_scale_fail_sync():
     async with running() as cluster:
-        cluster.pod("work-0", owners=[owner("Job", "work", "j")])
+        cluster.pod("work-0", owner_references=[owner_reference("Job", "work", "j")])
         cluster.budget(maxUnavailable=1)
         await asyncio.sleep(0.01)
         (condition,) = cluster.status()["conditions"]
@@ -181,7 +186,7 @@ async def test_pods_of_a_controller_without_scale_cannot_be_counted():
         assert cluster.events() == ["CalculateExpectedPodCountFailed"]
 
 
-async def test_pods_that_are_no_longer_selected_do_not_count():
+async def test_pod_that_is_no_longer_selected_does_not_count():
     async with running() as cluster:
         cluster.workload(2)
         cluster.budget(minAvailable=1)
@@ -194,7 +199,7 @@ async def test_pods_that_are_no_longer_selected_do_not_count():
         assert cluster.counts() == (0, 1, 1, 1)
 
 
-def test_only_numbers_and_percentages_are_amounts():
+def test_percent_of_accepts_numbers_and_percentages_only():
     assert [percent_of(3, 10), percent_of("25%", 10), percent_of("0%", 10)] == [3, 3, 0]
     with pytest.raises(UnknownPodCount):
         percent_of("3", 10)

@@ -1,4 +1,4 @@
-"""Pods on simulated nodes, in virtual time: from binding to their end, as kubelets and annotations have it."""
+"""Lifecycle of pods on simulated nodes in virtual time, with and without annotations."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ pytestmark = pytest.mark.virtual_time
 JSON = dict[str, Any]
 
 
-def requesting(**requests: str) -> list[JSON]:
+def with_requests(**requests: str) -> list[JSON]:
     return [container("web", resources={"requests": requests})]
 
 
-async def test_a_bound_pod_starts_after_the_delay_and_becomes_ready():
+async def test_bound_pod_starts_after_delay_and_becomes_ready():
     async with SimulatedCluster().running() as cluster:
         cluster.bind()
         await asyncio.sleep(0.9)
@@ -51,7 +51,7 @@ async def test_a_bound_pod_starts_after_the_delay_and_becomes_ready():
         assert web["state"] == {"running": {"startedAt": "2026-01-01T00:00:01Z"}}
 
 
-async def test_start_delays_spread_by_the_seeded_chance():
+async def test_start_delays_are_spread_randomly():
     async with SimulatedCluster(start_delay_spread_seconds=0.5, events=False).running() as cluster:
         for number in range(20):
             cluster.bind(f"web-{number}")
@@ -63,28 +63,28 @@ async def test_start_delays_spread_by_the_seeded_chance():
         assert len({cluster.status(f"web-{number}")["podIP"] for number in range(20)}) == 20
 
 
-async def test_unbound_pods_are_nobodys_business():
+async def test_unbound_pod_stays_pending():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(node="")
         await asyncio.sleep(100)
         assert cluster.status()["phase"] == "Pending"
 
 
-async def test_readiness_waits_for_the_probe():
+async def test_pod_becomes_ready_after_probe_delays():
     probe = {"initialDelaySeconds": 5, "periodSeconds": 3, "successThreshold": 2}
     async with SimulatedCluster().running() as cluster:
         cluster.bind(containers=[container("web", readinessProbe=probe), container("log")])
         await asyncio.sleep(1.5)
         assert cluster.status()["phase"] == "Running"
         assert cluster.conditions()["Ready"] == ("False", "ContainersNotReady")
-        assert [each["ready"] for each in cluster.status()["containerStatuses"]] == [False, True]
+        assert [status["ready"] for status in cluster.status()["containerStatuses"]] == [False, True]
         await asyncio.sleep(7)
         assert not cluster.ready()
         await asyncio.sleep(1)
         assert cluster.ready()
 
 
-async def test_readiness_gates_are_honoured():
+async def test_pod_is_ready_only_when_readiness_gates_are_true():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(readinessGates=[{"conditionType": "example.com/lb"}])
         await asyncio.sleep(2)
@@ -99,7 +99,7 @@ async def test_readiness_gates_are_honoured():
         assert cluster.conditions()["example.com/lb"] == ("True", "")
 
 
-async def test_init_containers_complete_and_sidecars_run():
+async def test_init_container_completes_and_sidecar_keeps_running():
     inits = [container("migrate"), container("proxy", restartPolicy="Always")]
     async with SimulatedCluster().running() as cluster:
         cluster.bind(initContainers=inits)
@@ -114,21 +114,21 @@ async def test_init_containers_complete_and_sidecars_run():
         assert cluster.ready()
 
 
-async def test_a_pod_with_run_seconds_succeeds_and_frees_its_node():
+async def test_pod_with_run_seconds_succeeds_and_frees_resources():
     async with SimulatedCluster(capacity={"cpu": "1", "memory": "1Gi", "pods": "10"}).running() as cluster:
         annotations = {"run-seconds": "30"}
-        cluster.bind("job", annotations=annotations, restartPolicy="Never", containers=requesting(cpu="1"))
+        cluster.bind("job", annotations=annotations, restartPolicy="Never", containers=with_requests(cpu="1"))
         await asyncio.sleep(20)
         assert cluster.ready("job")
         await asyncio.sleep(12)
         assert cluster.status("job")["phase"] == "Succeeded"
         assert cluster.conditions("job")["Ready"] == ("False", "PodCompleted")
-        cluster.bind("next", containers=requesting(cpu="1"))
+        cluster.bind("next", containers=with_requests(cpu="1"))
         await asyncio.sleep(2)
         assert cluster.ready("next")
 
 
-async def test_a_pod_with_an_exit_code_fails():
+async def test_pod_with_exit_code_fails():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"run-seconds": "5", "exit-code": "3"}, restartPolicy="Never")
         await asyncio.sleep(7)
@@ -138,7 +138,7 @@ async def test_a_pod_with_an_exit_code_fails():
         assert cluster.conditions()["Ready"] == ("False", "PodFailed")
 
 
-async def test_a_container_that_keeps_crashing_backs_off():
+async def test_crashing_container_is_restarted_with_back_off():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"run-seconds": "1", "exit-code": "1"}, restartPolicy="OnFailure")
         await asyncio.sleep(2.5)  # started at 1, crashed at 2, restarted at once
@@ -158,7 +158,7 @@ async def test_a_container_that_keeps_crashing_backs_off():
         assert cluster.status()["containerStatuses"][0]["restartCount"] == 2
 
 
-async def test_images_that_cannot_be_pulled_keep_the_pod_pending_until_they_can():
+async def test_pod_is_pending_while_image_pull_fails():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"image-pull-error": "not found"})
         await asyncio.sleep(2)
@@ -174,7 +174,7 @@ async def test_images_that_cannot_be_pulled_keep_the_pod_pending_until_they_can(
         assert ("Failed", "Error: ErrImagePull") in cluster.events()
 
 
-async def test_not_ready_holds_a_running_pod_back_until_the_annotation_goes():
+async def test_not_ready_annotation_keeps_running_pod_unready():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"not-ready": "true"})
         await asyncio.sleep(60)
@@ -185,7 +185,7 @@ async def test_not_ready_holds_a_running_pod_back_until_the_annotation_goes():
         assert cluster.ready()
 
 
-async def test_a_start_delay_of_the_pods_own():
+async def test_start_delay_annotation_overrides_settings():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"start-delay-seconds": "50"})
         await asyncio.sleep(49)
@@ -221,17 +221,17 @@ async def test_a_start_delay_of_the_pods_own():
         ),
     ],
 )
-async def test_a_pod_that_does_not_fit_is_rejected_as_by_a_kubelet(capacity, requests, reason, message):
+async def test_pod_that_exceeds_allocatable_is_rejected(capacity, requests, reason, message):
     async with SimulatedCluster(capacity=capacity).running() as cluster:
-        cluster.bind("first", containers=requesting(**requests))
-        cluster.bind("second", containers=requesting(**requests))
+        cluster.bind("first", containers=with_requests(**requests))
+        cluster.bind("second", containers=with_requests(**requests))
         await asyncio.sleep(3)
         assert cluster.ready("first")
         status = cluster.status("second")
         assert (status["phase"], status["reason"], status["message"]) == ("Failed", reason, message)
         cluster.delete("first")
         await asyncio.sleep(1)
-        cluster.bind("third", containers=requesting(**requests))
+        cluster.bind("third", containers=with_requests(**requests))
         await asyncio.sleep(3)
         assert cluster.ready("third")
         cluster.delete("second")
@@ -239,7 +239,7 @@ async def test_a_pod_that_does_not_fit_is_rejected_as_by_a_kubelet(capacity, req
         assert cluster.pod("second") is None
 
 
-async def test_a_pod_whose_port_is_taken_or_whose_selector_does_not_match_is_rejected():
+async def test_pod_with_port_conflict_or_wrong_node_is_rejected():
     ports = [container("web", ports=[{"containerPort": 80, "hostPort": 8080}])]
     async with SimulatedCluster().running() as cluster:
         cluster.bind("first", containers=ports)
@@ -255,7 +255,7 @@ async def test_a_pod_whose_port_is_taken_or_whose_selector_does_not_match_is_rej
         assert cluster.status("fourth")["reason"] == "NodeAffinity"
 
 
-async def test_a_deleted_pod_stops_within_its_grace_and_is_gone():
+async def test_deleted_pod_stops_and_is_removed():
     async with SimulatedCluster(stop_delay_seconds=5.0).running() as cluster:
         cluster.bind()
         await asyncio.sleep(2)
@@ -267,7 +267,7 @@ async def test_a_deleted_pod_stops_within_its_grace_and_is_gone():
         assert ("Killing", "Stopping container web") in cluster.events()
 
 
-async def test_the_grace_period_bounds_the_stop_and_may_be_shortened():
+async def test_grace_period_limits_stop_delay_and_can_be_shortened():
     async with SimulatedCluster(stop_delay_seconds=100.0).running() as cluster:
         cluster.bind("bounded")
         cluster.bind("shortened")
@@ -283,7 +283,7 @@ async def test_the_grace_period_bounds_the_stop_and_may_be_shortened():
         assert cluster.pod("bounded") is None
 
 
-async def test_a_pod_deleted_before_it_started_goes_at_once():
+async def test_pod_deleted_before_start_is_removed_at_once():
     async with SimulatedCluster(start_delay_seconds=50.0).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
@@ -292,7 +292,7 @@ async def test_a_pod_deleted_before_it_started_goes_at_once():
         assert cluster.pod() is None
 
 
-async def test_finalizers_keep_a_stopped_pod_in_a_final_phase():
+async def test_stopped_pod_with_finalizer_has_final_phase():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(finalizers=("example.com/keep",))
         await asyncio.sleep(2)
@@ -304,7 +304,7 @@ async def test_finalizers_keep_a_stopped_pod_in_a_final_phase():
         assert pod["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-async def test_a_new_image_restarts_its_container_alone():
+async def test_changed_image_restarts_only_its_container():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(containers=[container("web"), container("log")])
         await asyncio.sleep(2)
@@ -319,7 +319,7 @@ async def test_a_new_image_restarts_its_container_alone():
         assert ("Killing", "Container web definition changed, will be restarted") in cluster.events()
 
 
-async def test_a_deletion_that_arrives_between_our_own_writes_is_seen():
+async def test_deletion_in_same_loop_turn_as_start_stops_pod():
     async with SimulatedCluster().running() as cluster:
         cluster.bind()
         await asyncio.sleep(0.999999)
@@ -328,14 +328,14 @@ async def test_a_deletion_that_arrives_between_our_own_writes_is_seen():
         assert cluster.pod() is None
 
 
-async def test_active_deadline_fails_the_pod():
+async def test_pod_fails_after_active_deadline():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(activeDeadlineSeconds=10)
         await asyncio.sleep(12)
         assert (cluster.status()["phase"], cluster.status()["reason"]) == ("Failed", "DeadlineExceeded")
 
 
-async def test_events_tell_of_the_containers_and_can_be_switched_off():
+async def test_container_events_are_recorded_unless_disabled():
     async with SimulatedCluster().running() as cluster:
         cluster.bind()
         await asyncio.sleep(2)
@@ -354,7 +354,7 @@ async def test_events_tell_of_the_containers_and_can_be_switched_off():
         assert cluster.events() == []
 
 
-async def test_running_pods_are_taken_over_as_they_are():
+async def test_running_pod_of_earlier_process_is_unchanged():
     async with SimulatedCluster().running() as first:
         first.bind()
         await asyncio.sleep(2)
@@ -371,11 +371,11 @@ async def test_running_pods_are_taken_over_as_they_are():
         assert second.status("other")["podIP"] != pod["status"]["podIP"]
 
 
-# --- what annotations and labels ask for
+# --- annotations and labels
 
 
-@pytest.mark.parametrize("address", ["fd00::7", "of somebody's own"])
-async def test_running_pods_with_other_addresses_than_the_nodes_are_taken_over_and_stopped(address):
+@pytest.mark.parametrize("address", ["fd00::7", "not an address"])
+async def test_running_pod_with_foreign_address_keeps_it_and_stops(address):
     cluster = SimulatedCluster()
     pod = cluster.bind()
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
@@ -389,7 +389,7 @@ async def test_running_pods_with_other_addresses_than_the_nodes_are_taken_over_a
         assert cluster.pod() is None
 
 
-async def test_images_that_take_their_time_are_pulled_first():
+async def test_image_pull_seconds_delays_start():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"image-pull-seconds": "20"})
         await asyncio.sleep(19)
@@ -400,7 +400,7 @@ async def test_images_that_take_their_time_are_pulled_first():
         assert ("Pulled", 'Successfully pulled image "nginx:1.27" in 20s (20s including waiting).') in cluster.events()
 
 
-async def test_a_container_may_crash_so_many_times_and_then_run():
+async def test_crashes_annotation_limits_number_of_crashes():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"crashes": "2"})
         await asyncio.sleep(5)
@@ -414,7 +414,7 @@ async def test_a_container_may_crash_so_many_times_and_then_run():
         assert cluster.ready()
 
 
-async def test_the_back_off_begins_anew_after_ten_minutes_without_a_crash():
+async def test_back_off_is_reset_after_ten_minutes_without_crash():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"run-seconds": "700", "exit-code": "1"})
         await asyncio.sleep(702)
@@ -425,7 +425,7 @@ async def test_the_back_off_begins_anew_after_ten_minutes_without_a_crash():
         assert "running" in status["state"]
 
 
-async def test_pods_of_jobs_complete_by_themselves():
+async def test_pods_of_jobs_complete_unless_annotated():
     owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}]
 
     def owned(cluster: SimulatedCluster, name: str, **annotations: str) -> None:
@@ -445,7 +445,7 @@ async def test_pods_of_jobs_complete_by_themselves():
         assert cluster.status("fails")["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
 
 
-async def test_labels_steer_as_annotations_do_and_annotations_come_first():
+async def test_labels_work_like_annotations_with_lower_precedence():
     async with SimulatedCluster().running() as cluster:
         cluster.bind()
         cluster.delete(grace=0)
@@ -464,8 +464,8 @@ async def test_labels_steer_as_annotations_do_and_annotations_come_first():
         assert cluster.ready("labelled")
 
 
-async def test_jitter_varies_the_times_of_a_pod_by_the_seeded_chance():
-    async def times() -> list[float]:
+async def test_jitter_annotation_varies_delays_reproducibly():
+    async def ready_times() -> list[float]:
         async with SimulatedCluster().running() as cluster:
             for number in range(20):
                 cluster.bind(f"web-{number}", annotations={"start-delay-seconds": "100", "jitter": "0.5"})
@@ -477,16 +477,16 @@ async def test_jitter_varies_the_times_of_a_pod_by_the_seeded_chance():
                         started.setdefault(number, asyncio.get_running_loop().time() - begin)
             return sorted(started.values())
 
-    first = await times()
+    first = await ready_times()
     assert 49 <= first[0] < 80
     assert 120 < first[-1] <= 152
-    assert first == await times()
+    assert first == await ready_times()
 
 
-async def test_annotations_that_make_no_sense_are_told():
+async def test_invalid_annotations_are_reported_in_events():
     async with SimulatedCluster().running() as cluster:
         cluster.bind(annotations={"run-seconds": "soon", "exit-code": "300"})
         await asyncio.sleep(2)
-        told = [message for reason, message in cluster.events() if reason == "InvalidAnnotation"]
-        assert len(told) == 2
-        assert "kubeloop.dev/run-seconds: 'soon' is not a number of 0 or more; it is ignored" in told
+        messages = [message for reason, message in cluster.events() if reason == "InvalidAnnotation"]
+        assert len(messages) == 2
+        assert "kubeloop.dev/run-seconds: 'soon' is not a number of 0 or more; it is ignored" in messages
