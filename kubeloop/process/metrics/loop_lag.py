@@ -10,8 +10,10 @@ _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class LoopLag:
-    """Delay of the event loop's timers: kubeloop_event_loop_lag_seconds, and the maximum since the start (DESIGN.md,
-    decision 9). A task that blocks the loop for less than the sampling interval may be recorded in part, or not."""
+    """Delay of the event loop's timers: kubeloop_event_loop_lag_seconds, and the maximum since the start.
+
+    A task that blocks the loop for less than the sampling interval may be recorded in part, or not.
+    """
 
     _INTERVAL_SECONDS = 0.025
 
