@@ -7,7 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.managedfields.apply import apply_configuration, atomic_paths, merge_items, set_key
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects import resources
 from support.api_requests import InProcessApi
 
 PATH = "/api/v1/namespaces/default/configmaps/c"
@@ -113,3 +117,67 @@ async def test_conflicts_list_own_fields_before_nested_ones(api: InProcessApi):
         409,
         [f"{container}.image", f'{container}.env[name="A"].value'],
     )
+
+
+def apply_data(current: JSON | None, data: JSON, manager: str, *, force: bool = False) -> JSON:
+    served = get_served_resource(resources.CONFIG_MAPS)
+    return apply_configuration(
+        served, current, config_map(data), manager=manager, force=force, subresource="", now="2026-01-01T00:00:00Z"
+    )
+
+
+def test_apply_removes_what_the_manager_applies_no_longer():
+    first = apply_data(None, {"a": "1", "b": "2"}, "one")
+    assert apply_data(first, {"a": "1"}, "one")["data"] == {"a": "1"}
+
+
+def test_conflict_names_manager_and_field():
+    first = apply_data(None, {"a": "1"}, "one")
+    with pytest.raises(StatusError) as raised:
+        apply_data(first, {"a": "2"}, "two")
+    assert (raised.value.code, raised.value.message) == (
+        409,
+        'Apply failed with 1 conflict: conflict with "one": .data.a',
+    )
+    assert (raised.value.details or {})["causes"] == [
+        {"reason": "FieldManagerConflict", "message": 'conflict with "one"', "field": ".data.a"}
+    ]
+    forced = apply_data(first, {"a": "2"}, "two", force=True)
+    assert (forced["data"], list(owned_fields(forced))) == ({"a": "2"}, ["two"])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "manager", "message"),
+    [
+        ({}, "", "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"),
+        ({"managedFields": [{}]}, "one", "metadata.managedFields must be nil"),
+    ],
+)
+def test_apply_is_refused(metadata: JSON, manager: str, message: str):
+    served = get_served_resource(resources.CONFIG_MAPS)
+    with pytest.raises(StatusError) as raised:
+        apply_configuration(
+            served, None, config_map({}, **metadata), manager=manager, force=False, subresource="", now=""
+        )
+    assert (raised.value.code, raised.value.message) == (400, message)
+
+
+@pytest.mark.parametrize(
+    ("applied", "merged"),
+    [
+        pytest.param(["b", "a"], ["b", "c", "a"], id="applied order"),
+        pytest.param(["d"], ["a", "b", "c", "d"], id="new item"),
+        pytest.param(["c", "d", "a"], ["b", "c", "d", "a"], id="others keep their place"),
+    ],
+)
+def test_items_are_merged_in_the_applied_order(applied: list[str], merged: list[str]):
+    assert merge_items(set_key, ["a", "b", "c"], applied, lambda _old, new: new) == merged
+
+
+def test_atomic_paths_of_a_configuration():
+    container = {"name": "c", "args": ["x"], "env": [{"name": "A", "value": "1"}]}
+    config = {"spec": {"containers": [container], "nodeSelector": {"a": "b"}}}
+    assert atomic_paths(get_served_resource(resources.PODS), config) == [
+        ".spec.containers[0].args",
+        ".spec.nodeSelector",
+    ]

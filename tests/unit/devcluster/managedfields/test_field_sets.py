@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.managedfields.field_sets import (
+    entries_of_known_versions,
+    initial_entries,
+    sorted_entries,
+    subtract,
+)
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import DEPLOYMENTS
 from support.api_requests import InProcessApi
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -169,3 +176,47 @@ async def test_applied_bytes_must_be_base64(api: InProcessApi):
     status, response = api("PATCH", path, secret, "application/apply-patch+yaml")
     assert status == 500
     assert response["message"].endswith("error decoding from json: illegal base64 data at input byte 1")
+
+
+@pytest.mark.parametrize(
+    ("fields", "removed", "remaining"),
+    [
+        pytest.param({"f:a": {}, "f:b": {}}, {"f:a": {}}, {"f:b": {}}, id="field"),
+        pytest.param({"f:a": {"f:x": {}, "f:y": {}}}, {"f:a": {"f:x": {}}}, {"f:a": {"f:y": {}}}, id="nested field"),
+        pytest.param({"f:a": {"f:x": {}}}, {"f:a": {"f:x": {}}}, {}, id="last nested field"),
+        pytest.param({"f:a": {}}, {"f:b": {}}, {"f:a": {}}, id="another field"),
+    ],
+)
+def test_difference_of_field_sets(fields: JSON, removed: JSON, remaining: JSON):
+    assert subtract(fields, removed) == remaining
+
+
+@pytest.mark.parametrize(
+    ("requested", "entries"),
+    [
+        pytest.param([], [], id="empty list resets the entries"),
+        pytest.param([{}], [], id="empty entry resets the entries"),
+        pytest.param(None, [entry()], id="absent list keeps the entries"),
+        pytest.param([entry(operation="Delete")], [entry()], id="invalid operation keeps the entries"),
+        pytest.param([entry(fieldsV1={"x": {}})], [entry()], id="invalid fields keep the entries"),
+        pytest.param([entry("b"), entry("a")], [entry("a"), entry("b")], id="valid entries are sorted"),
+    ],
+)
+def test_entries_that_a_write_starts_from(requested: Any, entries: list[JSON]):
+    assert initial_entries(requested, [entry()]) == entries
+
+
+def test_entries_of_applies_come_first_then_by_time():
+    late, early = entry("a", time="t2"), entry("b", time="t1")
+    applied = entry("c", operation="Apply", time="t3")
+    assert sorted_entries([late, early, applied]) == [applied, early, late]
+
+
+@pytest.mark.parametrize(
+    ("api_version", "entries"),
+    [("apps/v1", 1), ("apps/v9", 0), ("v1", 0), ("a/b/c", None)],
+    ids=["known version", "version without the kind", "core group", "malformed version drops all entries"],
+)
+def test_entries_of_other_versions_are_dropped(api_version: str, entries: int | None):
+    known = entries_of_known_versions(DEPLOYMENTS, [entry(apiVersion=api_version)])
+    assert (None if known is None else len(known)) == entries
