@@ -1,18 +1,15 @@
-"""Stages of kinds other than pods and nodes: selection by jq and CEL, patches, deletion, applied objects."""
+"""Stages of other kinds than pods and nodes: CEL selectors, patches, deletion, applied objects, custom resources."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
+from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
 from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
 from kubeloop.devcluster.kubelet.stages.requests import StageRequests
@@ -25,7 +22,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Cluster:
-    """A server in memory, with stages at work."""
+    """An API server in this process, to whose objects stages are applied."""
 
     def __init__(self) -> None:
         self.clock = SetClock(NOW)
@@ -38,31 +35,22 @@ class Cluster:
         return {**content, "code": status}
 
     @asynccontextmanager
-    async def playing(self, stages: list[Stage]) -> AsyncIterator[None]:
+    async def applying(self, stages: list[Stage]) -> AsyncIterator[None]:
         requests = StageRequests(self.api.handle_now, "secret")
-        player = ObjectStages(stages, requests, self.api.store, clock=self.clock, rng=random.Random(1))
+        object_stages = ObjectStages(stages, requests, self.api.store, clock=self.clock, rng=random.Random(1))
         async with asyncio.TaskGroup() as group:
-            task = group.create_task(player.run())
+            task = group.create_task(object_stages.run())
             yield
             task.cancel()
 
-    async def until(self, path: str, wanted: Any) -> JSON:
+    async def until(self, path: str, condition: Callable[[JSON], Any]) -> JSON:
+        """Get `path` until `condition` is true for the response; return the response."""
         async with asyncio.timeout(60):
             while True:
-                found = self.request("GET", path)
-                if wanted(found):
-                    return found
+                response = self.request("GET", path)
+                if condition(response):
+                    return response
                 await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-def read(tmp_path: Path):
-    def read_text(*texts: str) -> list[Stage]:
-        path = tmp_path / "stages.yaml"
-        path.write_text("---".join(texts))
-        return read_stages([path])
-
-    return read_text
 
 
 def stage(name: str, steps: str, *, kind: str = "{apiGroup: v1, kind: ConfigMap}", when: str = "true") -> str:
@@ -84,11 +72,11 @@ def config_map(name: str, **data: str) -> JSON:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_what_cel_selects_is_patched_and_other_objects_are_applied(read):
+async def test_selected_object_is_patched_and_other_object_applied(read_stage_texts):
     steps = """
-  - event: {type: Normal, reason: Played, message: it was}
+  - event: {type: Normal, reason: Applied, message: stage was applied}
   - patch: {root: data, template: "seen: 'yes'"}
-  - finalizers: {add: [{value: example.com/kept}]}
+  - finalizers: {add: [{value: example.com/hold}]}
   - apply:
       template: |
         apiVersion: v1
@@ -96,25 +84,25 @@ async def test_what_cel_selects_is_patched_and_other_objects_are_applied(read):
         metadata: {name: "{{ .metadata.name }}-secret"}
         stringData: {of: "{{ .data.color }}"}
 """
-    stages = read(stage("paint", steps, when="self.data.color == 'red' && !('seen' in self.data)"))
+    stages = read_stage_texts(stage("paint", steps, when="self.data.color == 'red' && !('seen' in self.data)"))
     cluster = Cluster()
     cluster.request("POST", MAPS, config_map("red", color="red"))
     cluster.request("POST", MAPS, config_map("bare"))
-    async with cluster.playing(stages):
-        red = await cluster.until(f"{MAPS}/red", lambda found: "finalizers" in found["metadata"])
+    async with cluster.applying(stages):
+        red = await cluster.until(f"{MAPS}/red", lambda response: "finalizers" in response["metadata"])
         secret = await cluster.until(
-            "/api/v1/namespaces/default/secrets/red-secret", lambda found: found["code"] == 200
+            "/api/v1/namespaces/default/secrets/red-secret", lambda response: response["code"] == 200
         )
         cluster.request("POST", MAPS, config_map("later", color="red"))
-        await cluster.until(f"{MAPS}/later", lambda found: found["data"].get("seen") == "yes")
+        await cluster.until(f"{MAPS}/later", lambda response: response["data"].get("seen") == "yes")
     assert red["data"] == {"color": "red", "seen": "yes"}
     assert secret["data"] == {"of": "cmVk"}
     assert "seen" not in cluster.request("GET", f"{MAPS}/bare").get("data", {})
     events = cluster.request("GET", "/api/v1/namespaces/default/events")["items"]
-    assert {each["reason"] for each in events} == {"Played"}
+    assert {event["reason"] for event in events} == {"Applied"}
 
 
-async def test_applying_changes_what_is_there_and_its_subresources(read):
+async def test_apply_patches_existing_object_and_subresource(read_stage_texts):
     applied = """
   - apply:
       type: merge
@@ -149,16 +137,16 @@ async def test_applying_changes_what_is_there_and_its_subresources(read):
     assert cluster.request("POST", path, deployment)["code"] == 201
     cluster.request("POST", MAPS, config_map("other", a="1"))
     cluster.request("POST", MAPS, config_map("trigger"))
-    async with cluster.playing(read(stage("apply", applied, when="self.metadata.name == 'trigger'"))):
-        await cluster.until(f"{MAPS}/trigger", lambda found: found["code"] == 404)
+    async with cluster.applying(read_stage_texts(stage("apply", applied, when="self.metadata.name == 'trigger'"))):
+        await cluster.until(f"{MAPS}/trigger", lambda response: response["code"] == 404)
     assert cluster.request("GET", f"{path}/web")["status"]["replicas"] == 3
     assert cluster.request("GET", f"{MAPS}/other")["data"] == {"a": "1", "b": "2"}
 
 
-async def test_custom_resources_are_played_on_as_soon_as_they_are_served(read):
+async def test_stages_apply_to_custom_resources_once_served(read_stage_texts):
     kind = "{apiGroup: example.com/v1, kind: Thing}"
     steps = '  - patch: {subresource: status, root: status, template: "phase: Ready"}'
-    stages = read(stage("ready", steps, kind=kind, when="!has(self.status)"))
+    stages = read_stage_texts(stage("ready", steps, kind=kind, when="!has(self.status)"))
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -179,7 +167,7 @@ async def test_custom_resources_are_played_on_as_soon_as_they_are_served(read):
         },
     }
     cluster = Cluster()
-    async with cluster.playing(stages):
+    async with cluster.applying(stages):
         await asyncio.sleep(0.05)
         assert (
             cluster.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)["code"]
@@ -187,11 +175,11 @@ async def test_custom_resources_are_played_on_as_soon_as_they_are_served(read):
         )
         thing = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "one"}}
         assert cluster.request("POST", "/apis/example.com/v1/things", thing)["code"] == 201
-        found = await cluster.until("/apis/example.com/v1/things/one", lambda each: "status" in each)
-    assert found["status"] == {"phase": "Ready"}
+        thing = await cluster.until("/apis/example.com/v1/things/one", lambda response: "status" in response)
+    assert thing["status"] == {"phase": "Ready"}
 
 
-async def test_a_stage_that_cannot_be_played_says_so_in_an_event(read):
+async def test_failing_stage_is_reported_in_event(read_stage_texts):
     steps = """
   - apply:
       template: |
@@ -200,8 +188,8 @@ async def test_a_stage_that_cannot_be_played_says_so_in_an_event(read):
 """
     cluster = Cluster()
     cluster.request("POST", MAPS, config_map("a"))
-    async with cluster.playing(read(stage("wrong", steps))):
-        await cluster.until("/api/v1/namespaces/default/events", lambda found: found["items"])
+    async with cluster.applying(read_stage_texts(stage("wrong", steps))):
+        await cluster.until("/api/v1/namespaces/default/events", lambda response: response["items"])
     event = cluster.request("GET", "/api/v1/namespaces/default/events")["items"][0]
     assert (event["reason"], event["message"]) == (
         "StageFailed",
@@ -209,18 +197,18 @@ async def test_a_stage_that_cannot_be_played_says_so_in_an_event(read):
     )
 
 
-def test_weights_and_delays_are_expressions_with_time_and_quantities(read):
+def test_weight_delay_and_selector_are_cel_expressions(read_stage_texts):
     text = stage("one", "  - delete: true", when="Quantity('1Gi') * 2 > Quantity('1500Mi')")
-    more = """  weightFrom: {cel: {expression: "size(self.data)"}}
+    spec = """  weightFrom: {cel: {expression: "size(self.data)"}}
   delay:
     durationFrom: {cel: {expression: "self.data.seconds"}}
     jitterDurationFrom: {cel: {expression: "duration('5s') + duration(self.data.seconds)"}}
 """
-    one, other = read(text + more, stage("other", "  - delete: true", when="self.SinceSecond() > 5.0"))
+    one, other = read_stage_texts(text + spec, stage("other", "  - delete: true", when="self.SinceSecond() > 5.0"))
     rng = random.Random(1)
     obj = {"metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:50Z"}, "data": {"seconds": "2s"}}
-    assert select_stage([one, other], obj, NOW, rng) is one  # the other's weight is 0
+    assert select_stage([one, other], obj, NOW, rng) is one  # the weight of `other` is 0
     assert 2 <= delay_seconds(one, obj, NOW, rng) <= 7
     young = {**obj, "metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:58Z"}, "data": {}}
     assert select_stage([one, other], young, NOW, rng) is one
-    assert delay_seconds(one, young, NOW, rng) == 0  # the object says nothing of it
+    assert delay_seconds(one, young, NOW, rng) == 0  # the expression fails: no such field

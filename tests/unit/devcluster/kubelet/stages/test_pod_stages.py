@@ -1,220 +1,21 @@
-"""Stage files: what they may say, which stage an object is in for, and what becomes of pods and nodes."""
+"""Stages of simulated pods and nodes in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.kubelet.stages.files import Stage, read_stages
-from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, matches, select_stage
-from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL
-from kubeloop.kube.errors import UserError
+from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
+from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
+from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 from support.simulated_cluster import SimulatedCluster
+from support.stages import DELETE, SELECT_ALL, stage_text
 
-JSON = dict[str, Any]
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def stage_text(name: str = "one", *, kind: str = "Pod", spec: str = "", meta: str = "") -> str:
-    return f"""
-apiVersion: kwok.x-k8s.io/v1alpha1
-kind: Stage
-metadata:
-  name: {name}
-{meta}
-spec:
-  resourceRef: {{apiGroup: v1, kind: {kind}}}
-{spec}
-"""
-
-
-@pytest.fixture
-def stages(tmp_path):
-    """Texts of stage files, read."""
-
-    def read(*texts: str) -> list[Stage]:
-        path = tmp_path / "stages.yaml"
-        path.write_text("---".join(texts))
-        return read_stages([path])
-
-    return read
-
-
-# --- files
-
-ANY = "  selector: {}\n"
-DELETE = "  next: {delete: true}\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        pytest.param("a: [", "stages.yaml", id="no YAML"),
-        pytest.param("", "the file contains no stages", id="an empty file"),
-        pytest.param("kind: Pod\napiVersion: v1\n", "stages.yaml:1: v1 Pod is not supported", id="another kind"),
-        pytest.param("- 1", ":1: a map is required", id="a list"),
-        pytest.param(stage_text(spec=ANY), "spec.next is missing", id="no next"),
-        pytest.param(stage_text(spec=DELETE), "spec.selector is missing", id="no selector"),
-        pytest.param(stage_text(kind="''", spec=ANY + DELETE), ":8: spec.resourceRef: kind is missing", id="no kind"),
-        pytest.param(
-            stage_text(spec=ANY + DELETE).replace("apiGroup: v1", "apiGroup: apps"),
-            ":8: spec.resourceRef.apiGroup: 'apps' is not an apiVersion",
-            id="a group without a version",
-        ),
-        pytest.param(stage_text(spec=ANY + DELETE + "  wait: 1\n"), ":11: spec: field 'wait'", id="unknown field"),
-        pytest.param(
-            stage_text(spec=ANY + "  next: {delete: maybe}\n"), ":10: spec.next.delete: 'maybe' is not", id="boolean"
-        ),
-        pytest.param(
-            stage_text(spec=ANY + DELETE + "  delay: {durationMilliseconds: 1s}\n"),
-            ":11: spec.delay.durationMilliseconds: '1s' is not a non-negative integer",
-            id="number",
-        ),
-        pytest.param(
-            stage_text(spec="  selector:\n    matchExpressions:\n    - {key: '.a |', operator: Exists}\n" + DELETE),
-            ":11: spec.selector.matchExpressions[0].key: jq expression '.a |': the expression ends too soon",
-            id="jq",
-        ),
-        pytest.param(
-            stage_text(spec="  selector:\n    matchExpressions:\n    - {key: .a, operator: In}\n" + DELETE),
-            ":11: spec.selector.matchExpressions[0]: In needs values",
-            id="In without values",
-        ),
-        pytest.param(
-            stage_text(spec="  selector:\n    matchExpressions:\n    - cel: {expression: 'self.a =='}\n" + DELETE),
-            ":11: spec.selector.matchExpressions[0].cel.expression: CEL expression 'self.a ==': ERROR: <input>:1:10:",
-            id="CEL",
-        ),
-        pytest.param(
-            stage_text(spec=ANY + "  next:\n    statusTemplate: |\n\n      phase: {{ .x }}\n      a: {{ date }}\n"),
-            ":14: spec.next.statusTemplate: template: function 'date' is not supported",
-            id="a function that is not supported, at its line",
-        ),
-        pytest.param(
-            stage_text(spec=ANY + "  next: {statusTemplate: '{{ if }}'}\n"), ":10: ", id="a template in one line"
-        ),
-        pytest.param(
-            stage_text(spec=ANY + "  steps:\n  - apply: {template: x, type: json}\n"),
-            ":11: spec.steps[0].apply.type: 'json' is not one of apply, merge, strategic",
-            id="apply",
-        ),
-        pytest.param(
-            stage_text(spec=ANY + DELETE) + "---" + stage_text(spec=ANY + DELETE),
-            "'one' is defined more than once",
-            id="twice",
-        ),
-        pytest.param(
-            stage_text(spec=ANY + DELETE, meta="  annotations: {kubeloop.dev/add-to: x}"), "is not one of", id="add-to"
-        ),
-    ],
-)
-def test_what_is_no_stage_is_refused_with_file_and_line(stages, text, problem):
-    with pytest.raises(UserError) as refused:
-        stages(text)
-    assert problem in str(refused.value)
-    assert refused.value.hint
-
-
-def test_a_file_that_is_not_there_is_refused():
-    with pytest.raises(UserError, match="No such file"):
-        read_stages([Path("/nowhere/stages.yaml")])
-
-
-def test_empty_documents_and_null_fields_do_not_count(stages):
-    text = stage_text(spec=ANY + DELETE + "  weight: null\n  delay:\n")
-    assert len(stages(text, "\n# a note\n", "\n")) == 1
-
-
-# --- selection
-
-POD = {
-    "metadata": {
-        "name": "web",
-        "labels": {"app": "web"},
-        "annotations": {"wait": "2s", "until": "2026-01-01T12:00:30Z", "heavy": "3", "no": ""},
-    },
-    "spec": {"replicas": 2},
-    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-}
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        ("{}", True),
-        ("{matchLabels: {app: web}}", True),
-        ("{matchLabels: {app: db}}", False),
-        ("{matchAnnotations: {wait: 2s}}", True),
-        ("{matchAnnotations: {wait: 3s}}", False),
-        ("{matchExpressions: [{key: .status.phase, operator: In, values: [Pending, Running]}]}", True),
-        ("{matchExpressions: [{key: .status.phase, operator: NotIn, values: [Running]}]}", False),
-        ("{matchExpressions: [{key: .status.missing, operator: NotIn, values: [Running]}]}", True),
-        ("{matchExpressions: [{key: .status.missing, operator: In, values: [Running]}]}", False),
-        ("{matchExpressions: [{key: .spec.replicas, operator: In, values: ['2']}]}", True),
-        ("{matchExpressions: [{key: .metadata.deletionTimestamp, operator: DoesNotExist}]}", True),
-        ("{matchExpressions: [{key: .status.phase, operator: Exists}]}", True),
-        ("{matchExpressions: [{key: '.status.missing[]', operator: Exists}]}", False),
-        ("{matchExpressions: [{jq: {key: .status.phase, operator: In, values: [Running]}}]}", True),
-        ("{matchLabels: {app: web}, matchExpressions: [{key: .status.podIP, operator: Exists}]}", False),
-    ],
-)
-def test_selectors(stages, selector, expected):
-    (stage,) = stages(stage_text(spec=f"  selector: {selector}\n" + DELETE))
-    assert matches(stage, POD, NOW, random.Random(1)) is expected
-
-
-@pytest.mark.parametrize(
-    ("delay", "least", "most"),
-    [
-        ("{durationMilliseconds: 1500}", 1.5, 1.5),
-        ("{durationMilliseconds: 1000, jitterDurationMilliseconds: 5000}", 1.0, 5.0),
-        ("{durationMilliseconds: 5000, jitterDurationMilliseconds: 1000}", 1.0, 1.0),
-        ("{durationMilliseconds: 1, durationFrom: {expressionFrom: .metadata.annotations.wait}}", 2.0, 2.0),
-        ("{durationMilliseconds: 1000, durationFrom: {expressionFrom: .metadata.missing}}", 1.0, 1.0),
-        ("{durationFrom: {jq: {expression: .metadata.annotations.until}}}", 30.0, 30.0),
-        ("{durationMilliseconds: 1000, jitterDurationFrom: {expressionFrom: .metadata.annotations.until}}", 1.0, 30.0),
-        ("{durationMilliseconds: 1000, durationFrom: {expressionFrom: .metadata.annotations.no}}", 0.0, 0.0),
-        ("{durationMilliseconds: 1000, jitterDurationFrom: {expressionFrom: .metadata.missing}}", 1.0, 1.0),
-    ],
-)
-def test_delays(stages, delay, least, most):
-    (stage,) = stages(stage_text(spec=f"  selector: {{}}\n  delay: {delay}\n" + DELETE))
-    drawn = [delay_seconds(stage, POD, NOW, random.Random(seed)) for seed in range(200)]
-    assert min(drawn) >= least
-    assert max(drawn) <= most
-    assert max(drawn) - min(drawn) >= (most - least) * 0.9
-    assert drawn == [delay_seconds(stage, POD, NOW, random.Random(seed)) for seed in range(200)]
-
-
-def test_of_several_stages_one_is_taken_by_weight(stages):
-    three = stages(
-        stage_text("light", spec=ANY + DELETE + "  weight: 1\n"),
-        stage_text("heavy", spec=ANY + DELETE + "  weightFrom: {expressionFrom: .metadata.annotations.heavy}\n"),
-        stage_text("never", spec=ANY + DELETE + "  weight: 0\n"),
-    )
-    rng = random.Random(1)
-    drawn = Counter(stage.name for _ in range(1000) if (stage := select_stage(three, POD, NOW, rng)))
-    assert set(drawn) == {"light", "heavy"}
-    assert 650 < drawn["heavy"] < 850
-
-
-def test_stages_without_weights_are_taken_alike(stages):
-    two = stages(stage_text("a", spec=ANY + DELETE), stage_text("b", spec=ANY + DELETE))
-    rng = random.Random(1)
-    drawn = Counter(stage.name for _ in range(1000) if (stage := select_stage(two, POD, NOW, rng)))
-    assert 400 < drawn["a"] < 600
-
-
-# --- playing
-
-STARTS = stage_text(
+POD_STARTS = stage_text(
     "pod-starts",
     spec="""
   selector:
@@ -223,7 +24,7 @@ STARTS = stage_text(
     - {key: .status.podIP, operator: DoesNotExist}
   delay: {durationMilliseconds: 3000}
   next:
-    event: {type: Normal, reason: Starting, message: here it goes}
+    event: {type: Normal, reason: Starting, message: pod is starting}
     finalizers: {add: [{value: example.com/hold}]}
     statusTemplate: |
       {{ $now := Now }}
@@ -244,8 +45,8 @@ STARTS = stage_text(
       {{ end }}
 """,
 )
-GOES = stage_text(
-    "pod-goes",
+POD_ENDS = stage_text(
+    "pod-ends",
     spec="""
   selector: {matchExpressions: [{key: .metadata.deletionTimestamp, operator: Exists}]}
   delay: {durationMilliseconds: 1000, jitterDurationFrom: {expressionFrom: .metadata.deletionTimestamp}}
@@ -274,8 +75,8 @@ NODE_STARTS = stage_text(
 
 
 @pytest.mark.virtual_time
-async def test_stages_take_a_pod_from_binding_to_its_end(stages):
-    async with SimulatedCluster(stages=stages(STARTS, GOES)).running() as cluster:
+async def test_stages_start_and_delete_pod(read_stage_texts):
+    async with SimulatedCluster(stages=read_stage_texts(POD_STARTS, POD_ENDS)).running() as cluster:
         cluster.bind()
         await asyncio.sleep(2.9)
         assert cluster.phase() == "Pending"
@@ -284,15 +85,15 @@ async def test_stages_take_a_pod_from_binding_to_its_end(stages):
         assert pod is not None
         assert pod["status"]["phase"] == "Running"
         assert pod["status"]["podIP"].startswith("10.128.0.")
-        assert pod["status"]["podIPs"] == [{"ip": pod["status"]["podIP"]}]  # which kubectl shows
+        assert pod["status"]["podIPs"] == [{"ip": pod["status"]["podIP"]}]  # kubectl shows podIPs
         assert pod["status"]["hostIP"] == "172.16.0.2"
-        assert {each["type"]: each["status"] for each in pod["status"]["conditions"]} == {
-            "PodScheduled": "True",  # merged by type, as the API server does
+        assert {condition["type"]: condition["status"] for condition in pod["status"]["conditions"]} == {
+            "PodScheduled": "True",  # strategic merge by type
             "Ready": "True",
         }
         assert pod["status"]["containerStatuses"][0]["state"]["running"]
         assert pod["metadata"]["finalizers"] == ["example.com/hold"]
-        assert ("Starting", "here it goes") in cluster.events()
+        assert ("Starting", "pod is starting") in cluster.events()
         cluster.change_metadata(
             PODS, "web", deletionTimestamp=pod["status"]["startTime"], deletionGracePeriodSeconds=30
         )
@@ -301,8 +102,8 @@ async def test_stages_take_a_pod_from_binding_to_its_end(stages):
 
 
 @pytest.mark.virtual_time
-async def test_a_change_while_a_stage_waits_begins_anew(stages):
-    async with SimulatedCluster(stages=stages(STARTS)).running() as cluster:
+async def test_change_of_pod_restarts_delay(read_stage_texts):
+    async with SimulatedCluster(stages=read_stage_texts(POD_STARTS)).running() as cluster:
         cluster.bind()
         await asyncio.sleep(2)
         cluster.change_metadata(PODS, "web", annotations={"some": "thing"})
@@ -313,8 +114,8 @@ async def test_a_change_while_a_stage_waits_begins_anew(stages):
 
 
 @pytest.mark.virtual_time
-async def test_pods_that_opt_out_have_the_built_in_behaviour(stages):
-    async with SimulatedCluster(stages=stages(GOES)).running() as cluster:
+async def test_opted_out_pods_have_built_in_behaviour(read_stage_texts):
+    async with SimulatedCluster(stages=read_stage_texts(POD_ENDS)).running() as cluster:
         cluster.bind("staged")
         cluster.bind("built-in", annotations={"stages": "false"})
         cluster.bind("labelled", labels={"kubeloop.dev/stages": "false"})
@@ -323,10 +124,10 @@ async def test_pods_that_opt_out_have_the_built_in_behaviour(stages):
 
 
 @pytest.mark.virtual_time
-async def test_stages_that_add_to_the_built_in_behaviour_do_not_replace_it(stages):
-    breaks = stage_text(
+async def test_add_to_annotation_keeps_built_in_behaviour(read_stage_texts):
+    pod_breaks = stage_text(
         "pod-breaks",
-        meta="  annotations: {kubeloop.dev/add-to: built-in}",
+        metadata="  annotations: {kubeloop.dev/add-to: built-in}",
         spec="""
   selector:
     matchLabels: {breaks: 'true'}
@@ -335,7 +136,7 @@ async def test_stages_that_add_to_the_built_in_behaviour_do_not_replace_it(stage
   next: {statusTemplate: "{phase: Failed, reason: Broken, message: it broke}"}
 """,
     )
-    async with SimulatedCluster(stages=stages(breaks)).running() as cluster:
+    async with SimulatedCluster(stages=read_stage_texts(pod_breaks)).running() as cluster:
         cluster.bind("steady")
         cluster.bind("brittle", labels={"breaks": "true"})
         await asyncio.sleep(5)
@@ -348,31 +149,33 @@ async def test_stages_that_add_to_the_built_in_behaviour_do_not_replace_it(stage
 
 
 @pytest.mark.virtual_time
-async def test_node_stages_make_nodes_ready_and_again_after_they_were_lost(stages):
-    async with SimulatedCluster(stages=stages(NODE_STARTS)).running() as cluster:
+async def test_node_stage_sets_ready_at_start_and_after_recovery(read_stage_texts):
+    async with SimulatedCluster(stages=read_stage_texts(NODE_STARTS)).running() as cluster:
 
-        def ready() -> str:
+        def ready_status() -> str:
             node = cluster.store.get(NODES, "", "node-0")
             assert node is not None
-            conditions = {each["type"]: each["status"] for each in node["status"].get("conditions") or ()}
+            conditions = {
+                condition["type"]: condition["status"] for condition in node["status"].get("conditions") or ()
+            }
             return conditions.get("Ready", "none")
 
         await asyncio.sleep(1)
-        assert ready() == "none"
+        assert ready_status() == "none"
         await asyncio.sleep(1.5)
-        assert ready() == "True"
+        assert ready_status() == "True"
         assert cluster.store.get(LEASES, "kube-node-lease", "node-0") is not None
         cluster.change_metadata(NODES, "node-0", annotations={ANNOTATION_FAIL: "unreachable"})
         await asyncio.sleep(70)
-        assert ready() == "Unknown"
+        assert ready_status() == "Unknown"
         cluster.change_metadata(NODES, "node-0", annotations={})
         await asyncio.sleep(2.5)
-        assert ready() == "True"
+        assert ready_status() == "True"
 
 
 @pytest.mark.virtual_time
-async def test_stages_wait_for_a_node_that_is_unreachable(stages):
-    async with SimulatedCluster(stages=stages(STARTS)).running() as cluster:
+async def test_pod_stages_wait_while_node_is_unreachable(read_stage_texts):
+    async with SimulatedCluster(stages=read_stage_texts(POD_STARTS)).running() as cluster:
         cluster.bind()
         cluster.change_metadata(NODES, "node-0", annotations={ANNOTATION_FAIL: "unreachable"})
         await asyncio.sleep(60)
@@ -383,13 +186,13 @@ async def test_stages_wait_for_a_node_that_is_unreachable(stages):
 
 
 @pytest.mark.virtual_time
-async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
+async def test_stage_that_matches_its_own_result_is_rate_limited(read_stage_texts):
     ticks = stage_text(
         "ticks",
-        meta="  annotations: {kubeloop.dev/add-to: built-in}",
-        spec=ANY + "  immediateNextStage: true\n  next: {statusTemplate: '{message: {{ Now | Quote }}}'}\n",
+        metadata="  annotations: {kubeloop.dev/add-to: built-in}",
+        spec=SELECT_ALL + "  immediateNextStage: true\n  next: {statusTemplate: '{message: {{ Now | Quote }}}'}\n",
     )
-    async with SimulatedCluster(stages=stages(ticks)).running() as cluster:
+    async with SimulatedCluster(stages=read_stage_texts(ticks)).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         before = cluster.store.revision
@@ -398,7 +201,7 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
 
 
 @pytest.mark.parametrize(
-    ("step", "problem"),
+    ("next_fields", "problem"),
     [
         ("{statusTemplate: 'phase: [{{ .spec.nodeName }}'}", "the template does not render to YAML"),
         ("{statusTemplate: 'Running'}", "renders a str, not a map"),
@@ -408,17 +211,19 @@ async def test_a_stage_whose_outcome_matches_again_does_not_spin(stages):
     ],
 )
 @pytest.mark.virtual_time
-async def test_a_stage_that_cannot_be_played_says_so_in_an_event(stages, step, problem):
-    async with SimulatedCluster(stages=stages(stage_text(spec=f"{ANY}  next: {step}\n"))).running() as cluster:
+async def test_failing_stage_is_reported_in_event(read_stage_texts, next_fields, problem):
+    async with SimulatedCluster(
+        stages=read_stage_texts(stage_text(spec=f"{SELECT_ALL}  next: {next_fields}\n"))
+    ).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
-        (told,) = [message for reason, message in cluster.events() if reason == "StageFailed"]
-        assert problem in told
+        (text,) = [message for reason, message in cluster.events() if reason == "StageFailed"]
+        assert problem in text
         assert cluster.phase() == "Pending"
 
 
 @pytest.mark.virtual_time
-async def test_patches_of_all_types_and_steps_in_order(stages):
+async def test_steps_apply_patches_of_all_types_in_order(read_stage_texts):
     spec = """
   selector: {matchExpressions: [{key: .metadata.labels.done, operator: DoesNotExist}]}
   steps:
@@ -428,7 +233,7 @@ async def test_patches_of_all_types_and_steps_in_order(stages):
   - patch: {type: strategic, root: status, subresource: status, template: "{phase: Running, unknown: 1}"}
   - patch: {template: "metadata: {labels: {done: 'true'}, uid: other, name: other}"}
 """
-    async with SimulatedCluster(stages=stages(stage_text(spec=spec))).running() as cluster:
+    async with SimulatedCluster(stages=read_stage_texts(stage_text(spec=spec))).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         pod = cluster.pod()
@@ -441,14 +246,14 @@ async def test_patches_of_all_types_and_steps_in_order(stages):
 
 
 @pytest.mark.virtual_time
-async def test_node_stages_may_delete_a_node(stages):
-    gone = stage_text(
-        "gone",
+async def test_node_stage_deletes_node(read_stage_texts):
+    deletes = stage_text(
+        "deletes",
         kind="Node",
-        meta="  annotations: {kubeloop.dev/add-to: built-in}",
+        metadata="  annotations: {kubeloop.dev/add-to: built-in}",
         spec="  selector: {matchLabels: {spot: 'true'}}\n  delay: {durationMilliseconds: 5000}\n" + DELETE,
     )
-    async with SimulatedCluster(stages=stages(gone)).running() as cluster:
+    async with SimulatedCluster(stages=read_stage_texts(deletes)).running() as cluster:
         cluster.change_metadata(NODES, "node-1", labels={"spot": "true"})
         await asyncio.sleep(4)
         assert cluster.store.get(NODES, "", "node-1") is not None
@@ -458,9 +263,9 @@ async def test_node_stages_may_delete_a_node(stages):
 
 
 @pytest.mark.virtual_time
-async def test_a_template_cannot_change_what_is_stored(stages):
-    spec = ANY + "  next: {statusTemplate: '{{ $x := set .metadata `name` `other` }}phase: Running'}\n"
-    async with SimulatedCluster(stages=stages(stage_text(spec=spec))).running() as cluster:
+async def test_template_cannot_modify_stored_object(read_stage_texts):
+    spec = SELECT_ALL + "  next: {statusTemplate: '{{ $x := set .metadata `name` `other` }}phase: Running'}\n"
+    async with SimulatedCluster(stages=read_stage_texts(stage_text(spec=spec))).running() as cluster:
         cluster.bind()
         await asyncio.sleep(1)
         assert cluster.phase() == "Running"
@@ -468,14 +273,30 @@ async def test_a_template_cannot_change_what_is_stored(stages):
 
 
 @pytest.mark.virtual_time
-async def test_the_same_seed_plays_the_same(stages):
-    two = stages(STARTS, GOES.replace("durationMilliseconds: 1000", "durationMilliseconds: 1000"))
+async def test_same_seed_gives_same_results(read_stage_texts):
+    stages = read_stage_texts(POD_STARTS, POD_ENDS)
 
-    async def story() -> list[tuple[str, Any]]:
-        async with SimulatedCluster(stages=two).running() as cluster:
+    async def addresses_of_run() -> list[tuple[str, Any]]:
+        async with SimulatedCluster(stages=stages).running() as cluster:
             for number in range(20):
                 cluster.bind(f"web-{number}")
             await asyncio.sleep(5)
-            return [(each["metadata"]["name"], each["status"].get("podIP")) for each in cluster.store.list(PODS)]
+            return [(pod["metadata"]["name"], pod["status"].get("podIP")) for pod in cluster.store.list(PODS)]
 
-    assert await story() == await story()
+    assert await addresses_of_run() == await addresses_of_run()
+
+
+@pytest.mark.parametrize(
+    ("add_to", "kind", "replaces"),
+    [
+        pytest.param("", "Pod", True, id="stage of pods"),
+        pytest.param("  annotations: {kubeloop.dev/add-to: built-in}", "Pod", False, id="stage added to the built-in"),
+        pytest.param("", "Node", False, id="stage of nodes only"),
+    ],
+)
+@pytest.mark.virtual_time
+async def test_replaces_built_in_behaviour_of_pods(read_stage_texts, add_to, kind, replaces):
+    stages = read_stage_texts(stage_text(kind=kind, metadata=add_to, spec=SELECT_ALL + DELETE))
+    cluster = SimulatedCluster()
+    simulation = Simulation(cluster.store, NodeSettings(), clock=cluster.clock, rng=random.Random(1))
+    assert PodStages(simulation, stages).replaces("Pod") is replaces

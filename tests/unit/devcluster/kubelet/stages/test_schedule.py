@@ -1,4 +1,4 @@
-"""Which object waits for which stage: a change begins anew, the same stage waits a second, who is gone is forgotten."""
+"""Schedule of stages: rescheduling after changes, minimum delay of repeated stages, deleted objects."""
 
 from __future__ import annotations
 
@@ -31,67 +31,68 @@ def config_map(uid: str, version: int, app: str = "web") -> dict[str, Any]:
     return {"metadata": {"name": uid, "uid": uid, "resourceVersion": str(version), "labels": {"app": app}}}
 
 
-class Player:
-    """Plays nothing, and notes on whom."""
+class RecordingSchedule:
+    """A schedule whose stages are only recorded: `applied` has the uids of their objects."""
 
     def __init__(self, path: Path) -> None:
         path.write_text(STAGE)
         self.stages: list[Stage] = read_stages([path])
         self.timers = TimerQueue()
-        self.played: list[str] = []
+        self.applied: list[str] = []
         clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.turns: StageSchedule[str] = StageSchedule(self.timers, self._play, clock=clock, rng=random.Random(1))
+        self.schedule: StageSchedule[str] = StageSchedule(self.timers, self._record, clock=clock, rng=random.Random(1))
 
-    def _play(self, turn: PendingStage[str]) -> None:
-        self.turns.take(turn)
-        self.turns.begin(turn)
-        self.played.append(turn.uid)
+    def _record(self, pending: PendingStage[str]) -> None:
+        self.schedule.take(pending)
+        self.schedule.begin(pending)
+        self.applied.append(pending.uid)
 
-    def see(self, obj: dict[str, Any]) -> bool:
-        return self.turns.reschedule(self.stages, obj, "maps")
+    def reschedule(self, obj: dict[str, Any]) -> bool:
+        return self.schedule.reschedule(self.stages, obj, "maps")
 
-    def pass_time(self, until: float) -> None:
-        while (appointment := self.timers.pop(until)) is not None:
-            if appointment.act is not None:
-                appointment.act(appointment.argument)
+    def run_until(self, until: float) -> None:
+        """Run the timers that are due at loop time `until`."""
+        while (timer := self.timers.pop(until)) is not None:
+            if timer.act is not None:
+                timer.act(timer.argument)
 
 
 @pytest.fixture
-def player(tmp_path: Path) -> Player:
-    return Player(tmp_path / "stages.yaml")
+def recording(tmp_path: Path) -> RecordingSchedule:
+    return RecordingSchedule(tmp_path / "stages.yaml")
 
 
 @pytest.mark.virtual_time
-async def test_a_change_begins_anew_and_the_same_version_does_not(player: Player):
+async def test_object_is_rescheduled_only_after_change(recording: RecordingSchedule):
     now = asyncio.get_running_loop().time()
-    assert player.see(config_map("a", 1))
-    assert not player.see(config_map("a", 1))
-    assert player.see(config_map("a", 2))
-    assert not player.see(config_map("a", 3, app="other"))  # for which there is no stage
-    player.pass_time(now + 1)
-    assert player.played == []
+    assert recording.reschedule(config_map("a", 1))
+    assert not recording.reschedule(config_map("a", 1))
+    assert recording.reschedule(config_map("a", 2))
+    assert not recording.reschedule(config_map("a", 3, app="other"))  # no stage matches
+    recording.run_until(now + 1)
+    assert recording.applied == []
 
 
 @pytest.mark.virtual_time
-async def test_the_same_stage_waits_a_second_before_it_is_played_again(player: Player):
+async def test_repeated_stage_waits_at_least_one_second(recording: RecordingSchedule):
     now = asyncio.get_running_loop().time()
-    player.see(config_map("a", 1))
-    player.pass_time(now + 0.2)
-    player.see(config_map("a", 2))
-    player.pass_time(now + 0.9)
-    assert player.played == ["a"]
-    player.pass_time(now + 1.1)
-    assert player.played == ["a", "a"]
+    recording.reschedule(config_map("a", 1))
+    recording.run_until(now + 0.2)
+    recording.reschedule(config_map("a", 2))
+    recording.run_until(now + 0.9)
+    assert recording.applied == ["a"]
+    recording.run_until(now + 1.1)
+    assert recording.applied == ["a", "a"]
 
 
 @pytest.mark.virtual_time
-async def test_objects_that_went_while_nobody_watched_are_forgotten(player: Player):
+async def test_retain_forgets_objects_that_are_not_listed(recording: RecordingSchedule):
     now = asyncio.get_running_loop().time()
     for uid in ("a", "b"):
-        player.see(config_map(uid, 1))
-    player.turns.retain("maps", {"b"})
-    player.pass_time(now + 1)
-    assert player.played == ["b"]
+        recording.reschedule(config_map(uid, 1))
+    recording.schedule.retain("maps", {"b"})
+    recording.run_until(now + 1)
+    assert recording.applied == ["b"]
     await asyncio.sleep(2)
-    player.turns.retain("maps", set())
-    assert player.turns._last == {}  # what was played long ago tells nothing
+    recording.schedule.retain("maps", set())
+    assert recording.schedule._last == {}  # entries older than a second are removed
