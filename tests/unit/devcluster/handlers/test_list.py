@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -19,7 +17,7 @@ from support.config_map_store import ConfigMapStore
 SERVED = get_served_resource(CONFIG_MAPS)
 
 
-def page_of(config_maps: ConfigMapStore, query: str = "", **options: Any) -> Page:
+def page_of(config_maps: ConfigMapStore, query: str) -> Page:
     parsed = parse_list_options(Request.of("GET", f"/x?{query}"), SERVED, "ns")
     return list_page(config_maps.table, config_maps.store.revision, parsed)
 

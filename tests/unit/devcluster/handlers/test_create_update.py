@@ -1,0 +1,87 @@
+"""Create and update of objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.handlers.create_update import check_version, is_finished_deletion
+from support.api_requests import InProcessApi
+
+JSON = dict[str, Any]
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("obj", "expected"),
+    [
+        pytest.param({"metadata": {"deletionTimestamp": "t"}}, True, id="marked"),
+        pytest.param({"metadata": {}}, False, id="not marked"),
+        pytest.param({"metadata": {"deletionTimestamp": "t", "finalizers": ["x"]}}, False, id="finalizer"),
+        pytest.param({"metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 5}}, False, id="grace"),
+        pytest.param(
+            {"kind": "Namespace", "metadata": {"deletionTimestamp": "t"}, "spec": {"finalizers": ["kubernetes"]}},
+            False,
+            id="finalizer of a namespace",
+        ),
+    ],
+)
+def test_finished_deletion(obj: JSON, expected: bool):
+    assert is_finished_deletion(obj) is expected
+
+
+def test_resource_version_that_is_no_number_is_an_error():
+    for version in (None, "", "7"):
+        check_version(version)
+    with pytest.raises(StatusError) as raised:
+        check_version("x")
+    assert (raised.value.code, raised.value.message) == (500, 'strconv.ParseUint: parsing "x": invalid syntax')
+
+
+async def test_generated_name_has_five_random_characters():
+    created = InProcessApi().create(CONFIG_MAPS, {"metadata": {"generateName": "x" * 70}})
+    name = created["metadata"]["name"]
+    assert (len(name), name[:58]) == (63, "x" * 58)
+    assert set(name[58:]) <= set("bcdfghjklmnpqrstvwxz2456789")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "code", "message"),
+    [
+        ({"name": "a"}, 409, 'configmaps "a" already exists'),
+        ({"name": "b", "resourceVersion": "1"}, 500, "resourceVersion should not be set on objects to be created"),
+        (
+            {"name": "b", "namespace": "other"},
+            400,
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ),
+    ],
+)
+async def test_create_is_refused(metadata: JSON, code: int, message: str):
+    api = InProcessApi()
+    api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    status, response = api("POST", CONFIG_MAPS, {"metadata": metadata})
+    assert (status, response["message"]) == (code, message)
+
+
+async def test_update_without_changes_keeps_the_revision():
+    api = InProcessApi()
+    created = api.create(CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    updated = api.succeed("PUT", f"{CONFIG_MAPS}/a", created)
+    assert updated["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+    changed = api.succeed("PUT", f"{CONFIG_MAPS}/a", {**created, "data": {"x": "2"}})
+    assert changed["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
+
+
+async def test_update_from_an_old_revision_is_a_conflict():
+    api = InProcessApi()
+    created = api.create(CONFIG_MAPS, {"metadata": {"name": "a"}})
+    api.succeed("PUT", f"{CONFIG_MAPS}/a", {**created, "data": {"x": "2"}})
+    status, response = api("PUT", f"{CONFIG_MAPS}/a", {**created, "data": {"x": "3"}})
+    assert (status, response["message"]) == (
+        409,
+        'Operation cannot be fulfilled on configmaps "a": the object has been modified; please apply your changes to '
+        "the latest version and try again",
+    )

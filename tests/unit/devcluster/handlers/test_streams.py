@@ -1,0 +1,117 @@
+"""Logs, streams and proxies of simulated pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.served_resources import ENDPOINTS
+from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
+
+JSON = dict[str, Any]
+INVALID = 'PodLogOptions "p" is invalid: '
+NO_PROXY = "simulated nodes run no containers: there is no proxy"
+
+
+@pytest.mark.parametrize(
+    ("query", "code", "message"),
+    [
+        ("tailLines=-1", 422, f"{INVALID}tailLines: Invalid value: -1: must be greater than or equal to 0"),
+        ("limitBytes=0", 422, f"{INVALID}limitBytes: Invalid value: 0: must be greater than 0"),
+        ("sinceSeconds=0", 422, f"{INVALID}sinceSeconds: Invalid value: 0: must be greater than 0"),
+        (
+            "sinceSeconds=1&sinceTime=2026-01-01T00:00:00Z",
+            422,
+            f"{INVALID}[]: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified",
+        ),
+        ("stream=All", 422, f"{INVALID}stream: Forbidden: may not be specified"),
+        ("tailLines=x", 400, 'strconv.ParseInt: parsing "x": invalid syntax'),
+        (f"tailLines={2**63}", 400, f'strconv.ParseInt: parsing "{2**63}": value out of range'),
+        (
+            "sinceTime=x",
+            400,
+            'parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006"',
+        ),
+    ],
+)
+def test_invalid_log_options(query: str, code: int, message: str):
+    with pytest.raises(StatusError) as raised:
+        check_log_options(Request.of("GET", f"/x?{query}"), "p")
+    assert (raised.value.code, raised.value.message) == (code, message)
+
+
+def test_ports_must_be_numbers():
+    check_ports(Request.of("GET", "/x?ports=80,443&ports="))
+    with pytest.raises(StatusError) as raised:
+        check_ports(Request.of("GET", "/x?ports=80,http"))
+    assert raised.value.message == 'cannot convert to []int32: strconv.ParseUint: parsing "http": invalid syntax'
+
+
+def pod(node: str = "", containers: tuple[str, ...] = ("a",)) -> JSON:
+    spec: JSON = {"containers": [{"name": name} for name in containers], "initContainers": [{"name": "init"}]}
+    if node:
+        spec["nodeName"] = node
+    return {"metadata": {"name": "p"}, "spec": spec}
+
+
+@pytest.fixture
+def store() -> Store:
+    """A store with the node n, the pod ns/p, and the Service ns/s with the pod as its endpoint."""
+    store = Store(seconds=lambda: 0.0)
+    store.create(NODES, {"metadata": {"name": "n"}})
+    metadata = {"name": "p", "namespace": "ns"}
+    store.create(PODS, {"metadata": metadata, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}})
+    store.create(SERVICES, {"metadata": {"name": "s", "namespace": "ns"}, "spec": {"ports": [{"port": 80}]}})
+    subset = {"addresses": [{"ip": "10.0.0.1", "targetRef": metadata}], "ports": [{"port": 8080}]}
+    store.create(ENDPOINTS, {"metadata": {"name": "s", "namespace": "ns"}, "subsets": [subset]})
+    return store
+
+
+@pytest.mark.parametrize(("node", "status"), [("", 204), ("n", 200)], ids=["without a node", "on a node"])
+def test_log_of_a_simulated_pod_is_empty(store: Store, node: str, status: int):
+    response = log_of(store, pod(node), "")
+    assert (response.status, response.body) == (status, b"")
+
+
+@pytest.mark.parametrize(
+    ("obj", "container", "code", "message"),
+    [
+        (pod("n"), "x", 400, "container x is not valid for pod p"),
+        (
+            pod("n", ("a", "b")),
+            "",
+            400,
+            "a container name must be specified for pod p, choose one of: [init a b]",
+        ),
+        (pod(), "a", 400, "pod p does not have a host assigned"),
+        (pod("gone"), "a", 404, 'pods "gone" not found'),
+        (pod("n"), "init", 400, "simulated nodes run no containers: there is no exec"),
+    ],
+    ids=["unknown container", "two containers", "pod without a node", "missing node", "valid request"],
+)
+def test_exec_is_refused(store: Store, obj: JSON, container: str, code: int, message: str):
+    with pytest.raises(StatusError) as raised:
+        refuse_stream(store, obj, "exec", container)
+    assert (raised.value.code, raised.value.message) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("resource", "target", "code", "message"),
+    [
+        (PODS, "p:80", 400, NO_PROXY),
+        (PODS, "x", 404, 'pods "x" not found'),
+        (PODS, "ftp:p:80", 400, 'invalid pod request "ftp:p:80"'),
+        (SERVICES, "s:80", 400, NO_PROXY),
+        (SERVICES, "s:81", 503, 'no service port 81 found for service "s"'),
+        (SERVICES, "s:http", 503, 'no endpoints available for service "s:http"'),
+    ],
+)
+def test_proxy_is_refused(store: Store, resource: Resource[Any], target: str, code: int, message: str):
+    with pytest.raises(StatusError) as raised:
+        refuse_proxy(store, resource, "ns", target)
+    assert (raised.value.code, raised.value.message) == (code, message)
