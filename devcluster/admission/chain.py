@@ -72,7 +72,7 @@ class AdmissionChain:
             namespace_object["status"].get("phase") == "Terminating"
             or "deletionTimestamp" in namespace_object["metadata"]
         ):
-            refusal = errors.forbidden(
+            error = errors.forbidden(
                 resource,
                 name,
                 f"unable to create new content in namespace {namespace} because it is being terminated",
@@ -82,7 +82,7 @@ class AdmissionChain:
                     )
                 ],
             )
-            raise refusal
+            raise error
 
     @staticmethod
     def check_delete(resource: Resource[Any], name: str) -> None:
