@@ -1,4 +1,4 @@
-"""Conversion webhooks: objects are shown as they convert them, and what goes wrong with them is told."""
+"""Conversion webhooks: conversion on writes, reads and watches, and errors of the webhook."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def api(webhook: Webhook) -> InProcessApi:
     return api
 
 
-async def test_an_object_is_written_in_one_version_and_read_in_another(api: InProcessApi, webhook: Webhook):
+async def test_object_is_written_in_one_version_and_read_in_another(api: InProcessApi, webhook: Webhook):
     status, created = await api.handle("POST", V2, host("b", "v2"))
     assert (status, created["spec"]) == (201, {"host": "b", "port": 2})
     assert created["apiVersion"] == "example.com/v2"
@@ -44,29 +44,27 @@ async def test_an_object_is_written_in_one_version_and_read_in_another(api: InPr
     assert (status, deleted["status"]) == (200, "Success")
 
 
-async def test_what_has_been_converted_is_not_converted_again_and_lists_take_one_call(
-    api: InProcessApi, webhook: Webhook
-):
+async def test_list_converts_uncached_objects_in_one_call(api: InProcessApi, webhook: Webhook):
     for number in range(5):
         await api.handle("POST", V1, host(f"h{number}", address=f"a:{number}"))
     webhook.calls.clear()
-    assert [each["spec"]["port"] for each in (await api.handle("GET", V2))[1]["items"]] == [0, 1, 2, 3, 4]
-    assert webhook.calls == []  # as who watches v2 has to hear of writes at once
+    assert [item["spec"]["port"] for item in (await api.handle("GET", V2))[1]["items"]] == [0, 1, 2, 3, 4]
+    assert webhook.calls == []  # each write was converted at once, for watches of v2
     status, _ = await api.handle("PATCH", DEFINITION, {"spec": {"names": {"shortNames": ["ho"]}}})
     assert status == 200
     assert len((await api.handle("GET", V2))[1]["items"]) == 5
     assert webhook.calls == [5]
 
 
-@pytest.mark.parametrize("faults", [None, Faults()], ids=["in the process", "with faults"])
-async def test_who_cannot_be_answered_at_once_waits_for_the_webhook(webhook: Webhook, faults: Faults | None):
+@pytest.mark.parametrize("faults", [None, Faults()], ids=["in process", "with faults"])
+async def test_request_waits_for_the_webhook(webhook: Webhook, faults: Faults | None):
     api = InProcessApi(faults=faults)
     for path, body in ((CRDS, definition(webhook)), (V2, host("b", "v2"))):
         status, content = await api.handle("POST", path, body)
         assert status == 201, content
 
 
-async def test_who_watches_a_version_hears_of_writes_in_another(api: InProcessApi):
+async def test_watch_shows_writes_in_another_version(api: InProcessApi):
     await api.handle("POST", V1, host("a"))
     _, stream = await api.handle("GET", f"{V2}?watch=1&resourceVersion=0")
     await api.handle("PUT", f"{V1}/a", {**(await api.handle("GET", f"{V1}/a"))[1], "spec": {"address": "c:9"}})
@@ -78,7 +76,7 @@ async def test_who_watches_a_version_hears_of_writes_in_another(api: InProcessAp
             if len(events) >= 3:
                 break
     await stream.aclose()
-    assert [(each["type"], each["object"]["spec"]) for each in events] == [
+    assert [(event["type"], event["object"]["spec"]) for event in events] == [
         ("ADDED", {"host": "a", "port": 1}),
         ("MODIFIED", {"host": "c", "port": 9}),
         ("DELETED", {"host": "c", "port": 9}),
@@ -86,29 +84,39 @@ async def test_who_watches_a_version_hears_of_writes_in_another(api: InProcessAp
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "error"),
     [
-        ({"result": {"status": "Failure", "message": "no port"}}, "failed: no port"),
-        ({"result": {}}, "failed: response.result.status was '', not 'Success'"),
-        ({"convertedObjects": []}, "returned 0 objects, expected 1"),
-        ({"convertedObjects": [host("a")]}, "returned invalid object at index 0: invalid groupVersion "
-         "(expected example.com/v2, received example.com/v1)"),
-        ({"convertedObjects": [host("other", "v2")]}, "returned invalid object: must have the same name: a != other"),
+        pytest.param(
+            {"result": {"status": "Failure", "message": "no port"}}, "failed: no port", id="status is Failure"
+        ),
+        pytest.param({"result": {}}, "failed: response.result.status was '', not 'Success'", id="no status"),
+        pytest.param({"convertedObjects": []}, "returned 0 objects, expected 1", id="no objects"),
+        pytest.param(
+            {"convertedObjects": [host("a")]},
+            "returned invalid object at index 0: invalid groupVersion "
+            "(expected example.com/v2, received example.com/v1)",
+            id="not converted",
+        ),
+        pytest.param(
+            {"convertedObjects": [host("other", "v2")]},
+            "returned invalid object: must have the same name: a != other",
+            id="changed name",
+        ),
     ],
-)  # fmt: skip
-async def test_an_answer_that_is_none_is_told(api: InProcessApi, webhook: Webhook, change: JSON, told: str):
+)
+async def test_invalid_response_is_an_error(api: InProcessApi, webhook: Webhook, change: JSON, error: str):
     webhook.change = lambda review: {**review, "response": {**review["response"], **change}}
-    status, refused = await api.handle("POST", V1, host("a"))
-    assert (status, refused["message"]) == (500, f"conversion webhook for example.com/v1, Kind=Host {told}")
+    status, content = await api.handle("POST", V1, host("a"))
+    assert (status, content["message"]) == (500, f"conversion webhook for example.com/v1, Kind=Host {error}")
     webhook.change = lambda review: review
     assert (await api.handle("POST", V1, host("a")))[0] == 201
 
 
-async def test_a_webhook_that_is_not_there_is_told(api: InProcessApi, webhook: Webhook):
-    await api.handle("PATCH", DEFINITION, {"spec": {"conversion": {"webhook": {"clientConfig": {
-        "url": "https://127.0.0.1:1/convert"}}}}})  # fmt: skip
-    _, refused = await api.handle("POST", V2, host("b", "v2"))
-    assert refused["message"] == (
+async def test_unreachable_webhook_is_an_error(api: InProcessApi, webhook: Webhook):
+    client_config = {"url": "https://127.0.0.1:1/convert"}
+    await api.handle("PATCH", DEFINITION, {"spec": {"conversion": {"webhook": {"clientConfig": client_config}}}})
+    _, content = await api.handle("POST", V2, host("b", "v2"))
+    assert content["message"] == (
         'conversion webhook for example.com/v2, Kind=Host failed: Post "https://127.0.0.1:1/convert?timeout=30s": '
         "dial tcp 127.0.0.1:1: connect: connection refused"
     )

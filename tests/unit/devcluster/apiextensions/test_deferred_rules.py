@@ -1,4 +1,4 @@
-"""Rules that take long are run beside the event loop, and the request is answered again with what they found."""
+"""Expensive rules run on a background thread, and their request is handled again with the results."""
 
 from __future__ import annotations
 
@@ -33,71 +33,71 @@ def status_and_content(response: Response | None) -> tuple[int, JSON]:
 async def server() -> ApiServer:
     api = InProcessApi()
     numbers = {"type": "array", "maxItems": 1000, "items": {"type": "integer"}}
-    named = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self != 'bad'"}]}
-    fields = {"numbers": {**numbers, "x-kubernetes-validations": [{"rule": RULE}]}, "name": named}
+    name = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self != 'bad'"}]}
+    fields = {"numbers": {**numbers, "x-kubernetes-validations": [{"rule": RULE}]}, "name": name}
     api.create(CRDS, definition("pairs", fields))
     return api.server
 
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Where rules were run to their end."""
-    found: list[str] = []
-    whole = cel_rules.check_object
+    """Return the list to which each complete evaluation of an object's rules adds "loop" or "background"."""
+    thread_names: list[str] = []
+    check_object = cel_rules.check_object
 
-    def noted(*arguments: Any) -> cel_rules.RuleEvaluation:
-        result = whole(*arguments)
-        found.append("loop" if threading.current_thread() is threading.main_thread() else "beside")
-        return result
+    def recording_check(*arguments: Any) -> cel_rules.RuleEvaluation:
+        evaluation = check_object(*arguments)
+        thread_names.append("loop" if threading.current_thread() is threading.main_thread() else "background")
+        return evaluation
 
-    monkeypatch.setattr(cel_rules, "check_object", noted)
-    return found
+    monkeypatch.setattr(cel_rules, "check_object", recording_check)
+    return thread_names
 
 
-async def test_rules_that_cost_little_are_run_at_once(server: ApiServer, threads: list[str]):
+async def test_cheap_rules_run_at_once(server: ApiServer, threads: list[str]):
     assert status_and_content(server.handle_or_defer(request("POST", OBJECTS, pair("a", 10))))[0] == 201
     assert status_and_content(server.handle_or_defer(request("POST", OBJECTS, pair("bad", 10))))[0] == 422
     assert {*threads} == {"loop"}
 
 
-async def test_rules_that_cost_much_are_run_beside_the_loop(server: ApiServer, threads: list[str]):
+async def test_expensive_rules_run_in_the_background(server: ApiServer, threads: list[str]):
     for name, status in (("a", 201), ("bad", 422)):
         pending = request("POST", OBJECTS, pair(name, 200))
         assert server.handle_or_defer(pending) is None
-        code, answer = status_and_content(await server.handle(pending))
+        code, content = status_and_content(await server.handle(pending))
         assert code == status
-        assert status == 201 or "failed rule: self != 'bad'" in answer["message"]
-    assert threads == ["beside", "beside"]
+        assert status == 201 or "failed rule: self != 'bad'" in content["message"]
+    assert threads == ["background", "background"]
 
 
-async def test_what_costs_too_much_altogether_is_refused_after_it_too(server: ApiServer, threads: list[str]):
+async def test_background_rules_have_the_cost_limit_of_the_object(server: ApiServer, threads: list[str]):
     pending = request("POST", OBJECTS, pair("a", 1000))
     assert server.handle_or_defer(pending) is None
-    code, answer = status_and_content(await server.handle(pending))
+    code, content = status_and_content(await server.handle(pending))
     assert code == 422
-    assert "call cost exceeds limit" in answer["message"]
-    assert threads == ["beside"]
+    assert "call cost exceeds limit" in content["message"]
+    assert threads == ["background"]
 
 
-async def test_an_object_that_changes_meanwhile_is_looked_at_again(server: ApiServer, threads: list[str]):
+async def test_deferred_request_sees_concurrent_changes(server: ApiServer, threads: list[str]):
     assert status_and_content(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
-    long = request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "bad"}})
-    assert server.handle_or_defer(long) is None
-    waiting = asyncio.create_task(server.handle(long))
+    expensive = request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "bad"}})
+    assert server.handle_or_defer(expensive) is None
+    task = asyncio.create_task(server.handle(expensive))
     await asyncio.sleep(0)
-    quick = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
-    assert status_and_content(server.handle_or_defer(quick))[0] == 200
-    assert status_and_content(await waiting)[0] == 422
-    assert threads[-1] == "loop"  # the object has few numbers now
+    cheap = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
+    assert status_and_content(server.handle_or_defer(cheap))[0] == 200
+    assert status_and_content(await task)[0] == 422
+    assert threads[-1] == "loop"  # the object now has one number
 
 
-async def test_a_name_that_is_made_up_each_time_does_no_harm(server: ApiServer, threads: list[str]):
+async def test_request_with_a_generated_name_can_be_deferred(server: ApiServer, threads: list[str]):
     pending = request("POST", OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
     assert server.handle_or_defer(pending) is None
     assert status_and_content(await server.handle(pending))[0] == 201
-    assert threads == ["beside"]
+    assert threads == ["background"]
 
 
-async def test_who_asks_inside_of_the_process_does_not_wait(server: ApiServer, threads: list[str]):
+async def test_in_process_request_is_not_deferred(server: ApiServer, threads: list[str]):
     assert status_and_content(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
     assert threads == ["loop"]

@@ -1,4 +1,4 @@
-"""Definitions of custom resources in a server in memory: what they serve, when, and what happens to their objects."""
+"""CustomResourceDefinitions: conditions, served versions, finalization, and the objects of custom resources."""
 
 import copy
 import json
@@ -25,70 +25,74 @@ async def api() -> InProcessApi:
 
 
 def conditions(obj: JSON) -> dict[str, tuple[str, str]]:
-    return {each["type"]: (each["status"], each["reason"]) for each in obj["status"]["conditions"]}
+    return {condition["type"]: (condition["status"], condition["reason"]) for condition in obj["status"]["conditions"]}
 
 
-async def events(stream: AsyncIterator[bytes], count: int) -> list[tuple[str, JSON]]:
-    found: list[tuple[str, JSON]] = []
+async def watch_events(stream: AsyncIterator[bytes], count: int) -> list[tuple[str, JSON]]:
+    """Return type and object of the first `count` events and close the stream."""
+    events: list[tuple[str, JSON]] = []
     async for chunk in stream:
-        found += [(line["type"], line["object"]) for line in map(msgspec.json.decode, chunk.splitlines())]
-        if len(found) >= count:
+        events += [(line["type"], line["object"]) for line in map(msgspec.json.decode, chunk.splitlines())]
+        if len(events) >= count:
             break
     await stream.aclose()  # type: ignore[attr-defined]
-    return found
+    return events
 
 
-async def test_watchers_of_definitions_see_the_names_accepted_and_then_the_definition_established(api: InProcessApi):
+async def test_watch_shows_names_accepted_then_definition_established(api: InProcessApi):
     revision = api.succeed("GET", CRDS)["metadata"]["resourceVersion"]
     watch = api.succeed("GET", f"{CRDS}?watch=1&resourceVersion={revision}")
     api.succeed("POST", CRDS, WIDGETS)
-    seen = await events(watch, 3)
-    assert [type_ for type_, _ in seen] == ["ADDED", "MODIFIED", "MODIFIED"]
-    assert not seen[0][1]["status"]["conditions"]
-    assert conditions(seen[1][1]) == {"NamesAccepted": ("True", "NoConflicts"), "Established": ("False", "Installing")}
-    assert conditions(seen[2][1])["Established"] == ("True", "InitialNamesAccepted")
+    events = await watch_events(watch, 3)
+    assert [type_ for type_, _ in events] == ["ADDED", "MODIFIED", "MODIFIED"]
+    assert not events[0][1]["status"]["conditions"]
+    assert conditions(events[1][1]) == {
+        "NamesAccepted": ("True", "NoConflicts"),
+        "Established": ("False", "Installing"),
+    }
+    assert conditions(events[2][1])["Established"] == ("True", "InitialNamesAccepted")
 
 
-async def test_a_watch_tells_of_objects_and_ends_when_the_definition_changes(api: InProcessApi):
+async def test_watch_of_objects_ends_when_the_definition_changes(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     watch = api.succeed("GET", f"{WIDGET_PATH}?watch=1&fieldSelector=spec.color%3Dred")
     api.succeed("POST", WIDGET_PATH, widget("a"))
     api.succeed("POST", WIDGET_PATH, widget("b", {"color": "blue"}))
     api.succeed("PATCH", f"{WIDGET_PATH}/a", {"spec": {"color": "green"}}, MERGE)
-    seen = await events(watch, 2)
-    assert [(type_, obj["metadata"]["name"]) for type_, obj in seen] == [("ADDED", "a"), ("DELETED", "a")]
-    watch = api.succeed("GET", f"{WIDGET_PATH}?watch=1&resourceVersion={seen[-1][1]['metadata']['resourceVersion']}")
-    changed = copy.deepcopy(WIDGETS["spec"]["versions"])
-    changed[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["fresh"] = {
+    events = await watch_events(watch, 2)
+    assert [(type_, obj["metadata"]["name"]) for type_, obj in events] == [("ADDED", "a"), ("DELETED", "a")]
+    watch = api.succeed("GET", f"{WIDGET_PATH}?watch=1&resourceVersion={events[-1][1]['metadata']['resourceVersion']}")
+    versions = copy.deepcopy(WIDGETS["spec"]["versions"])
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["shape"] = {
         "type": "string",
-        "default": "yes",
+        "default": "round",
     }
-    api.succeed("PATCH", f"{CRDS}/widgets.example.com", {"spec": {"versions": changed}}, MERGE)
+    api.succeed("PATCH", f"{CRDS}/widgets.example.com", {"spec": {"versions": versions}}, MERGE)
     assert [chunk async for chunk in watch] == []
-    assert api.succeed("GET", f"{WIDGET_PATH}/a")["spec"]["fresh"] == "yes"
+    assert api.succeed("GET", f"{WIDGET_PATH}/a")["spec"]["shape"] == "round"
 
 
-async def test_a_definition_waits_for_the_finalizers_of_its_objects(api: InProcessApi):
+async def test_definition_is_deleted_after_its_finalized_objects(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     api.succeed("POST", WIDGET_PATH, widget("free"))
-    held = widget("held")
-    held["metadata"]["finalizers"] = ["example.com/mine"]
-    api.succeed("POST", WIDGET_PATH, held)
+    finalized = widget("finalized")
+    finalized["metadata"]["finalizers"] = ["example.com/mine"]
+    api.succeed("POST", WIDGET_PATH, finalized)
     api.succeed("DELETE", f"{CRDS}/widgets.example.com")
-    waiting = api.succeed("GET", f"{CRDS}/widgets.example.com")
-    assert waiting["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
-    assert conditions(waiting)["Terminating"] == ("True", "InstanceDeletionInProgress")
-    (left,) = api.succeed("GET", WIDGET_PATH)["items"]
-    assert "deletionTimestamp" in left["metadata"]
+    terminating = api.succeed("GET", f"{CRDS}/widgets.example.com")
+    assert terminating["metadata"]["finalizers"] == ["customresourcecleanup.apiextensions.k8s.io"]
+    assert conditions(terminating)["Terminating"] == ("True", "InstanceDeletionInProgress")
+    (remaining,) = api.succeed("GET", WIDGET_PATH)["items"]
+    assert "deletionTimestamp" in remaining["metadata"]
     assert api("POST", WIDGET_PATH, widget("late"))[0] == 403
-    verbs = next(each["verbs"] for each in api.succeed("GET", "/apis/example.com/v1")["resources"])
+    verbs = api.succeed("GET", "/apis/example.com/v1")["resources"][0]["verbs"]
     assert "create" not in verbs
-    api.succeed("PATCH", f"{WIDGET_PATH}/held", {"metadata": {"finalizers": None}}, MERGE)
+    api.succeed("PATCH", f"{WIDGET_PATH}/finalized", {"metadata": {"finalizers": None}}, MERGE)
     assert api("GET", f"{CRDS}/widgets.example.com")[0] == 404
     assert api("GET", WIDGET_PATH) == (404, "404 page not found\n")
 
 
-async def test_objects_are_gone_when_their_definition_comes_back(api: InProcessApi):
+async def test_recreated_definition_has_no_objects(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     api.succeed("POST", WIDGET_PATH, widget("a"))
     api.succeed("DELETE", f"{CRDS}/widgets.example.com")
@@ -96,17 +100,17 @@ async def test_objects_are_gone_when_their_definition_comes_back(api: InProcessA
     assert api.succeed("GET", WIDGET_PATH)["items"] == []
 
 
-async def test_a_definition_with_a_taken_name_is_served_once_the_name_is_free(api: InProcessApi):
+async def test_definition_is_served_when_its_names_become_free(api: InProcessApi):
     api.succeed("POST", CRDS, definition("gears", "Gear"))
     api.succeed("POST", CRDS, definition("cogs", "Gear"))
-    refused = conditions(api.succeed("GET", f"{CRDS}/cogs.other.example.com"))
-    assert refused == {"NamesAccepted": ("False", "ListKindConflict"), "Established": ("False", "NotAccepted")}
+    conflicting = conditions(api.succeed("GET", f"{CRDS}/cogs.other.example.com"))
+    assert conflicting == {"NamesAccepted": ("False", "ListKindConflict"), "Established": ("False", "NotAccepted")}
     api.succeed("DELETE", f"{CRDS}/gears.other.example.com")
     assert conditions(api.succeed("GET", f"{CRDS}/cogs.other.example.com"))["Established"][0] == "True"
     assert api.succeed("GET", "/apis/other.example.com/v1/cogs")["kind"] == "GearList"
 
 
-async def test_another_server_in_the_process_knows_nothing_of_the_definitions_of_one(api: InProcessApi):
+async def test_servers_in_one_process_have_separate_definitions(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     other = InProcessApi()
     assert other("GET", WIDGET_PATH)[0] == 404
@@ -115,31 +119,31 @@ async def test_another_server_in_the_process_knows_nothing_of_the_definitions_of
     assert "apis/example.com/v1" in json.loads(api.succeed("GET", "/openapi/v3"))["paths"]
 
 
-async def test_definitions_and_objects_are_there_after_a_restart(tmp_path):
+async def test_definitions_and_objects_survive_a_restart(tmp_path):
     data_directory = DataDirectory(tmp_path)
     api = InProcessApi(data_directory=data_directory)
     api.succeed("POST", CRDS, WIDGETS)
     created = api.succeed("POST", WIDGET_PATH, widget("a", {"replicas": 3}))
     data_directory.close()
     data_directory = DataDirectory(tmp_path)
-    again = InProcessApi(data_directory=data_directory)
-    assert again.succeed("GET", f"{WIDGET_PATH}/a") == created
-    assert again.succeed("GET", f"{CRDS}/widgets.example.com") == api.succeed("GET", f"{CRDS}/widgets.example.com")
-    assert again("POST", WIDGET_PATH, widget("b", {"color": "pink"}))[0] == 422
+    restarted = InProcessApi(data_directory=data_directory)
+    assert restarted.succeed("GET", f"{WIDGET_PATH}/a") == created
+    assert restarted.succeed("GET", f"{CRDS}/widgets.example.com") == api.succeed("GET", f"{CRDS}/widgets.example.com")
+    assert restarted("POST", WIDGET_PATH, widget("b", {"color": "pink"}))[0] == 422
     data_directory.close()
 
 
-async def test_a_quota_counts_custom_resources(api: InProcessApi):
+async def test_resource_quota_counts_custom_resources(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/widgets.example.com": "1"}}}
     api.succeed("POST", "/api/v1/namespaces/default/resourcequotas", quota)
     api.succeed("POST", WIDGET_PATH, widget("a"))
-    status, answer = api("POST", WIDGET_PATH, widget("b"))
+    status, content = api("POST", WIDGET_PATH, widget("b"))
     assert status == 403
-    assert "exceeded quota: q, requested: count/widgets.example.com=1" in answer["message"]
+    assert "exceeded quota: q, requested: count/widgets.example.com=1" in content["message"]
 
 
-async def test_kinds_that_share_a_name_with_one_of_kubernetes_have_rules_of_their_own(api: InProcessApi):
+async def test_built_in_rules_do_not_apply_to_a_kind_of_the_same_name(api: InProcessApi):
     api.succeed("POST", CRDS, definition("services", "Service", "serving.example.com"))
     service = {
         "apiVersion": "serving.example.com/v1",
@@ -153,20 +157,20 @@ async def test_kinds_that_share_a_name_with_one_of_kubernetes_have_rules_of_thei
     assert api.succeed("GET", "/api/v1/services")["items"] != []
 
 
-async def test_a_default_that_comes_later_is_seen_in_lists_too_and_a_field_that_goes_is_not(api: InProcessApi):
+async def test_list_applies_new_defaults_and_drops_removed_fields(api: InProcessApi):
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     api.succeed("POST", CRDS, definition(schema={"openAPIV3Schema": schema}))
     gear = {"apiVersion": "other.example.com/v1", "kind": "Gear", "metadata": {"name": "g"}, "a": "x"}
     created = api.succeed("POST", "/apis/other.example.com/v1/gears", gear)
-    changed = {"type": "object", "properties": {"b": {"type": "string", "default": "new"}}}
-    (version,) = definition(schema={"openAPIV3Schema": changed})["spec"]["versions"]
+    new_schema = {"type": "object", "properties": {"b": {"type": "string", "default": "new"}}}
+    (version,) = definition(schema={"openAPIV3Schema": new_schema})["spec"]["versions"]
     api.succeed("PATCH", f"{CRDS}/gears.other.example.com", {"spec": {"versions": [version]}}, MERGE)
     (listed,) = api.succeed("GET", "/apis/other.example.com/v1/gears")["items"]
     assert (listed.get("a"), listed["b"]) == (None, "new")
     assert listed["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
 
 
-async def test_a_status_with_a_default_is_there_from_the_start_and_a_sent_one_is_not(api: InProcessApi):
+async def test_create_ignores_the_status_and_applies_its_default(api: InProcessApi):
     status = {"type": "object", "default": {"phase": "Waiting"}, "properties": {"phase": {"type": "string"}}}
     schema = {"type": "object", "properties": {"status": status}}
     api.succeed("POST", CRDS, definition(schema={"openAPIV3Schema": schema}, subresources={"status": {}}))
@@ -182,31 +186,32 @@ async def test_a_status_with_a_default_is_there_from_the_start_and_a_sent_one_is
     assert "f:status" not in created["metadata"].get("managedFields", [{"fieldsV1": {}}])[0]["fieldsV1"]
 
 
-async def test_an_unapproved_group_of_kubernetes_has_a_condition_that_says_so(api: InProcessApi):
+async def test_unapproved_protected_group_sets_a_condition(api: InProcessApi):
     gears = definition(group="gears.k8s.io")
     gears["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, an experiment"}
     api.succeed("POST", CRDS, gears)
-    found = conditions(api.succeed("GET", f"{CRDS}/gears.gears.k8s.io"))
-    assert found["KubernetesAPIApprovalPolicyConformant"] == ("False", "UnapprovedAnnotation")
-    assert found["Established"][0] == "True"
+    conditions_by_type = conditions(api.succeed("GET", f"{CRDS}/gears.gears.k8s.io"))
+    assert conditions_by_type["KubernetesAPIApprovalPolicyConformant"] == ("False", "UnapprovedAnnotation")
+    assert conditions_by_type["Established"][0] == "True"
 
 
-async def test_the_protobuf_form_of_openapi_has_custom_resources_too(api: InProcessApi):
+async def test_protobuf_openapi_document_has_custom_resources(api: InProcessApi):
     api.succeed("POST", CRDS, WIDGETS)
     accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
     response = api.respond("GET", "/openapi/v2", accept=accept)
     assert response.status == 200
     assert isinstance(response.body, bytes)
     definitions = next(value for number, _, value in wire_values(response.body) if number == 9)
-    named = [{number: value for number, _, value in wire_values(each)} for _, _, each in wire_values(definitions)]
-    (widgets,) = [each[2] for each in named if each[1] == b"com.example.v1.Widget"]
-    properties = next(value for number, _, value in wire_values(widgets) if number == 25)
-    assert {
-        value for _, _, each in wire_values(properties) for number, _, value in wire_values(each) if number == 1
-    } == {
-        b"apiVersion",
-        b"kind",
-        b"metadata",
-        b"spec",
-        b"status",
+    named_schemas = [
+        {number: value for number, _, value in wire_values(named_schema)}
+        for _, _, named_schema in wire_values(definitions)
+    ]
+    (widget_schema,) = [fields[2] for fields in named_schemas if fields[1] == b"com.example.v1.Widget"]
+    properties = next(value for number, _, value in wire_values(widget_schema) if number == 25)
+    names = {
+        value
+        for _, _, named_schema in wire_values(properties)
+        for number, _, value in wire_values(named_schema)
+        if number == 1
     }
+    assert names == {b"apiVersion", b"kind", b"metadata", b"spec", b"status"}

@@ -8,7 +8,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 JSON = dict[str, Any]
 
 
-def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
+def test_pruning_keeps_preserved_and_prunes_declared_fields():
     inner = {"type": "object", "properties": {"c": {"type": "string"}}}
     schema = {
         "type": "object",
@@ -18,7 +18,7 @@ def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
             "map": {"type": "object", "additionalProperties": inner},
         },
     }
-    given = {
+    value = {
         "apiVersion": "v1",
         "kind": "K",
         "metadata": {"name": "x", "odd": 1},
@@ -27,14 +27,14 @@ def test_pruning_keeps_what_is_preserved_and_looks_into_what_is_known_there():
         "map": {"x": {"d": 1}},
         "more": 1,
     }
-    pruned, unknown = pruned_object(given, schema)
+    pruned, unknown = pruned_object(value, schema)
     assert unknown == ["metadata.odd", "map.x.d", "more", "open.known.d", "shut.d"]
     assert pruned["open"] == {"any": {"thing": 1}, "known": {"c": "1"}}
     assert (pruned["shut"], pruned["map"]) == ({"c": "1"}, {"x": {}})
-    assert given["shut"] == {"c": "1", "d": {"e": 1}}
+    assert value["shut"] == {"c": "1", "d": {"e": 1}}
 
 
-def test_defaults_fill_what_is_missing_or_null_where_null_is_not_allowed():
+def test_defaults_replace_missing_and_disallowed_null_values():
     schema = {
         "type": "object",
         "properties": {
@@ -51,8 +51,8 @@ def test_defaults_fill_what_is_missing_or_null_where_null_is_not_allowed():
     assert value == {"a": {"b": 1}, "c": None, "d": [{"e": "y"}]}
 
 
-def test_items_of_sets_and_keyed_lists_are_there_once():
+def test_duplicate_items_of_a_set_are_reported_once():
     errors = ErrorList()
     schema = {"type": "object", "properties": {"s": {"type": "array", "items": {}, "x-kubernetes-list-type": "set"}}}
     check_unique_items(errors, {"s": ["a", "b", "a", "a"]}, schema)
-    assert [(each["field"], each["message"]) for each in errors] == [("s[2]", 'Duplicate value: "a"')]
+    assert [(cause["field"], cause["message"]) for cause in errors] == [("s[2]", 'Duplicate value: "a"')]
