@@ -17,9 +17,11 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.framework.class_cache import ClassCache, compact
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduler_strategies import QUICKLY, pods, populated
 
 
@@ -179,3 +181,34 @@ def with_priority(pod: Pod, priority: int) -> Pod:
 def renamed(pod: Pod, name: str, node_name: str) -> Pod:
     metadata = msgspec.structs.replace(pod.metadata, name=name, uid=name)
     return msgspec.structs.replace(pod, metadata=metadata, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
+
+
+def test_least_recently_used_class_is_removed() -> None:
+    cluster = PluginCluster([make_node("n")])
+    cache = ClassCache(max_bytes=0)  # the minimum: 16 classes
+    infos = [PodInfo(make_pod(f"p{number}", cpu=f"{number + 1}m")) for number in range(17)]
+    first, second, *_ = results = [cache.results(info, cluster.snapshot) for info in infos[:16]]
+    assert cache.results(infos[0], cluster.snapshot) is first
+    cache.results(infos[16], cluster.snapshot)
+    assert cache.results(infos[0], cluster.snapshot) is first
+    assert cache.results(infos[1], cluster.snapshot) is not second
+    assert len({id(entry) for entry in results}) == 16
+
+
+def test_replicas_share_results_until_nodes_are_added() -> None:
+    cluster, cache = PluginCluster([make_node("n")]), ClassCache()
+    results = cache.results(PodInfo(make_pod("a")), cluster.snapshot)
+    assert cache.results(PodInfo(make_pod("b")), cluster.snapshot) is results
+    cluster.cache.add_pod(make_pod("placed", "n"))
+    assert cache.results(PodInfo(make_pod("b")), cluster.refresh()) is results
+    cluster.cache.add_node(make_node("m"))
+    assert cache.results(PodInfo(make_pod("b")), cluster.refresh()) is not results
+
+
+def test_compact_stores_equal_scores_once() -> None:
+    equal, different = np.full(1000, 7, np.int64), np.arange(3)
+    assert compact(equal).tolist() == equal.tolist()
+    assert (compact(equal).strides, compact(equal).flags.writeable) == ((0,), False)
+    assert compact(different) is different
+    different.flags.writeable = False
+    assert compact(different).flags.writeable

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.results import unschedulable
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
+from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 
 
 def filter_results(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:
@@ -67,3 +69,37 @@ def test_cached_results_equal_results_without_cache(
         ]
         rejected_by_nominations += without_nominations.count(None) - len(with_cache[0])
     assert rejected_by_nominations > 5, "the nominated pods changed no result"
+
+
+def test_filters_run_for_changed_nominations_only(
+    plugin_cluster: Callable[..., Any], node: Callable[..., Any], pod: Callable[..., Any]
+) -> None:
+    cluster = plugin_cluster([node(f"n{number}") for number in range(3)])
+    waiting = [PodInfo(pod(name)) for name in "ab"]
+    for number, info in enumerate(waiting):
+        cluster.pods.put(info.key, info.pod)
+        cluster.nominator.add(info, f"n{number}")
+    cache, filtered, status = NominatedFitCache(), [], unschedulable("P", "full")
+
+    def rejected(own_node: str = "") -> list[str]:
+        """Return the rejected nodes; a filter rejects all but n0."""
+
+        def run_filters(info: Any) -> Any:
+            filtered.append(info.name)
+            return None if info.name == "n0" else status
+
+        rows, statuses = cache.rejections(cluster.refresh(), cluster.nominator, own_node, run_filters)
+        assert [statuses.statuses[code] for code in statuses.codes] == [status] * len(rows)
+        return [cluster.snapshot.node_infos[row].name for row in rows]
+
+    assert rejected() == ["n1"]
+    assert filtered == ["n0", "n1"]
+    assert rejected() == ["n1"]
+    assert filtered == ["n0", "n1"]
+    cluster.cache.add_pod(pod("placed", "n1"))
+    cluster.nominator.add(waiting[0], "n2")
+    filtered.clear()
+    assert rejected(own_node="n2") == ["n1"]  # not cached
+    assert filtered == ["n0", "n1"]
+    assert rejected() == ["n1", "n2"]
+    assert filtered == ["n0", "n1", "n2"]

@@ -1,0 +1,92 @@
+"""Advice for pending pods, per plugin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.scheduler.cache.node_info import NodeInfo
+from kubeloop.scheduler.explain.advice import advice
+from support.plugin_cluster import make_node, make_pod
+
+GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
+SOFT = {"key": "soft", "effect": "PreferNoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("plugin", "message", "expected"),
+    [
+        pytest.param("NodePorts", "", ["free the host port on a node, or use another one"], id="known plugin"),
+        pytest.param("example:Mine", "", [], id="unknown plugin"),
+        pytest.param(
+            "VolumeBinding",
+            "pod has unbound immediate PersistentVolumeClaims",
+            ["bind the pod's claims (see kubectl describe pvc)"],
+            id="message about a claim",
+        ),
+        pytest.param(
+            "VolumeBinding",
+            'waiting for ephemeral volume controller: claim "c" not found',
+            ["wait until the claim of the pod's ephemeral volume is created"],
+            id="first matching part of the message",
+        ),
+    ],
+)
+def test_advice_depends_on_plugin_and_message(plugin: str, message: str, expected: list[str]) -> None:
+    assert advice([plugin], make_pod("p"), message=message) == expected
+
+
+def details(plugin: str, pod: Any, *nodes: NodeInfo) -> list[str]:
+    """Return the details of the advice for `plugin`."""
+    (text,) = advice([plugin], pod, nodes)
+    return text.split(": ", 1)[1].split("; ") if ": " in text else []
+
+
+def test_taints_are_counted_most_frequent_first() -> None:
+    other = {"key": "other", "effect": "NoExecute"}
+    nodes = [NodeInfo.of(make_node(f"n{i}", taints=taints)) for i, taints in enumerate([[other], [SOFT, GPU], [GPU]])]
+    assert details("TaintToleration", make_pod("p"), *nodes) == [
+        "gpu=a100:NoSchedule (on 2 of 3 nodes)",
+        "other:NoExecute (on 1 of 3 nodes)",
+    ]
+    tolerant = make_pod("p", tolerations=[{"operator": "Exists"}])
+    assert details("TaintToleration", tolerant, *nodes) == []
+
+
+def test_node_selector_requirements_are_counted_rarest_first() -> None:
+    nodes = [NodeInfo.of(make_node(f"n{i}", labels={"disk": "ssd"} if i else {})) for i in range(3)]
+    pod = make_pod("p", nodeSelector={"disk": "ssd", "zone": "a"})
+    assert details("NodeAffinity", pod, *nodes) == ["zone=a (on 0 of 3 nodes)", "disk=ssd (on 2 of 3 nodes)"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        pytest.param({"cpu": "4", "memory": "8Gi"}, [], id="largest node is large enough"),
+        pytest.param(
+            {"cpu": "4500m", "memory": "9Gi"},
+            [
+                "no node has more than 4 of cpu, the pod requests 4500m",
+                "no node has more than 8Gi of memory, the pod requests 9Gi",
+            ],
+            id="too large",
+        ),
+        pytest.param(
+            {"example.com/gpu": "2"},
+            ["no node has any example.com/gpu, the pod requests 2"],
+            id="resource of no node",
+        ),
+    ],
+)
+def test_requests_above_largest_node_are_named(requests: dict[str, str], expected: list[str]) -> None:
+    nodes = [NodeInfo.of(make_node("large")), NodeInfo.of(make_node("small", allocatable={"cpu": "1"}))]
+    pod = make_pod("p", containers=[{"name": "c", "resources": {"requests": requests}}])
+    assert details("NodeResourcesFit", pod, *nodes) == expected
+
+
+def test_at_most_three_details_are_listed() -> None:
+    nodes = [
+        NodeInfo.of(make_node(f"n{i}", taints=[{"key": f"k{i}", "effect": "NoSchedule"}])) for i in range(5)
+    ]
+    assert len(details("TaintToleration", make_pod("p"), *nodes)) == 3

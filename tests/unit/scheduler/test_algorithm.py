@@ -1,0 +1,146 @@
+"""The scheduling algorithm: choice of a node, ties, sampling and extenders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.scheduler.algorithm import Algorithm, Placement
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.extender import ExtenderError
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.fit_error import FitError, NoNodesAvailable
+from kubeloop.scheduler.framework.runtime import SchedulingError
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from support.plugin_cluster import PluginCluster, make_node, make_pod
+
+
+class Extender:
+    """An extender that accepts the nodes of `feasible`, with scores; `error` is raised instead."""
+
+    weight = 1
+    filters = prioritizes = True
+
+    def __init__(self, feasible: dict[str, int], *, error: bool = False, ignorable: bool = False) -> None:
+        self.feasible = feasible
+        self.error = error
+        self.ignorable = ignorable
+
+    def is_interested(self, pod: Any) -> bool:
+        return True
+
+    async def filter(self, pod: Any, nodes: Any) -> Any:
+        if self.error:
+            raise ExtenderError("no response")
+        self.failed = {node.name: "rejected by extender" for node in nodes if node.name not in self.feasible}
+        self.failed_and_unresolvable: dict[str, str] = {}
+        return self
+
+    async def prioritize(self, pod: Any, nodes: Any) -> dict[str, int]:
+        if self.error:
+            raise ExtenderError("no response")
+        return self.feasible
+
+
+def algorithm(
+    cluster: PluginCluster, *extenders: Any, percentage: int | None = None, tie_break: Any = "roundRobin"
+) -> Algorithm:
+    return Algorithm(
+        cluster.snapshot,
+        percentage_of_nodes_to_score=percentage,
+        tie_break=tie_break,
+        extenders=extenders,
+        rng=cluster.rng,
+        traces=cluster.traces,
+    )
+
+
+async def schedule(chosen: Algorithm, cluster: PluginCluster, pod: Any = None) -> tuple[Placement, AttemptFacts]:
+    facts = AttemptFacts("scheduled")
+    info = PodInfo(pod or make_pod("p", cpu="1"))
+    return await chosen.schedule(cluster.framework, CycleState(), info, facts), facts
+
+
+def nodes(count: int, **changes: Any) -> PluginCluster:
+    return PluginCluster([make_node(f"n{number}", **changes) for number in range(count)])
+
+
+async def test_no_nodes_raises_no_nodes_available() -> None:
+    cluster = nodes(0)
+    with pytest.raises(NoNodesAvailable):
+        await schedule(algorithm(cluster), cluster)
+
+
+async def test_rejections_raise_fit_error_with_counts() -> None:
+    cluster, facts = nodes(2, allocatable={"cpu": "1"}), AttemptFacts("unschedulable")
+    with pytest.raises(FitError, match="0/2 nodes are available: 2 Insufficient cpu"):
+        await algorithm(cluster).schedule(cluster.framework, CycleState(), PodInfo(make_pod("p", cpu="2")), facts)
+    assert (facts.nodes, facts.feasible, facts.rejections) == (2, 0, {"NodeResourcesFit": 2})
+
+
+async def test_least_requested_node_is_chosen_and_traced() -> None:
+    cluster = nodes(3)
+    for number in (0, 2):
+        cluster.cache.add_pod(make_pod(f"placed-{number}", f"n{number}", cpu="2"))
+    cluster.refresh()
+    placement, facts = await schedule(algorithm(cluster), cluster)
+    assert placement == Placement("n1", 3)
+    assert [name for name, _ in facts.scores] == ["n1", "n0", "n2"]
+    assert facts.scores[0][1] > facts.scores[1][1] == facts.scores[2][1]
+
+
+async def test_only_feasible_node_is_not_scored() -> None:
+    cluster = PluginCluster([make_node("full", allocatable={"cpu": "0"}), make_node("free")])
+    placement, facts = await schedule(algorithm(cluster), cluster)
+    assert placement == Placement("free", 1)
+    assert (facts.score_ns, facts.scores) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("tie_break", "expected"),
+    [
+        pytest.param("roundRobin", ["n0", "n1", "n2", "n0"], id="round robin"),
+        pytest.param("random", ["n1", "n0", "n1", "n2"], id="random, from the seed"),
+    ],
+)
+async def test_equal_scores_are_decided_by_tie_break(tie_break: str, expected: list[str]) -> None:
+    cluster = nodes(3)
+    chosen = algorithm(cluster, tie_break=tie_break)
+    assert [(await schedule(chosen, cluster))[0].node for _ in range(4)] == expected
+
+
+async def test_sampling_continues_where_it_stopped() -> None:
+    cluster = nodes(250)
+    chosen = algorithm(cluster, percentage=40)
+    placements = [(await schedule(chosen, cluster))[0] for _ in range(3)]
+    assert [placement.feasible for placement in placements] == [100, 100, 100]
+    order = [cluster.snapshot.row_of[placement.node] for placement in placements]
+    # Rows 0-99, 100-199, and 200-249 with 0-49; round robin takes the first, second and third of them.
+    assert order == [0, 101, 2]
+
+
+async def test_nominated_node_is_tried_alone_first() -> None:
+    cluster = nodes(3)
+    pod = make_pod("p", cpu="1", status={"nominatedNodeName": "n2"})
+    assert (await schedule(algorithm(cluster), cluster, pod))[0] == Placement("n2", 1)
+    cluster.cache.add_pod(make_pod("placed", "n2", cpu="4"))
+    cluster.refresh()
+    assert (await schedule(algorithm(cluster), cluster, pod))[0] == Placement("n0", 2)
+
+
+async def test_extender_filters_and_adds_weighted_scores() -> None:
+    cluster = nodes(3)
+    placement, facts = await schedule(algorithm(cluster, Extender({"n0": 1, "n2": 10})), cluster)
+    assert placement == Placement("n2", 2)
+    assert facts.rejections == {"": 1}
+    scores = dict(facts.scores)
+    assert scores["n2"] - scores["n0"] == 90
+
+
+async def test_failed_extender_is_an_error_unless_ignorable() -> None:
+    cluster = nodes(2)
+    with pytest.raises(SchedulingError, match="no response"):
+        await schedule(algorithm(cluster, Extender({}, error=True)), cluster)
+    placement, _ = await schedule(algorithm(cluster, Extender({}, error=True, ignorable=True)), cluster)
+    assert placement == Placement("n0", 2)
