@@ -1,4 +1,4 @@
-"""Deletions, bindings and evictions as kube-apiserver v1.36 answers them, sent to the server without HTTP."""
+"""Delete, deletecollection, binding, eviction and scale requests, with the responses of kube-apiserver v1.36."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.api_requests import InProcessApi
 JSON = dict[str, Any]
 NAMESPACE = "/api/v1/namespaces/default"
 TEMPLATE: JSON = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-PODS_STAY = "child pods are preserved by default when jobs are deleted"
+ORPHAN_WARNING = "child pods are preserved by default when jobs are deleted"
 
 
 @pytest.fixture
@@ -22,27 +22,27 @@ async def api() -> InProcessApi:
     return api
 
 
-def config_maps(api: InProcessApi, names: str, **metadata: Any) -> str:
+def create_config_maps(api: InProcessApi, names: str, **metadata: Any) -> str:
     path = f"{NAMESPACE}/configmaps"
     for name in names:
         api.create(path, {"metadata": {"name": name, **metadata}})
     return path
 
 
-async def test_a_job_and_a_replication_controller_leave_their_pods_unless_told_otherwise(api: InProcessApi):
+async def test_jobs_and_replication_controllers_orphan_pods_by_default(api: InProcessApi):
     jobs, controllers = "/apis/batch/v1/namespaces/default/jobs", f"{NAMESPACE}/replicationcontrollers"
     job_template = {"spec": {**TEMPLATE["spec"], "restartPolicy": "Never"}}
     api.create(jobs, {"metadata": {"name": "a"}, "spec": {"template": job_template}})
     api.create(controllers, {"metadata": {"name": "a"}, "spec": {"selector": {"a": "b"}, "template": TEMPLATE}})
     status, job = api("DELETE", f"{jobs}/a")
     assert (status, job["metadata"]["finalizers"], job["metadata"]["generation"]) == (200, ["orphan"], 2)
-    assert [PODS_STAY in each for each in api.warnings] == [True]
+    assert [ORPHAN_WARNING in warning for warning in api.warnings] == [True]
     assert api("DELETE", f"{controllers}/a?dryRun=All")[1]["metadata"]["finalizers"] == ["orphan"]
     assert not api.warnings
     assert api("DELETE", f"{controllers}/a?propagationPolicy=Background")[1]["status"] == "Success"
 
 
-async def test_cron_jobs_and_deployments_take_their_dependents_along(api: InProcessApi):
+async def test_deployment_deletion_is_in_background_by_default(api: InProcessApi):
     path = "/apis/apps/v1/namespaces/default/deployments"
     api.create(
         path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
@@ -52,7 +52,7 @@ async def test_cron_jobs_and_deployments_take_their_dependents_along(api: InProc
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"kind": "Foo"}, 'no kind "Foo" is registered for version "meta.k8s.io/v1"'),
         ({"kind": "Status", "apiVersion": "v7"}, "converting (v1.Status) to (v1.DeleteOptions): unknown conversion"),
@@ -62,56 +62,56 @@ async def test_cron_jobs_and_deployments_take_their_dependents_along(api: InProc
         ({"preconditions": {"uid": ""}}, "the UID in the precondition () does not match the UID in record"),
     ],
 )
-async def test_wrong_options_of_deletion_are_refused(api: InProcessApi, options: JSON, told: str):
-    path = config_maps(api, "a")
+async def test_invalid_delete_options_are_rejected(api: InProcessApi, options: JSON, message: str):
+    path = create_config_maps(api, "a")
     status, answer = api("DELETE", f"{path}/a", options)
-    assert (status >= 400, told in answer["message"]) == (True, True), answer
+    assert (status >= 400, message in answer["message"]) == (True, True), answer
     assert api("GET", f"{path}/a")[0] == 200
 
 
-async def test_options_in_a_body_put_aside_those_of_the_query(api: InProcessApi):
-    path = config_maps(api, "a")
+async def test_delete_options_in_body_override_query(api: InProcessApi):
+    path = create_config_maps(api, "a")
     assert api("DELETE", f"{path}/a?dryRun=All", {"gracePeriodSeconds": 1})[0] == 200
     assert api("GET", f"{path}/a")[0] == 404
 
 
-async def test_the_query_carries_preconditions(api: InProcessApi):
-    path = config_maps(api, "a")
+async def test_delete_query_sets_preconditions(api: InProcessApi):
+    path = create_config_maps(api, "a")
     assert api("DELETE", f"{path}/a?uid=x")[0] == 409
     assert api("DELETE", f"{path}/a?resourceVersion=1")[0] == 409
     assert api("DELETE", f"{path}/a?dryRun=All&dryRun=None")[0] == 422
 
 
-async def test_what_waits_for_a_finalizer_is_accepted_if_its_dependents_are_to_go(api: InProcessApi):
-    path = config_maps(api, "a", finalizers=["a.b/c"])
+async def test_deletion_returns_202_if_finalizer_waits_without_orphans(api: InProcessApi):
+    path = create_config_maps(api, "a", finalizers=["a.b/c"])
     assert api("DELETE", f"{path}/a?orphanDependents=false")[0] == 202
     assert api("DELETE", f"{path}/a")[0] == 200
 
 
-async def test_a_collection_is_deleted_page_by_page_if_it_is_limited(api: InProcessApi):
-    path = config_maps(api, "abc")
+async def test_deletecollection_with_limit_deletes_one_page(api: InProcessApi):
+    path = create_config_maps(api, "abc")
     first = api("DELETE", f"{path}?limit=2")[1]
-    assert [each["metadata"]["name"] for each in first["items"]] == ["a", "b"]
+    assert [config_map["metadata"]["name"] for config_map in first["items"]] == ["a", "b"]
     assert first["metadata"]["remainingItemCount"] == 1
     assert first["metadata"]["continue"]
-    rest = api("DELETE", path)[1]
-    assert [each["metadata"]["name"] for each in rest["items"]] == ["c"]
-    assert "continue" not in rest["metadata"]
+    remaining = api("DELETE", path)[1]
+    assert [config_map["metadata"]["name"] for config_map in remaining["items"]] == ["c"]
+    assert "continue" not in remaining["metadata"]
 
 
-def running(api: InProcessApi, name: str, **more: Any) -> str:
+def create_pod(api: InProcessApi, name: str, **spec_fields: Any) -> str:
     path = f"{NAMESPACE}/pods"
-    spec = {**TEMPLATE["spec"], **more}
+    spec = {**TEMPLATE["spec"], **spec_fields}
     api.create(path, {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec})
     return f"{path}/{name}"
 
 
-async def test_a_pod_that_is_going_is_only_hurried(api: InProcessApi):
-    pod = running(api, "p", nodeName="n")
+async def test_terminating_pod_only_accepts_shorter_grace_period(api: InProcessApi):
+    pod = create_pod(api, "p", nodeName="n")
     assert api("DELETE", pod)[1]["metadata"]["deletionGracePeriodSeconds"] == 30
     assert api("DELETE", f"{pod}?gracePeriodSeconds=50")[1]["metadata"]["deletionGracePeriodSeconds"] == 30
-    hurried = api("DELETE", f"{pod}?gracePeriodSeconds=5&propagationPolicy=Foreground")[1]["metadata"]
-    assert (hurried["deletionGracePeriodSeconds"], hurried["finalizers"]) == (5, ["foregroundDeletion"])
+    shortened = api("DELETE", f"{pod}?gracePeriodSeconds=5&propagationPolicy=Foreground")[1]["metadata"]
+    assert (shortened["deletionGracePeriodSeconds"], shortened["finalizers"]) == (5, ["foregroundDeletion"])
     assert api("DELETE", f"{pod}?propagationPolicy=Orphan")[1]["metadata"]["finalizers"] == ["foregroundDeletion"]
 
 
@@ -124,14 +124,16 @@ async def test_a_pod_that_is_going_is_only_hurried(api: InProcessApi):
         ({"name": "p", "resourceVersion": "1"}, (409, "ResourceVersion in precondition: 1")),
     ],
 )
-async def test_a_binding_names_a_pod_of_its_namespace(api: InProcessApi, metadata: JSON, expected: tuple[int, str]):
-    running(api, "p")
+async def test_binding_of_unknown_or_other_pod_is_rejected(
+    api: InProcessApi, metadata: JSON, expected: tuple[int, str]
+):
+    create_pod(api, "p")
     status, answer = api("POST", f"{NAMESPACE}/bindings", {"metadata": metadata, "target": {"name": "n"}})
     assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
 
 
-async def test_a_bound_pod_is_not_bound_again(api: InProcessApi):
-    pod = running(api, "p")
+async def test_binding_of_bound_pod_conflicts(api: InProcessApi):
+    pod = create_pod(api, "p")
     binding = {"metadata": {"name": "p"}, "target": {"name": "n"}}
     assert api("POST", f"{NAMESPACE}/bindings", binding)[0] == 201
     status, answer = api("POST", f"{pod}/binding", binding)
@@ -149,31 +151,33 @@ async def test_a_bound_pod_is_not_bound_again(api: InProcessApi):
         ({"metadata": {"name": "p"}, "apiVersion": "policy/v2"}, (400, "policy/v2")),
     ],
 )
-async def test_wrong_evictions_are_refused(api: InProcessApi, eviction: JSON, expected: tuple[int, str]):
-    pod = running(api, "p")
+async def test_invalid_evictions_are_rejected(api: InProcessApi, eviction: JSON, expected: tuple[int, str]):
+    pod = create_pod(api, "p")
     status, answer = api("POST", f"{pod}/eviction?dryRun=All", eviction)
     assert (status, expected[1] in answer["message"]) == (expected[0], True), answer
 
 
-async def test_evictions_of_v1beta1_are_taken_and_unknown_fields_told(api: InProcessApi):
-    pod = running(api, "p", nodeName="n")
+async def test_v1beta1_eviction_is_accepted_and_warns_of_unknown_fields(api: InProcessApi):
+    pod = create_pod(api, "p", nodeName="n")
     body = {"apiVersion": "policy/v1beta1", "kind": "Eviction", "metadata": {"name": "p"}, "foo": 1}
     assert api("POST", f"{pod}/eviction", body)[0] == 201
-    assert ["unknown field" in each for each in api.warnings] == [True]
+    assert ["unknown field" in warning for warning in api.warnings] == [True]
     conditions = api("GET", pod)[1]["status"]["conditions"]
-    assert [each["reason"] for each in conditions if each["type"] == "DisruptionTarget"] == ["EvictionByEvictionAPI"]
+    assert [condition["reason"] for condition in conditions if condition["type"] == "DisruptionTarget"] == [
+        "EvictionByEvictionAPI"
+    ]
 
 
 @pytest.mark.parametrize(
-    ("status", "cause"),
+    ("status", "message"),
     [
         ({}, "is still being processed by the server"),
         ({"currentHealthy": 1, "desiredHealthy": 1}, "needs 1 healthy pods and has 1 currently"),
         ({"currentHealthy": 3, "desiredHealthy": 1}, "does not allow evicting pods currently"),
     ],
 )
-async def test_a_budget_says_why_a_pod_may_not_go(api: InProcessApi, status: JSON, cause: str):
-    pod = running(api, "p", nodeName="n")
+async def test_rejected_eviction_names_reason_of_disruption_budget(api: InProcessApi, status: JSON, message: str):
+    pod = create_pod(api, "p", nodeName="n")
     patch = "application/merge-patch+json"
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     assert api("PATCH", f"{pod}/status", {"status": ready}, patch)[0] == 200
@@ -183,7 +187,7 @@ async def test_a_budget_says_why_a_pod_may_not_go(api: InProcessApi, status: JSO
         counted = {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 1, **status}
         assert api("PATCH", f"{budgets}/b/status", {"status": counted}, patch)[0] == 200
     code, answer = api("POST", f"{pod}/eviction", {"metadata": {"name": "p"}})
-    assert (code, cause in answer["details"]["causes"][0]["message"]) == (429, True), answer
+    assert (code, message in answer["details"]["causes"][0]["message"]) == (429, True), answer
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ async def test_a_budget_says_why_a_pod_may_not_go(api: InProcessApi, status: JSO
         ({"metadata": {"name": "a", "labels": {"a b": ""}}, "spec": {"replicas": 3}}, (422, "metadata.labels")),
     ],
 )
-async def test_wrong_scales_are_refused(api: InProcessApi, scale: JSON, expected: tuple[int, str]):
+async def test_invalid_scales_are_rejected(api: InProcessApi, scale: JSON, expected: tuple[int, str]):
     path = "/apis/apps/v1/namespaces/default/deployments"
     api.create(
         path, {"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}}
@@ -208,26 +212,26 @@ async def test_wrong_scales_are_refused(api: InProcessApi, scale: JSON, expected
     assert (status, answer["spec"]["replicas"], len(api.warnings)) == (200, 3, 1)
 
 
-async def test_warnings_about_an_object_are_told_when_it_is_written_and_not_when_it_goes(api: InProcessApi):
+async def test_object_warnings_appear_on_writes_but_not_on_deletes(api: InProcessApi):
     services = f"{NAMESPACE}/services"
     service = {"metadata": {"name": "a", "finalizers": ["example.com/x"]}, "spec": {"externalIPs": ["1.2.3.4"]}}
     api.create(services, {**service, "spec": {**service["spec"], "ports": [{"port": 80}]}})
-    assert any("externalIPs is deprecated" in each for each in api.warnings)
-    _, kept = api("GET", f"{services}/a")
-    kept["metadata"]["labels"] = {"a": "b"}
-    assert api("PUT", f"{services}/a", kept)[0] == 200
-    assert any("externalIPs is deprecated" in each for each in api.warnings)
+    assert any("externalIPs is deprecated" in warning for warning in api.warnings)
+    _, stored = api("GET", f"{services}/a")
+    stored["metadata"]["labels"] = {"a": "b"}
+    assert api("PUT", f"{services}/a", stored)[0] == 200
+    assert any("externalIPs is deprecated" in warning for warning in api.warnings)
     assert api("PUT", f"{services}/a/status", api("GET", f"{services}/a")[1])[0] == 200
     assert not api.warnings
     assert api("DELETE", f"{services}/a")[0] == 200
     assert not api.warnings
 
 
-async def test_a_collection_of_the_past_is_deleted_as_it_is_now(api: InProcessApi):
-    path = config_maps(api, "abc")
+async def test_deletecollection_with_continue_deletes_current_objects(api: InProcessApi):
+    path = create_config_maps(api, "abc")
     token = api("GET", f"{path}?limit=1")[1]["metadata"]["continue"]
     api("PATCH", f"{path}/b", {"data": {"k": "v"}}, "application/merge-patch+json")
     api("DELETE", f"{path}/c")
     status, deleted = api("DELETE", f"{path}?limit=2&continue={token}")
-    assert (status, [each["metadata"]["name"] for each in deleted["items"]]) == (200, ["b", "c"])
-    assert [each["metadata"]["name"] for each in api("GET", path)[1]["items"]] == ["a"]
+    assert (status, [config_map["metadata"]["name"] for config_map in deleted["items"]]) == (200, ["b", "c"])
+    assert [config_map["metadata"]["name"] for config_map in api("GET", path)[1]["items"]] == ["a"]

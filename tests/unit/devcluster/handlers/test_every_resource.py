@@ -1,4 +1,4 @@
-"""Every kind, every verb, every subresource: what discovery says is what works."""
+"""Every kind with every verb and subresource: discovery and OpenAPI agree with the requests that are served."""
 
 from __future__ import annotations
 
@@ -115,16 +115,18 @@ NAMES = {
     "apiservices.apiregistration.k8s.io": "v1.example.com",
     "ipaddresses.networking.k8s.io": "10.9.0.1",
 }
-STORED = [each for each in BY_PATH.values() if each.is_stored and each.resource.kind != "CustomResourceDefinition"]
-"""Definitions of custom resources have a life of their own: see custom/."""
-WITH_STATUS = [each for each in STORED if each.has_status]
-SCALABLE = [each for each in STORED if "scale" in each.resource.subresources]
+STORED = [
+    served for served in BY_PATH.values() if served.is_stored and served.resource.kind != "CustomResourceDefinition"
+]
+"""CustomResourceDefinitions are tested in apiextensions/."""
+WITH_STATUS = [served for served in STORED if served.has_status]
+SCALABLE = [served for served in STORED if "scale" in served.resource.subresources]
 PROTECTED = ("Namespace", "PersistentVolume", "PersistentVolumeClaim", "VolumeAttributesClass")
 PATCHES = {"json": "json-patch+json", "merge": "merge-patch+json", "strategic": "strategic-merge-patch+json"}
 
 
-def named(each: ServedResource) -> str:
-    return f"{each.resource.plural}.{each.resource.api_version}"
+def resource_id(served: ServedResource) -> str:
+    return f"{served.resource.plural}.{served.resource.api_version}"
 
 
 @pytest.fixture
@@ -132,12 +134,12 @@ async def api() -> InProcessApi:
     return InProcessApi(default_headers={"user_agent": "tests/1"})
 
 
-def collection(each: ServedResource) -> str:
-    return each.resource.path("default" if each.resource.namespaced else "")
+def collection(served: ServedResource) -> str:
+    return served.resource.path("default" if served.resource.namespaced else "")
 
 
-def example(each: ServedResource, name: str = "") -> JSON:
-    resource = each.resource
+def example(served: ServedResource, name: str = "") -> JSON:
+    resource = served.resource
     name = name or NAMES.get(resource.group_resource, "x")
     metadata: JSON = {"name": name, "labels": {"app": "x"}}
     if resource.namespaced:
@@ -147,31 +149,31 @@ def example(each: ServedResource, name: str = "") -> JSON:
 
 
 async def first_events(stream: AsyncIterator[bytes], count: int) -> list[tuple[str, JSON]]:
-    """Type and object of so many events of a watch."""
-    found: list[tuple[str, JSON]] = []
+    """Return type and object of the first `count` events of a watch."""
+    events: list[tuple[str, JSON]] = []
     async for chunk in stream:
         for line in chunk.splitlines():
             event = msgspec.json.decode(line)
-            found.append((event["type"], event["object"]))
-        if len(found) >= count:
+            events.append((event["type"], event["object"]))
+        if len(events) >= count:
             break
     await stream.aclose()  # type: ignore[attr-defined]
-    return found
+    return events
 
 
-@pytest.mark.parametrize("each", STORED, ids=named)
-async def test_a_kind_is_created_read_changed_watched_and_deleted(each: ServedResource, api: InProcessApi):
-    sent = example(each)
-    created = api.succeed("POST", collection(each), sent)
-    path = f"{collection(each)}/{created['metadata']['name']}"
-    assert (created["apiVersion"], created["kind"]) == (each.resource.api_version, each.resource.kind)
-    assert created["metadata"].get("generation", 0) == bool(each.generation)
+@pytest.mark.parametrize("served", STORED, ids=resource_id)
+async def test_every_kind_supports_all_verbs(served: ServedResource, api: InProcessApi):
+    sent = example(served)
+    created = api.succeed("POST", collection(served), sent)
+    path = f"{collection(served)}/{created['metadata']['name']}"
+    assert (created["apiVersion"], created["kind"]) == (served.resource.api_version, served.resource.kind)
+    assert created["metadata"].get("generation", 0) == bool(served.generation)
     assert api.succeed("GET", path) == created
 
-    listed = api.succeed("GET", f"{collection(each)}?labelSelector=app%3Dx")
-    assert listed["kind"] == each.list_kind
+    listed = api.succeed("GET", f"{collection(served)}?labelSelector=app%3Dx")
+    assert listed["kind"] == served.list_kind
     assert [item["metadata"]["uid"] for item in listed["items"]] == [created["metadata"]["uid"]]
-    watch = api.succeed("GET", f"{collection(each)}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
+    watch = api.succeed("GET", f"{collection(served)}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}")
 
     created["metadata"]["annotations"] = {"by": "update"}
     updated = api.succeed("PUT", path, created)
@@ -184,20 +186,20 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: ServedRe
         assert {name: value for name, value in patched.items() if name != "metadata"} == {
             name: value for name, value in updated.items() if name != "metadata"
         }
-    wish = {
+    config = {
         "apiVersion": sent["apiVersion"],
         "kind": sent["kind"],
         "metadata": {"name": sent["metadata"]["name"], "annotations": {"applied": "yes"}},
     }
-    applied = api.succeed("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
+    applied = api.succeed("PATCH", f"{path}?fieldManager=me", config, "application/apply-patch+yaml")
     assert applied["metadata"]["annotations"].items() >= {"by": "strategic", "applied": "yes"}.items()
     owners = {(entry["manager"], entry["operation"]) for entry in applied["metadata"]["managedFields"]}
     assert owners == {("tests", "Update"), ("me", "Apply")}
     assert all(entry["apiVersion"] == sent["apiVersion"] for entry in applied["metadata"]["managedFields"])
 
     api.succeed("DELETE", path)
-    if api("GET", path)[0] == 200:  # it waits for its finalizer
-        assert each.resource.kind in PROTECTED or each.dependents == "orphaned"
+    if api("GET", path)[0] == 200:  # a finalizer delays the deletion
+        assert served.resource.kind in PROTECTED or served.dependents == "orphaned"
         return
     events = await first_events(watch, 6)
     assert [type_ for type_, _ in events][:5] == ["MODIFIED"] * 5
@@ -205,37 +207,37 @@ async def test_a_kind_is_created_read_changed_watched_and_deleted(each: ServedRe
     assert {(obj["apiVersion"], obj["kind"]) for _, obj in events} == {(sent["apiVersion"], sent["kind"])}
 
 
-@pytest.mark.parametrize("each", STORED, ids=named)
-async def test_a_kind_is_applied_shown_as_a_table_and_deleted_together(each: ServedResource, api: InProcessApi):
-    wish = example(each)
-    path = f"{collection(each)}/{wish['metadata']['name']}"
-    api.succeed("PATCH", f"{path}?fieldManager=me", wish, "application/apply-patch+yaml")
-    shown = api.succeed("GET", collection(each), accept="application/json;as=Table;v=v1;g=meta.k8s.io")
-    rows = [row["cells"] for row in shown["rows"]]
-    assert any(wish["metadata"]["name"] in row for row in rows)
-    more = 1 if each.resource.kind == "IPAddress" else 0  # v1.36 forgets to define the column of their age
-    assert all(len(row) == len(shown["columnDefinitions"]) + more for row in rows)
+@pytest.mark.parametrize("served", STORED, ids=resource_id)
+async def test_every_kind_supports_apply_tables_and_deletecollection(served: ServedResource, api: InProcessApi):
+    config = example(served)
+    path = f"{collection(served)}/{config['metadata']['name']}"
+    api.succeed("PATCH", f"{path}?fieldManager=me", config, "application/apply-patch+yaml")
+    table = api.succeed("GET", collection(served), accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    rows = [row["cells"] for row in table["rows"]]
+    assert any(config["metadata"]["name"] in row for row in rows)
+    extra_cells = 1 if served.resource.kind == "IPAddress" else 0  # v1.36 does not define the column of their age
+    assert all(len(row) == len(table["columnDefinitions"]) + extra_cells for row in rows)
     metadata = api.succeed("GET", path, accept="application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io")
     assert metadata["metadata"]["labels"]["app"] == "x"
-    status, _ = api("DELETE", f"{collection(each)}?labelSelector=app%3Dx")
-    assert status == (200 if "deletecollection" in each.verbs else 405)
+    status, _ = api("DELETE", f"{collection(served)}?labelSelector=app%3Dx")
+    assert status == (200 if "deletecollection" in served.verbs else 405)
     if status == 200:
-        left = api("GET", path)[1]
-        assert left.get("code") == 404 or "deletionTimestamp" in left["metadata"]
+        remaining = api("GET", path)[1]
+        assert remaining.get("code") == 404 or "deletionTimestamp" in remaining["metadata"]
 
 
-@pytest.mark.parametrize("each", WITH_STATUS, ids=named)
-async def test_a_status_is_written_through_its_subresource_alone(each: ServedResource, api: InProcessApi):
-    created = api.succeed("POST", collection(each), example(each))
-    path = f"{collection(each)}/{created['metadata']['name']}"
-    field, value = STATUS.get(each.resource.group_resource, ("conditions", [CONDITION]))
+@pytest.mark.parametrize("served", WITH_STATUS, ids=resource_id)
+async def test_status_is_only_written_through_its_subresource(served: ServedResource, api: InProcessApi):
+    created = api.succeed("POST", collection(served), example(served))
+    path = f"{collection(served)}/{created['metadata']['name']}"
+    field, value = STATUS.get(served.resource.group_resource, ("conditions", [CONDITION]))
     spec_before = created.get("spec")
     ignored = api.succeed("PUT", path, {**created, "status": {**(created.get("status") or {}), field: value}})
-    assert (ignored.get("status") or {}) == (created.get("status") or {}) or each.resource.kind == "Node"
+    assert (ignored.get("status") or {}) == (created.get("status") or {}) or served.resource.kind == "Node"
     written = api.succeed("PATCH", f"{path}/status", {"status": {field: value}}, "application/merge-patch+json")
     assert written["status"][field] == value
-    again = api.succeed("PUT", f"{path}/status", written)
-    assert (again["status"], again.get("spec")) == (written["status"], spec_before)
+    updated = api.succeed("PUT", f"{path}/status", written)
+    assert (updated["status"], updated.get("spec")) == (written["status"], spec_before)
     assert api.succeed("GET", f"{path}/status") == api.succeed("GET", path)
 
 
@@ -270,43 +272,43 @@ STATUS: dict[str, tuple[str, Any]] = {
 }
 
 
-async def test_an_approval_writes_conditions_alone(api: InProcessApi):
-    each = BY_PATH["certificates.k8s.io", "v1", "certificatesigningrequests"]
-    created = api.succeed("POST", collection(each), example(each))
+async def test_approval_only_writes_conditions(api: InProcessApi):
+    served = BY_PATH["certificates.k8s.io", "v1", "certificatesigningrequests"]
+    created = api.succeed("POST", collection(served), example(served))
     assert created["spec"]["username"] == "admin"
     approval = {"type": "Approved", "status": "True", "reason": "Test", "lastUpdateTime": "2026-01-01T00:00:00Z"}
     created["status"] = {"conditions": [approval], "certificate": "LS0tLS0="}
     created["metadata"]["labels"] = {"mine": "ignored"}
-    approved = api.succeed("PUT", f"{collection(each)}/x/approval", created)
+    approved = api.succeed("PUT", f"{collection(served)}/x/approval", created)
     assert approved["status"] == {"conditions": [{**approval, "lastTransitionTime": approval["lastUpdateTime"]}]}
     assert approved["metadata"]["labels"] == {"app": "x"}
 
 
-async def test_a_kind_without_rules_of_its_own_needs_the_fields_that_its_type_requires(api: InProcessApi):
-    each = BY_PATH["networking.k8s.io", "v1", "ipaddresses"]
-    lacking = {**example(each), "spec": {"parentRef": {"resource": "services"}}}
-    status, answer = api("POST", collection(each), lacking)
-    assert (status, [cause["field"] for cause in answer["details"]["causes"]]) == (422, ["spec.parentRef.name"])
+async def test_required_fields_of_type_are_validated(api: InProcessApi):
+    served = BY_PATH["networking.k8s.io", "v1", "ipaddresses"]
+    invalid = {**example(served), "spec": {"parentRef": {"resource": "services"}}}
+    status, status_object = api("POST", collection(served), invalid)
+    assert (status, [cause["field"] for cause in status_object["details"]["causes"]]) == (422, ["spec.parentRef.name"])
 
 
-async def test_an_autoscaler_is_one_object_under_both_versions(api: InProcessApi):
+async def test_autoscaler_is_one_object_in_both_versions(api: InProcessApi):
     older, newer = (BY_PATH["autoscaling", version, "horizontalpodautoscalers"] for version in ("v1", "v2"))
-    wish = example(older)
-    wish["spec"] = {**wish["spec"], "targetCPUUtilizationPercentage": 70}
-    api.succeed("POST", collection(older), wish)
-    seen = api.succeed("GET", f"{collection(newer)}/x")
-    assert seen["apiVersion"] == "autoscaling/v2"
-    assert seen["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 70
+    autoscaler = example(older)
+    autoscaler["spec"] = {**autoscaler["spec"], "targetCPUUtilizationPercentage": 70}
+    api.succeed("POST", collection(older), autoscaler)
+    converted = api.succeed("GET", f"{collection(newer)}/x")
+    assert converted["apiVersion"] == "autoscaling/v2"
+    assert converted["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 70
     patch = {"spec": {"targetCPUUtilizationPercentage": 60}}
     api.succeed("PATCH", f"{collection(older)}/x", patch, "application/merge-patch+json")
-    seen = api.succeed("GET", f"{collection(newer)}/x")
-    assert seen["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 60
+    converted = api.succeed("GET", f"{collection(newer)}/x")
+    assert converted["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 60
 
 
-@pytest.mark.parametrize("each", SCALABLE, ids=named)
-async def test_a_scale_reads_and_writes_the_replicas(each: ServedResource, api: InProcessApi):
-    created = api.succeed("POST", collection(each), example(each))
-    path = f"{collection(each)}/{created['metadata']['name']}"
+@pytest.mark.parametrize("served", SCALABLE, ids=resource_id)
+async def test_scale_reads_and_writes_replicas(served: ServedResource, api: InProcessApi):
+    created = api.succeed("POST", collection(served), example(served))
+    path = f"{collection(served)}/{created['metadata']['name']}"
     scale = api.succeed("GET", f"{path}/scale")
     assert (scale["kind"], scale["spec"]["replicas"]) == ("Scale", 1)
     scale["spec"]["replicas"] = 3
@@ -315,35 +317,45 @@ async def test_a_scale_reads_and_writes_the_replicas(each: ServedResource, api: 
     assert api.succeed("GET", path)["spec"]["replicas"] == 4
 
 
-@pytest.mark.parametrize("each", list(BY_PATH.values()), ids=named)
-async def test_discovery_and_openapi_name_exactly_the_verbs_that_are_answered(each: ServedResource, api: InProcessApi):
-    resource = each.resource
+@pytest.mark.parametrize("served", list(BY_PATH.values()), ids=resource_id)
+async def test_discovery_and_openapi_list_exactly_the_served_verbs(served: ServedResource, api: InProcessApi):
+    resource = served.resource
     root = f"apis/{resource.group}/{resource.version}" if resource.group else f"api/{resource.version}"
     document = get_discovery_document(root, "")
     assert document is not None
-    told = {entry["name"]: set(entry["verbs"]) for entry in document[0]["resources"]}
-    assert set(told) == {
+    verbs_by_name = {entry["name"]: set(entry["verbs"]) for entry in document[0]["resources"]}
+    assert set(verbs_by_name) == {
         name
-        for one in resources_of_version(resource.group, resource.version)
-        for name in (one.resource.plural, *(f"{one.resource.plural}/{sub}" for sub in one.resource.subresources))
+        for sibling in resources_of_version(resource.group, resource.version)
+        for name in (
+            sibling.resource.plural,
+            *(f"{sibling.resource.plural}/{sub}" for sub in sibling.resource.subresources),
+        )
     }
-    found = get_openapi_document(f"/openapi/v3/{root}", "application/json")
-    assert found is not None
-    paths = msgspec.json.decode(found[0])["paths"]
+    openapi = get_openapi_document(f"/openapi/v3/{root}", "application/json")
+    assert openapi is not None
+    paths = msgspec.json.decode(openapi[0])["paths"]
     methods = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-    for path, names, asked in (
-        (collection(each), told[resource.plural], {"GET": "list", "POST": "create", "DELETE": "deletecollection"}),
-        (f"{collection(each)}/x", told[resource.plural], {**methods, "POST": "post to an object"}),
-        *((f"{collection(each)}/x/{sub}", told[f"{resource.plural}/{sub}"], methods) for sub in resource.subresources),
+    for path, names, requested in (
+        (
+            collection(served),
+            verbs_by_name[resource.plural],
+            {"GET": "list", "POST": "create", "DELETE": "deletecollection"},
+        ),
+        (f"{collection(served)}/x", verbs_by_name[resource.plural], {**methods, "POST": "post to an object"}),
+        *(
+            (f"{collection(served)}/x/{sub}", verbs_by_name[f"{resource.plural}/{sub}"], methods)
+            for sub in resource.subresources
+        ),
     ):
-        for method, verb in asked.items():
+        for method, verb in requested.items():
             status, _ = api(method, path)
-            no_such_path = status == 404 and each.verbs == CREATE_ONLY
+            no_such_path = status == 404 and served.verbs == CREATE_ONLY
             assert (status != 405 and not no_such_path) == (verb in names), (method, path, verb)
         template = path.replace("/namespaces/default/", "/namespaces/{namespace}/").replace(
             f"{resource.plural}/x", f"{resource.plural}/{{name}}"
         )
         described = {method for method in methods if method.lower() in paths.get(template, ())}
-        assert described == {method for method, verb in asked.items() if verb in names}, template
+        assert described == {method for method, verb in requested.items() if verb in names}, template
     for sub in resource.subresources:
-        assert set(subresource_verbs(sub)) == told[f"{resource.plural}/{sub}"]
+        assert set(subresource_verbs(sub)) == verbs_by_name[f"{resource.plural}/{sub}"]

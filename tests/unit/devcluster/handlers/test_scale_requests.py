@@ -1,4 +1,4 @@
-"""Scales as kube-apiserver v1.36 takes them: who owns the replicas, whoever writes them by which path."""
+"""Scale requests: field ownership of replicas for each writer and path, as in kube-apiserver v1.36."""
 
 from __future__ import annotations
 
@@ -44,80 +44,88 @@ def apply(api: InProcessApi, manager: str, replicas: Any, *, force: bool = False
 
 
 def owners(api: InProcessApi) -> list[str]:
-    """Who owns the replicas: "maker Update", "one Apply scale"."""
+    """Return the owners of replicas: "maker Update", "one Apply scale"."""
     entries = api("GET", f"{DEPLOYMENTS}/d")[1]["metadata"].get("managedFields", [])
-    held = [each for each in entries if "f:replicas" in each["fieldsV1"].get("f:spec", {})]
-    assert {each["apiVersion"] for each in held} <= {"apps/v1"}
-    return [" ".join(filter(None, (e["manager"], e["operation"], e.get("subresource")))) for e in held]
+    owning = [entry for entry in entries if "f:replicas" in entry["fieldsV1"].get("f:spec", {})]
+    assert {entry["apiVersion"] for entry in owning} <= {"apps/v1"}
+    return [
+        " ".join(filter(None, (entry["manager"], entry["operation"], entry.get("subresource")))) for entry in owning
+    ]
 
 
-async def test_applying_another_number_than_the_owners_is_a_conflict_in_the_scales_version(api: InProcessApi):
-    status, told = apply(api, "one", 4)
-    assert (status, told["message"]) == (
+async def test_applied_scale_with_other_replicas_conflicts(api: InProcessApi):
+    status, response = apply(api, "one", 4)
+    assert (status, response["message"]) == (
         409,
         'Apply failed with 1 conflict: conflict with "maker" using autoscaling/v1: .spec.replicas',
     )
     assert owners(api) == ["maker Update"]
 
 
-async def test_whoever_applies_the_same_number_owns_it_too_and_force_takes_it(api: InProcessApi):
+async def test_equal_replicas_are_shared_and_force_takes_them(api: InProcessApi):
     assert apply(api, "one", 3)[0] == apply(api, "two", 3)[0] == 200
     assert owners(api) == ["one Apply scale", "two Apply scale"]
-    status, told = apply(api, "one", 5)
-    assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "two" with subresource "scale"')
-    status, told = apply(api, "one", 5, force=True)
-    assert (status, told["spec"]) == (200, {"replicas": 5})
+    status, response = apply(api, "one", 5)
+    assert (status, response["details"]["causes"][0]["message"]) == (
+        409,
+        'conflict with "two" with subresource "scale"',
+    )
+    status, response = apply(api, "one", 5, force=True)
+    assert (status, response["spec"]) == (200, {"replicas": 5})
     assert owners(api) == ["one Apply scale"]
 
 
-async def test_an_applied_scale_is_noted_without_a_time(api: InProcessApi):
+async def test_applied_scale_entry_has_no_time(api: InProcessApi):
     apply(api, "one", 7, force=True)
     entries = api("GET", f"{DEPLOYMENTS}/d")[1]["metadata"]["managedFields"]
-    assert [(each["manager"], "time" in each) for each in entries] == [("one", False), ("maker", True)]
+    assert [(entry["manager"], "time" in entry) for entry in entries] == [("one", False), ("maker", True)]
 
 
-async def test_who_applies_no_replicas_any_more_gives_them_up(api: InProcessApi):
+async def test_apply_without_replicas_releases_them(api: InProcessApi):
     apply(api, "one", 7, force=True)
-    status, told = api("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", {**scale(None), "spec": None}, APPLY)
-    assert (status, told["spec"]) == (200, {})
-    bare = {name: value for name, value in scale(None).items() if name != "spec"}
-    assert api("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", bare, APPLY)[0] == 200
+    status, response = api("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", {**scale(None), "spec": None}, APPLY)
+    assert (status, response["spec"]) == (200, {})
+    manifest = {name: value for name, value in scale(None).items() if name != "spec"}
+    assert api("PATCH", f"{DEPLOYMENTS}/d/scale?fieldManager=one", manifest, APPLY)[0] == 200
     assert owners(api) == []
 
 
-async def test_the_replicas_of_an_applied_deployment_are_its_appliers(api: InProcessApi):
-    whole = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 5}}
-    assert api("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole&force=true", whole, APPLY)[0] == 200
+async def test_replicas_of_applied_deployment_belong_to_its_manager(api: InProcessApi):
+    manifest = {**DEPLOYMENT, "spec": {**DEPLOYMENT["spec"], "replicas": 5}}
+    assert api("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole&force=true", manifest, APPLY)[0] == 200
     assert apply(api, "other", 5)[0] == 200
     assert sorted(owners(api)) == ["other Apply scale", "whole Apply"]
     assert apply(api, "other", 4)[1]["details"]["causes"][0]["message"] == 'conflict with "whole"'
     assert apply(api, "other", 4, force=True)[0] == 200
     assert owners(api) == ["other Apply scale"]
-    status, told = api("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole", DEPLOYMENT, APPLY)
-    assert (status, told["details"]["causes"][0]["message"]) == (409, 'conflict with "other" with subresource "scale"')
+    status, response = api("PATCH", f"{DEPLOYMENTS}/d?fieldManager=whole", DEPLOYMENT, APPLY)
+    assert (status, response["details"]["causes"][0]["message"]) == (
+        409,
+        'conflict with "other" with subresource "scale"',
+    )
 
 
-async def test_replicas_that_nobody_owns_are_taken_from_whoever_was_there_before_the_first_apply(api: InProcessApi):
+async def test_unowned_replicas_conflict_with_before_first_apply(api: InProcessApi):
     api("PATCH", f"{DEPLOYMENTS}/d", {"metadata": {"managedFields": [{}]}}, MERGE)
-    status, told = apply(api, "first", 4)
+    status, response = apply(api, "first", 4)
     message = 'conflict with "before-first-apply" with subresource "scale" using autoscaling/v1'
-    assert (status, told["details"]["causes"][0]["message"]) == (409, message)
+    assert (status, response["details"]["causes"][0]["message"]) == (409, message)
     assert apply(api, "first", 4, force=True)[0] == 200
     assert owners(api) == ["first Apply scale"]
 
 
-async def test_a_scale_that_is_put_is_its_writers(api: InProcessApi):
+async def test_updated_scale_is_owned_by_its_writer(api: InProcessApi):
     path = f"{DEPLOYMENTS}/d/scale?fieldManager=putter"
     assert api("PUT", path, scale(6))[0] == 200
     assert owners(api) == ["putter Update scale"]
     assert api("PUT", path, scale(0))[0] == 200
     assert owners(api) == []
     assert api("PUT", path, scale(6))[0] == 200
-    assert owners(api) == [], "what nobody owns stays so until somebody applies"
+    assert owners(api) == [], "replicas without an owner get none by an update"
 
 
 @pytest.mark.parametrize(
-    ("query", "config", "status", "told"),
+    ("query", "config", "status", "message"),
     [
         ("force=true", scale(3), 422, "fieldManager: Required value: is required for apply patch"),
         ("fieldManager=m", {**scale(3), "apiVersion": "apps/v1"}, 400, "invalid object type: apps/v1, Kind=Scale"),
@@ -132,38 +140,40 @@ async def test_a_scale_that_is_put_is_its_writers(api: InProcessApi):
         ("fieldManager=m", {**scale(3), "foo": 1}, 500, ".foo: field not declared in schema"),
     ],
 )
-async def test_wrong_configurations_are_refused(api: InProcessApi, query: str, config: JSON, status: int, told: str):
-    answer = api("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", config, APPLY)
-    assert (answer[0], told in answer[1]["message"]) == (status, True), answer
+async def test_invalid_scale_configurations_are_rejected(
+    api: InProcessApi, query: str, config: JSON, status: int, message: str
+):
+    response = api("PATCH", f"{DEPLOYMENTS}/d/scale?{query}", config, APPLY)
+    assert (response[0], message in response[1]["message"]) == (status, True), response
     assert owners(api) == ["maker Update"]
 
 
-async def test_the_scale_of_nothing_is_not_made(api: InProcessApi):
-    status, told = api("PATCH", f"{DEPLOYMENTS}/none/scale?fieldManager=m", scale(3), APPLY)
-    assert (status, told["message"]) == (404, 'deployments.apps "none" not found')
+async def test_scale_of_absent_deployment_is_not_found(api: InProcessApi):
+    status, response = api("PATCH", f"{DEPLOYMENTS}/none/scale?fieldManager=m", scale(3), APPLY)
+    assert (status, response["message"]) == (404, 'deployments.apps "none" not found')
 
 
-async def test_a_dry_run_leaves_number_and_owner(api: InProcessApi):
+async def test_dry_run_keeps_replicas_and_owner(api: InProcessApi):
     path = f"{DEPLOYMENTS}/d/scale?fieldManager=m&force=true&dryRun=All"
     assert api("PATCH", path, scale(9), APPLY)[1]["spec"] == {"replicas": 9}
     assert owners(api) == ["maker Update"]
 
 
-async def test_the_replicas_of_a_custom_resource_have_no_owner_once_its_scale_is_put_without_a_kind(api: InProcessApi):
+async def test_custom_resource_scale_update_without_kind_drops_owner(api: InProcessApi):
     api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", yaml.safe_load(SCALED_SETS.read_text()))
     path = "/apis/scaled.example.com/v1/namespaces/default/sets"
-    made = {"apiVersion": "scaled.example.com/v1", "kind": "Set", "metadata": {"name": "d"}, "spec": {"size": 3}}
-    api.create(f"{path}?fieldManager=maker", made)
+    manifest = {"apiVersion": "scaled.example.com/v1", "kind": "Set", "metadata": {"name": "d"}, "spec": {"size": 3}}
+    api.create(f"{path}?fieldManager=maker", manifest)
     assert api("PATCH", f"{path}/d/scale?fieldManager=one", scale(3), APPLY)[0] == 200
     entries = api("GET", f"{path}/d")[1]["metadata"]["managedFields"]
-    assert {each["manager"]: each["fieldsV1"] for each in entries}["one"] == {"f:spec": {"f:size": {}}}
-    status, told = api("PATCH", f"{path}/d/scale?fieldManager=one&force=true", scale(4), APPLY)
-    assert (status, "request to convert CR to an invalid group/version" in told["message"]) == (500, True)
+    assert {entry["manager"]: entry["fieldsV1"] for entry in entries}["one"] == {"f:spec": {"f:size": {}}}
+    status, response = api("PATCH", f"{path}/d/scale?fieldManager=one&force=true", scale(4), APPLY)
+    assert (status, "request to convert CR to an invalid group/version" in response["message"]) == (500, True)
     assert api("PUT", f"{path}/d/scale?fieldManager=putter", scale(4))[1]["spec"] == {"replicas": 4}
     entries = api("GET", f"{path}/d")[1]["metadata"]["managedFields"]
-    assert [(each["manager"], "time" in each) for each in entries] == [("putter", False), ("maker", True)]
-    bare = {"metadata": {"name": "d"}, "spec": {"replicas": 5}}
-    assert api("PUT", f"{path}/d/scale?fieldManager=putter", bare)[1]["spec"] == {"replicas": 5}
+    assert [(entry["manager"], "time" in entry) for entry in entries] == [("putter", False), ("maker", True)]
+    manifest = {"metadata": {"name": "d"}, "spec": {"replicas": 5}}
+    assert api("PUT", f"{path}/d/scale?fieldManager=putter", manifest)[1]["spec"] == {"replicas": 5}
     entries = api("GET", f"{path}/d")[1]["metadata"].get("managedFields", [])
-    assert [each["manager"] for each in entries] == ["maker"]
-    assert api("PATCH", f"{path}/d/scale?fieldManager=one", scale(5), APPLY)[0] == 500, "nobody owns it"
+    assert [entry["manager"] for entry in entries] == ["maker"]
+    assert api("PATCH", f"{path}/d/scale?fieldManager=one", scale(5), APPLY)[0] == 500, "replicas have no owner"

@@ -1,4 +1,4 @@
-"""log, exec, proxies and their like: what an API server says without asking a kubelet."""
+"""log, exec, attach, portforward and proxy requests that are answered without a kubelet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONTAINERS = [{"name": "c", "image": "i"}]
 
 @pytest.fixture
 async def api() -> InProcessApi:
-    """With the pods "new" and "lost" (on a node that is not there), the Services "alone", "empty", "found"."""
+    """An API with the pods "new" and "lost" (on a missing node) and the Services "alone", "empty" and "found"."""
     api = InProcessApi()
     for name, node in (("new", {}), ("lost", {"nodeName": "gone"})):
         api.create(PODS, {"metadata": {"name": name}, "spec": {"containers": CONTAINERS, **node}})
@@ -30,7 +30,7 @@ async def api() -> InProcessApi:
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "told"),
+    ("path", "status", "message"),
     [
         (f"{PODS}/lost/log", 404, 'pods "gone" not found'),
         (f"{PODS}/lost/exec?command=ls", 404, 'pods "gone" not found'),
@@ -53,10 +53,10 @@ async def api() -> InProcessApi:
         ("/api/v1/nodes/gone:99/proxy/", 404, 'nodes "gone" not found'),
     ],
 )
-async def test_what_cannot_be_reached_is_told_with_its_reason(api: InProcessApi, path: str, status: int, told: str):
-    answer = api("GET", path)
-    assert (answer[0], answer[1]["message"]) == (status, told)
+async def test_unreachable_target_is_rejected_with_reason(api: InProcessApi, path: str, status: int, message: str):
+    response = api("GET", path)
+    assert (response[0], response[1]["message"]) == (status, message)
 
 
-async def test_a_pod_without_a_node_has_no_log(api: InProcessApi):
+async def test_log_of_unscheduled_pod_is_empty(api: InProcessApi):
     assert api("GET", f"{PODS}/new/log") == (204, "")

@@ -1,4 +1,4 @@
-"""The API server through its requests: tokens, names, deletion, binding, faults."""
+"""Requests to the API server: authentication, generated names, deletion, continue tokens, injected faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pod(**metadata: Any) -> JSON:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-async def test_every_path_but_health_and_version_needs_the_token():
+async def test_all_paths_but_health_and_version_require_the_token():
     api = InProcessApi(token="secret")
     assert api("GET", "/api/v1/nodes")[0] == 401
     assert api("GET", "/api", authorization="Bearer other")[0] == 401
@@ -27,14 +27,14 @@ async def test_every_path_but_health_and_version_needs_the_token():
     assert api("GET", "/readyz") == (200, "ok")
 
 
-async def test_generated_names_have_five_characters_of_kubernetes_alphabet():
+async def test_generated_names_have_kubernetes_random_suffix():
     api = InProcessApi()
-    made = [api("POST", PODS, pod(generateName="web-"))[1]["metadata"]["name"] for _ in range(20)]
-    assert len(set(made)) == 20
-    assert all(len(name) == 9 and set(name[4:]) <= set("bcdfghjklmnpqrstvwxz2456789") for name in made)
+    names = [api("POST", PODS, pod(generateName="web-"))[1]["metadata"]["name"] for _ in range(20)]
+    assert len(set(names)) == 20
+    assert all(len(name) == 9 and set(name[4:]) <= set("bcdfghjklmnpqrstvwxz2456789") for name in names)
 
 
-async def test_a_bound_pod_is_deleted_gracefully_and_a_pending_one_at_once():
+async def test_bound_pod_is_deleted_gracefully_and_pending_pod_at_once():
     api = InProcessApi()
     api("POST", PODS, pod(name="a"))
     api("POST", PODS, pod(name="b"))
@@ -45,34 +45,34 @@ async def test_a_bound_pod_is_deleted_gracefully_and_a_pending_one_at_once():
     assert (code, deleted["metadata"]["deletionGracePeriodSeconds"]) == (200, 30)
     api("DELETE", f"{PODS}/b")
     code, page = api("GET", PODS)
-    assert [each["metadata"]["name"] for each in page["items"]] == ["a"]
+    assert [item["metadata"]["name"] for item in page["items"]] == ["a"]
 
 
-async def test_a_continue_token_shows_the_state_of_its_first_page():
+async def test_continue_token_reads_revision_of_first_page():
     api = InProcessApi()
     for name in "abc":
         api("POST", PODS, pod(name=name))
     _, first = api("GET", f"{PODS}?limit=2")
     api("DELETE", f"{PODS}/c")
     _, second = api("GET", f"{PODS}?limit=2&continue={first['metadata']['continue']}")
-    assert [each["metadata"]["name"] for each in second["items"]] == ["c"]
+    assert [item["metadata"]["name"] for item in second["items"]] == ["c"]
     assert second["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
 
 
-async def test_a_lost_answer_has_taken_effect_and_silence_has_not():
-    losing, silent = InProcessApi(faults=Faults(lost_answer=1.0)), InProcessApi(faults=Faults(silence=1.0))
-    for api, found in ((losing, ["a"]), (silent, [])):
+async def test_lost_response_takes_effect_and_silence_does_not():
+    lost, silent = InProcessApi(faults=Faults(lost_answer=1.0)), InProcessApi(faults=Faults(silence=1.0))
+    for api, expected in ((lost, ["a"]), (silent, [])):
         with pytest.raises(AnswerLost):
             await api.handle("POST", PODS, pod(name="a"))
-        stored = [table for name, table in api.server.store.tables() if name == "pods"]
-        assert [each.object["metadata"]["name"] for table in stored for each in table.list()] == found
+        tables = [table for name, table in api.server.store.tables() if name == "pods"]
+        assert [stored.object["metadata"]["name"] for table in tables for stored in table.list()] == expected
 
 
 @pytest.mark.parametrize(("faults", "code"), [
     pytest.param(Faults(error=1.0), 500, id="error"),
     pytest.param(Faults(throttle=1.0), 429, id="throttle"),
     pytest.param(Faults(conflict=1.0), 409, id="conflict")])  # fmt: skip
-async def test_faults_are_answered_as_statuses(faults: Faults, code: int):
+async def test_injected_faults_return_a_status(faults: Faults, code: int):
     api = InProcessApi(faults=faults)
-    answered, status = await api.handle("DELETE", f"{PODS}/a")
-    assert (answered, status["kind"], status["code"]) == (code, "Status", code)
+    status, content = await api.handle("DELETE", f"{PODS}/a")
+    assert (status, content["kind"], content["code"]) == (code, "Status", code)

@@ -1,4 +1,4 @@
-"""The HTTP face on sockets: what is no HTTP, too large, too slow or sent ahead, and what a client gets for it."""
+"""HTTP server on sockets: invalid, oversized, slow and pipelined requests, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ A = b"Host: x\r\nAuthorization: Bearer t\r\n"
 POST = b"POST /api/v1/namespaces HTTP/1.1\r\n" + A
 
 BOMB = b"a: &a [x, x]\n" + b"".join(
-    b"%c: &%c [%s]\n" % (each, each, b", ".join([b"*%c" % (each - 1)] * 9)) for each in range(ord("b"), ord("m"))
+    b"%c: &%c [%s]\n" % (letter, letter, b", ".join([b"*%c" % (letter - 1)] * 9))
+    for letter in range(ord("b"), ord("m"))
 )
 
 
@@ -35,8 +36,8 @@ async def serving() -> AsyncIterator[int]:
         accepting.close()
 
 
-async def told(port: int, sent: bytes) -> bytes:
-    """All that comes back until the server closes."""
+async def send(port: int, sent: bytes) -> bytes:
+    """Return all bytes that the server sends until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(sent)
@@ -76,65 +77,65 @@ async def told(port: int, sent: bytes) -> bytes:
         ),
     ],
 )
-async def test_whatever_is_sent_is_answered_with_a_4xx_and_the_next_client_is_served(sent, code):
+async def test_invalid_request_gets_4xx_and_server_remains_available(sent, code):
     async with serving() as port:
-        answer = await told(port, sent)
-        assert answer.startswith(b"HTTP/1.1 %d " % code), answer[:300]
+        response = await send(port, sent)
+        assert response.startswith(b"HTTP/1.1 %d " % code), response[:300]
         if code in (401, 413, 422):
-            assert json.loads(answer.partition(b"\r\n\r\n")[2])["kind"] == "Status"
-        answer = await told(port, b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 200 OK")
+            assert json.loads(response.partition(b"\r\n\r\n")[2])["kind"] == "Status"
+        response = await send(port, b"GET /version HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 200 OK")
 
 
-async def test_requests_sent_ahead_are_answered_in_order():
+async def test_pipelined_requests_are_answered_in_order():
     get = b"GET %s HTTP/1.1\r\n" + A
     sent = b"".join(get % path + b"\r\n" for path in (b"/api", b"/nowhere", b"/version") * 20)
     async with serving() as port:
-        answer = await told(port, sent + get % b"/api" + b"Connection: close\r\n\r\n")
-    codes = re.findall(rb"HTTP/1\.1 (\d+) ", answer)
+        response = await send(port, sent + get % b"/api" + b"Connection: close\r\n\r\n")
+    codes = re.findall(rb"HTTP/1\.1 (\d+) ", response)
     assert codes == [b"200", b"404", b"200"] * 20 + [b"200"]
 
 
-async def test_whoever_is_too_slow_with_a_head_is_closed(monkeypatch):
+async def test_connection_with_slow_header_is_closed(monkeypatch):
     monkeypatch.setattr(http, "_HEAD_SECONDS", 0.2)
     monkeypatch.setattr(http, "_SWEEP_SECONDS", 0.1)
     async with serving() as port:
-        assert await told(port, b"GET /version HT") == b""
+        assert await send(port, b"GET /version HT") == b""
 
 
-async def test_an_answer_that_nothing_has_changed_tells_no_length():
-    """A length of 0 would say that what the client has is empty now."""
-    asked = b"GET /openapi/v3/version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: close\r\n%s\r\n"
+async def test_not_modified_response_has_no_content_length():
+    """A Content-Length of 0 would mean that the document is empty."""
+    payload = b"GET /openapi/v3/version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer t\r\nConnection: close\r\n%s\r\n"
     async with serving() as port:
-        etag = re.search(rb"Etag: (.*)\r\n", await told(port, asked % b""))
+        etag = re.search(rb"Etag: (.*)\r\n", await send(port, payload % b""))
         assert etag is not None
-        again = await told(port, asked % (b"If-None-Match: %s\r\n" % etag[1]))
+        again = await send(port, payload % (b"If-None-Match: %s\r\n" % etag[1]))
     assert again.startswith(b"HTTP/1.1 304 Not Modified\r\n")
     assert b"Content-Length" not in again
     assert again.endswith(b"\r\n\r\n")
 
 
-async def test_a_body_is_asked_for_where_the_client_waits_for_that():
+async def test_expect_100_continue_is_answered():
     async with serving() as port:
-        answer = await told(port, POST + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
-    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 ")
+        response = await send(port, POST + b"Expect: 100-continue\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+    assert response.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 422 ")
 
 
 class DeadTransport(asyncio.Transport):
-    """As uvloop leaves it behind a client that reset its connection right after the request."""
+    """A transport of uvloop after the client has reset its connection right after the request."""
 
     def is_closing(self) -> bool:
         return False
 
     def abort(self) -> None:
-        """Nobody is told."""
+        """Do nothing."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         raise RuntimeError("unable to perform operation; the handler is closed")
 
 
 @pytest.mark.parametrize("path", [b"/version", b"/api/v1/pods?watch=1"])
-async def test_a_client_that_goes_before_its_answer_is_no_error_and_leaves_nothing(path, caplog):
+async def test_client_that_disconnects_before_response_is_no_error(path, caplog):
     async with HttpServer(ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")) as server:
         connection = server()
         connection.connection_made(DeadTransport())
@@ -145,7 +146,7 @@ async def test_a_client_that_goes_before_its_answer_is_no_error_and_leaves_nothi
     assert not caplog.records
 
 
-async def test_a_client_that_goes_unnoticed_is_forgotten_when_its_time_is_over(monkeypatch):
+async def test_idle_connection_is_removed_after_timeout(monkeypatch):
     monkeypatch.setattr(http, "_IDLE_SECONDS", 0.01)
     monkeypatch.setattr(http, "_SWEEP_SECONDS", 0.01)
     async with HttpServer(ApiServer(clock=SystemClock(), rng=random.Random(1), token="t")) as server:
@@ -156,14 +157,14 @@ async def test_a_client_that_goes_unnoticed_is_forgotten_when_its_time_is_over(m
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "payload",
     [
         b"GET /api/v1/namespaces HTTP/1.1\r\n" + A + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
         b"CONNECT /api/v1/namespaces HTTP/1.1\r\n" + A + b"\r\n",
     ],
 )
-async def test_who_wants_another_protocol_is_answered_and_the_connection_ends(asked: bytes):
+async def test_upgrade_request_is_answered_and_connection_closed(payload: bytes):
     async with serving() as port:
-        answer = await told(port, asked)  # which waits for the end
-    assert answer.startswith(b"HTTP/1.1 ")
-    assert b"\r\nConnection: close\r\n" in answer
+        response = await send(port, payload)  # waits until the server closes the connection
+    assert response.startswith(b"HTTP/1.1 ")
+    assert b"\r\nConnection: close\r\n" in response

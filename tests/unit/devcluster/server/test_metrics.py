@@ -1,4 +1,4 @@
-"""/metrics: families and labels that users of kube-apiserver look for."""
+"""/metrics: metric families and labels of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def samples(api: InProcessApi) -> dict[str, float]:
 
 
 def labels(resource: str, verb: str, scope: str, subresource: str = "", **more: str) -> str:
-    given = {
+    values = {
         "component": "apiserver", "dry_run": "", "group": "", "resource": resource, "scope": scope,
         "subresource": subresource, "verb": verb, "version": "v1", **more,
     }  # fmt: skip
-    return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(given.items())) + "}"
+    return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(values.items())) + "}"
 
 
-async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(api: InProcessApi):
+async def test_requests_are_counted_by_resource_verb_and_code(api: InProcessApi):
     body = {"metadata": {"name": "a"}}
     for path, code in ((CONFIG_MAPS, 201), (CONFIG_MAPS, 409), (f"{CONFIG_MAPS}?dryRun=All", 409)):
         assert api("POST", path, body)[0] == code
@@ -42,7 +42,7 @@ async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(api: I
     api("PATCH", f"{CONFIG_MAPS}/a?fieldManager=m", applied, "application/apply-patch+yaml")
     api("DELETE", f"{CONFIG_MAPS}?labelSelector=none")
     api("GET", "/healthz")
-    found = samples(api)
+    metrics = samples(api)
     system = {"system_client": ""}
     for expected, count in (
         (labels("configmaps", "POST", "resource", code="201", **system), 1),
@@ -55,38 +55,40 @@ async def test_requests_are_counted_by_what_they_ask_for_and_how_they_end(api: I
         (labels("configmaps", "DELETECOLLECTION", "namespace", code="200", **system), 1),
         (labels("", "GET", "", "/healthz", code="200", component="", version="", **system), 1),
     ):
-        assert found[f"apiserver_request_total{expected}"] == count
+        assert metrics[f"apiserver_request_total{expected}"] == count
     created = labels("configmaps", "POST", "resource")
-    assert found[f"apiserver_request_duration_seconds_count{created}"] == 2
+    assert metrics[f"apiserver_request_duration_seconds_count{created}"] == 2
     bounds = [
-        each for each in found if each.startswith("apiserver_request_duration_seconds_bucket") and 'LIST"' in each
+        name for name in metrics if name.startswith("apiserver_request_duration_seconds_bucket") and 'LIST"' in name
     ]
     assert len(bounds) == 2 * (len(SECONDS) + 1)
     listed = labels("configmaps", "LIST", "namespace").replace('dry_run="",', "")
-    assert found[f"apiserver_response_sizes_count{listed}"] == 1
-    sizes = [each for each in found if each.startswith("apiserver_response_sizes_bucket") and "/healthz" in each]
+    assert metrics[f"apiserver_response_sizes_count{listed}"] == 1
+    sizes = [name for name in metrics if name.startswith("apiserver_response_sizes_bucket") and "/healthz" in name]
     assert len(sizes) == len(BYTES) + 1
 
 
-async def test_objects_open_watches_and_deprecated_kinds_are_told(api: InProcessApi):
+async def test_objects_watches_and_deprecated_apis_are_measured(api: InProcessApi):
     before = samples(api)['apiserver_storage_objects{resource="configmaps"}']
     api("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
     api("GET", "/api/v1/endpoints")
     watch = api.respond("GET", f"{CONFIG_MAPS}?watch=1")
-    found = samples(api)
-    assert found['apiserver_storage_objects{resource="configmaps"}'] == before + 1
-    assert found['apiserver_resource_objects{group="apps",resource="deployments"}'] == 0
+    metrics = samples(api)
+    assert metrics['apiserver_storage_objects{resource="configmaps"}'] == before + 1
+    assert metrics['apiserver_resource_objects{group="apps",resource="deployments"}'] == 0
     assert (
-        found[f"apiserver_longrunning_requests{labels('configmaps', 'WATCH', 'namespace')}".replace('dry_run="",', "")]
+        metrics[
+            f"apiserver_longrunning_requests{labels('configmaps', 'WATCH', 'namespace')}".replace('dry_run="",', "")
+        ]
         == 1
     )
     deprecated = 'group="",removed_release="",resource="endpoints",subresource="",version="v1"'
-    assert found[f"apiserver_requested_deprecated_apis{{{deprecated}}}"] == 1
+    assert metrics[f"apiserver_requested_deprecated_apis{{{deprecated}}}"] == 1
     await watch.body.aclose()
-    assert not [each for each in samples(api) if each.startswith("apiserver_longrunning_requests{")]
+    assert not [name for name in samples(api) if name.startswith("apiserver_longrunning_requests{")]
 
 
-async def test_made_up_paths_and_media_types_make_no_series(api: InProcessApi):
+async def test_unknown_paths_and_media_types_add_no_series(api: InProcessApi):
     def odd(number: int) -> int:
         api("GET", f"/made/up/{number}")
         api("PATCH", f"{CONFIG_MAPS}/a", {}, f"application/x-{number}")
@@ -96,7 +98,7 @@ async def test_made_up_paths_and_media_types_make_no_series(api: InProcessApi):
     assert {odd(number) for number in range(1, 5)} == {odd(5)}
 
 
-async def test_unknown_senders_are_counted():
+async def test_failed_authentication_is_counted():
     api = InProcessApi(token="right")
     api("GET", "/api/v1/nodes")
     text = api("GET", "/metrics", authorization="Bearer right")[1]
@@ -104,5 +106,5 @@ async def test_unknown_senders_are_counted():
     assert api("GET", "/metrics")[0] == 401
 
 
-async def test_health_checks_are_metrics_of_their_own(api: InProcessApi):
+async def test_health_checks_are_in_slis_metrics(api: InProcessApi):
     assert 'kubernetes_healthcheck{name="ping",type="livez"} 1\n' in api("GET", "/metrics/slis")[1]

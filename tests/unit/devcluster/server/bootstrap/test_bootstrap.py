@@ -1,4 +1,4 @@
-"""What a new cluster contains: made when somebody asks, kept, and found again by the next start."""
+"""Bootstrap objects of a new cluster: created on first access, persistent, and kept in their desired state."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ async def api() -> InProcessApi:
 
 
 @pytest.fixture
-async def kept(clock) -> AsyncIterator[InProcessApi]:
-    """A server that runs, so that it looks after its objects."""
+async def running_api(clock) -> AsyncIterator[InProcessApi]:
+    """An API server whose controllers run."""
     api = InProcessApi()
     api.server = ApiServer(clock=clock, rng=random.Random(1), token=None)
-    running = asyncio.create_task(api.server.run())
+    task = asyncio.create_task(api.server.run())
     yield api
-    running.cancel()
-    await asyncio.wait([running])
+    task.cancel()
+    await asyncio.wait([task])
     check(api)
 
 
@@ -52,7 +52,7 @@ def check(api: InProcessApi) -> None:
 def names(api: InProcessApi, path: str) -> set[str]:
     status, answer = api("GET", path)
     assert status == 200, answer
-    return {each["metadata"]["name"] for each in answer["items"]}
+    return {item["metadata"]["name"] for item in answer["items"]}
 
 
 def definition(plural: str, *versions: str, group: str = "example.com") -> JSON:
@@ -64,18 +64,18 @@ def definition(plural: str, *versions: str, group: str = "example.com") -> JSON:
             "names": {"plural": plural, "kind": plural.capitalize()},
             "versions": [
                 {
-                    "name": each,
+                    "name": version,
                     "served": True,
-                    "storage": number == 0,
+                    "storage": index == 0,
                     "schema": {"openAPIV3Schema": {"type": "object"}},
                 }
-                for number, each in enumerate(versions)
+                for index, version in enumerate(versions)
             ],
         },
     }
 
 
-async def test_how_many_there_are_of_each_kind(api: InProcessApi):
+async def test_number_of_bootstrap_objects_per_kind(api: InProcessApi):
     paths = {
         "/api/v1/namespaces": 4,
         "/apis/scheduling.k8s.io/v1/priorityclasses": 2,
@@ -98,37 +98,37 @@ async def test_how_many_there_are_of_each_kind(api: InProcessApi):
     check(api)
 
 
-async def test_it_is_made_when_somebody_asks_and_looks_as_if_it_had_been_there(api: InProcessApi):
+async def test_objects_are_created_on_first_read_with_early_revisions(api: InProcessApi):
     api.create("/api/v1/namespaces", {"metadata": {"name": "later"}})
     later = int(api("GET", "/api/v1/namespaces/later")[1]["metadata"]["resourceVersion"])
     assert not api.server.store.initial_objects_created(CLUSTER_ROLES)
     answer = api("GET", f"{RBAC}/clusterroles")[1]
-    revisions = [int(each["metadata"]["resourceVersion"]) for each in answer["items"]]
+    revisions = [int(role["metadata"]["resourceVersion"]) for role in answer["items"]]
     assert len(set(revisions)) == len(revisions)
     assert max(revisions) < later == int(answer["metadata"]["resourceVersion"])
 
 
-async def test_its_uids_are_the_same_whatever_is_asked_for_first():
-    one, other = InProcessApi(), InProcessApi()
-    other("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})
+async def test_uids_do_not_depend_on_order_of_access():
+    first, second = InProcessApi(), InProcessApi()
+    second("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})
     path = "/api/v1/namespaces/kube-system"
-    assert len(one("GET", path)[1]["metadata"]["uid"]) == 36
-    assert one("GET", path)[1]["metadata"]["uid"] == other("GET", path)[1]["metadata"]["uid"]
+    assert len(first("GET", path)[1]["metadata"]["uid"]) == 36
+    assert first("GET", path)[1]["metadata"]["uid"] == second("GET", path)[1]["metadata"]["uid"]
 
 
-async def test_a_watch_from_the_beginning_shows_it(api: InProcessApi):
+async def test_watch_from_first_revision_shows_bootstrap_objects(api: InProcessApi):
     answer = api.respond("GET", f"{RBAC}/roles?watch=1&resourceVersion=1")
     assert not isinstance(answer.body, bytes)
-    seen = 0
+    count = 0
     async for chunk in answer.body:
-        seen += chunk.count(b'"type":"ADDED"')
-        if seen == 7:
+        count += chunk.count(b'"type":"ADDED"')
+        if count == 7:
             break
     await answer.body.aclose()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("asks", [True, False], ids=["asked for before", "never asked for"])
-async def test_a_second_start_finds_it_and_overwrites_nothing(tmp_path: Path, asks: bool):
+@pytest.mark.parametrize("read_before", [True, False], ids=["read before", "not read before"])
+async def test_second_start_keeps_stored_objects(tmp_path: Path, read_before: bool):
     role = f"{RBAC}/clusterroles/view"
 
     def server(data_directory: DataDirectory) -> InProcessApi:
@@ -137,13 +137,13 @@ async def test_a_second_start_finds_it_and_overwrites_nothing(tmp_path: Path, as
         return api
 
     def uids(api: InProcessApi) -> dict[str, str]:
-        found = api("GET", f"{RBAC}/clusterroles")[1]["items"] + api("GET", SERVICES)[1]["items"]
-        return {each["metadata"]["name"]: each["metadata"]["uid"] for each in found}
+        objects = api("GET", f"{RBAC}/clusterroles")[1]["items"] + api("GET", SERVICES)[1]["items"]
+        return {obj["metadata"]["name"]: obj["metadata"]["uid"] for obj in objects}
 
     data_directory = DataDirectory(tmp_path)
     api = server(data_directory)
     before: dict[str, str] = {}
-    if asks:
+    if read_before:
         before = uids(api)
         assert api("DELETE", f"{RBAC}/clusterroles/edit")[0] == 200
         assert api("PATCH", role, {"metadata": {"labels": {"a": "b"}}}, "application/merge-patch+json")[0] == 200
@@ -154,13 +154,15 @@ async def test_a_second_start_finds_it_and_overwrites_nothing(tmp_path: Path, as
     assert api.server.store.revision >= revision
     after = uids(api)
     assert len(after) == 71
-    assert {name: uid for name, uid in before.items() if after[name] != uid}.keys() == ({"edit"} if asks else set())
-    assert api("GET", role)[1]["metadata"]["labels"].get("a") == ("b" if asks else None)
+    assert {name: uid for name, uid in before.items() if after[name] != uid}.keys() == (
+        {"edit"} if read_before else set()
+    )
+    assert api("GET", role)[1]["metadata"]["labels"].get("a") == ("b" if read_before else None)
     check(api)
     data_directory.close()
 
 
-async def test_the_service_has_the_endpoints_that_the_server_tells():
+async def test_kubernetes_service_has_endpoints_of_server_identity():
     identity = Identity("machine", "192.0.2.7", 7443)
     api = InProcessApi()
     api.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, identity=identity)
@@ -175,11 +177,11 @@ async def test_the_service_has_the_endpoints_that_the_server_tells():
     assert lease["spec"]["holderIdentity"].startswith(f"{lease['metadata']['name']}_")
 
 
-def test_a_server_has_the_name_that_kube_apiserver_has_on_a_machine():
+def test_identity_name_matches_kube_apiserver():
     assert Identity("vm").name == "apiserver-wlv32tlttr4jl3gtroqexyxapa"
 
 
-# --- kept -------------------------------------------------------------------------------------------------------------
+# --- reconciliation ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.virtual_time
@@ -195,87 +197,87 @@ def test_a_server_has_the_name_that_kube_apiserver_has_on_a_machine():
         f"{FLOW}/prioritylevelconfigurations/system",
     ],
 )
-async def test_what_is_deleted_comes_back(kept: InProcessApi, path: str):
-    uid = kept("GET", path)[1]["metadata"]["uid"]
-    assert kept("DELETE", path)[0] == 200
-    assert kept("GET", path)[0] == 404
+async def test_deleted_bootstrap_object_is_created_again(running_api: InProcessApi, path: str):
+    uid = running_api("GET", path)[1]["metadata"]["uid"]
+    assert running_api("DELETE", path)[0] == 200
+    assert running_api("GET", path)[0] == 404
     await asyncio.sleep(11)
-    assert kept("GET", path)[1]["metadata"]["uid"] != uid
+    assert running_api("GET", path)[1]["metadata"]["uid"] != uid
 
 
 @pytest.mark.virtual_time
-async def test_what_nobody_asks_for_is_not_made_to_be_kept(kept: InProcessApi):
-    before = kept.server.store.revision
+async def test_reconciliation_does_not_create_unread_objects(running_api: InProcessApi):
+    before = running_api.server.store.revision
     await asyncio.sleep(100)
-    assert kept.server.store.revision == before
+    assert running_api.server.store.revision == before
 
 
 @pytest.mark.virtual_time
-async def test_the_lease_of_a_server_is_renewed_once_somebody_looks(kept: InProcessApi):
+async def test_apiserver_lease_is_renewed_after_first_read(running_api: InProcessApi):
     path = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-    before = kept("GET", path)[1]["items"][0]
+    before = running_api("GET", path)[1]["items"][0]
     await asyncio.sleep(11)
-    after = kept("GET", path)[1]["items"][0]
+    after = running_api("GET", path)[1]["items"][0]
     assert after["spec"]["renewTime"] > before["spec"]["renewTime"]
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert len(after["metadata"]["managedFields"]) == 1
 
 
 @pytest.mark.virtual_time
-async def test_endpoints_and_flow_control_are_put_right(kept: InProcessApi):
+async def test_changed_endpoints_and_flow_schemas_are_restored(running_api: InProcessApi):
     endpoints = "/api/v1/namespaces/default/endpoints/kubernetes"
     schema, own = f"{FLOW}/flowschemas/probes", f"{FLOW}/flowschemas/service-accounts"
-    before = [kept("GET", path)[1] for path in (endpoints, schema)]
+    before = [running_api("GET", path)[1] for path in (endpoints, schema)]
     merge = "application/merge-patch+json"
-    kept("PATCH", endpoints, {"subsets": None}, merge)
-    kept("PATCH", schema, {"spec": {"matchingPrecedence": 77}}, merge)
-    kept("PATCH", own, {"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}}}, merge)
-    kept("PATCH", own, {"spec": {"matchingPrecedence": 77}}, merge)
+    running_api("PATCH", endpoints, {"subsets": None}, merge)
+    running_api("PATCH", schema, {"spec": {"matchingPrecedence": 77}}, merge)
+    running_api("PATCH", own, {"metadata": {"annotations": {"apf.kubernetes.io/autoupdate-spec": "false"}}}, merge)
+    running_api("PATCH", own, {"spec": {"matchingPrecedence": 77}}, merge)
     await asyncio.sleep(11)
-    assert kept("GET", endpoints)[1]["subsets"] == before[0]["subsets"]
-    after = kept("GET", schema)[1]
+    assert running_api("GET", endpoints)[1]["subsets"] == before[0]["subsets"]
+    after = running_api("GET", schema)[1]
     assert (after["spec"], after["metadata"]["generation"]) == (before[1]["spec"], 3)
-    assert kept("GET", own)[1]["spec"]["matchingPrecedence"] == 77
+    assert running_api("GET", own)[1]["spec"]["matchingPrecedence"] == 77
 
 
-# --- follows ----------------------------------------------------------------------------------------------------------
+# --- objects that follow others ---------------------------------------------------------------------------------------
 
 
-async def test_custom_resources_have_local_api_services_while_they_are_served(api: InProcessApi):
+async def test_served_custom_resources_have_local_api_services(api: InProcessApi):
     api.create(DEFINITIONS, definition("widgets", "v1", "v1beta1"))
     api.create(DEFINITIONS, definition("gadgets", "v1"))
     own = {"v1.example.com", "v1beta1.example.com"}
     assert names(api, API_SERVICES) >= own
-    made = api("GET", f"{API_SERVICES}/v1.example.com")[1]
-    assert made["spec"] == {
+    api_service = api("GET", f"{API_SERVICES}/v1.example.com")[1]
+    assert api_service["spec"] == {
         "group": "example.com",
         "version": "v1",
         "groupPriorityMinimum": 1000,
         "versionPriority": 100,
     }
-    assert made["metadata"]["labels"] == {"kube-aggregator.kubernetes.io/automanaged": "true"}
-    assert (made["status"]["conditions"][0]["type"], made["status"]["conditions"][0]["reason"]) == (
+    assert api_service["metadata"]["labels"] == {"kube-aggregator.kubernetes.io/automanaged": "true"}
+    assert (api_service["status"]["conditions"][0]["type"], api_service["status"]["conditions"][0]["reason"]) == (
         "Available",
         "Local",
     )
     api("DELETE", f"{API_SERVICES}/v1.example.com")
-    assert api("GET", f"{API_SERVICES}/v1.example.com")[1]["metadata"]["uid"] != made["metadata"]["uid"]
+    assert api("GET", f"{API_SERVICES}/v1.example.com")[1]["metadata"]["uid"] != api_service["metadata"]["uid"]
     change = {"spec": {"versionPriority": 7}}
     api("PATCH", f"{API_SERVICES}/v1.example.com", change, "application/merge-patch+json")
-    assert api("GET", f"{API_SERVICES}/v1.example.com")[1]["spec"] == made["spec"]
+    assert api("GET", f"{API_SERVICES}/v1.example.com")[1]["spec"] == api_service["spec"]
     api("DELETE", f"{DEFINITIONS}/widgets.example.com")
     assert names(api, API_SERVICES) & own == {"v1.example.com"}
     api("DELETE", f"{DEFINITIONS}/gadgets.example.com")
     assert not names(api, API_SERVICES) & own
 
 
-async def test_a_built_in_api_service_that_is_deleted_stays_away_until_the_next_start(api: InProcessApi):
+async def test_deleted_builtin_api_service_stays_deleted(api: InProcessApi):
     assert api("DELETE", f"{API_SERVICES}/v1.apps")[0] == 200
     api.create(DEFINITIONS, definition("widgets", "v1"))
     assert "v1.apps" not in names(api, API_SERVICES)
 
 
-async def test_an_api_service_of_somebody_else_is_left_alone(api: InProcessApi):
+async def test_api_service_of_another_creator_is_not_changed(api: InProcessApi):
     spec = {"group": "example.com", "version": "v1", "groupPriorityMinimum": 5, "versionPriority": 5}
     api.create(API_SERVICES, {"metadata": {"name": "v1.example.com"}, "spec": spec})
     api.create(DEFINITIONS, definition("widgets", "v1"))
@@ -285,15 +287,15 @@ async def test_an_api_service_of_somebody_else_is_left_alone(api: InProcessApi):
 
 
 @pytest.mark.virtual_time
-async def test_a_flow_schema_is_told_whether_its_priority_level_is_there(kept: InProcessApi):
+async def test_dangling_condition_follows_priority_level(running_api: InProcessApi):
     spec = {"priorityLevelConfiguration": {"name": "mine"}, "matchingPrecedence": 500}
-    kept.create(f"{FLOW}/flowschemas", {"metadata": {"name": "a"}, "spec": spec})
+    running_api.create(f"{FLOW}/flowschemas", {"metadata": {"name": "a"}, "spec": spec})
 
     async def dangling() -> tuple[str, str]:
         await asyncio.sleep(1)
-        obj = kept("GET", f"{FLOW}/flowschemas/a")[1]
+        obj = running_api("GET", f"{FLOW}/flowschemas/a")[1]
         condition = obj["status"]["conditions"][0]
-        managers = [each["manager"] for each in obj["metadata"]["managedFields"]]
+        managers = [entry["manager"] for entry in obj["metadata"]["managedFields"]]
         assert managers.count("api-priority-and-fairness-config-consumer-v1") == 1
         return condition["status"], condition["message"].split('"mine" ')[1]
 
@@ -302,9 +304,9 @@ async def test_a_flow_schema_is_told_whether_its_priority_level_is_there(kept: I
         "metadata": {"name": "mine"},
         "spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}},
     }
-    kept.create(f"{FLOW}/prioritylevelconfigurations", level)
+    running_api.create(f"{FLOW}/prioritylevelconfigurations", level)
     assert await dangling() == ("False", "and it exists")
-    kept("DELETE", f"{FLOW}/prioritylevelconfigurations/mine")
+    running_api("DELETE", f"{FLOW}/prioritylevelconfigurations/mine")
     assert await dangling() == ("True", "but there is no such object")
 
 
@@ -315,7 +317,7 @@ def service(name: str, **spec: Any) -> JSON:
     return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
 
 
-async def test_the_address_of_a_service_is_an_object_as_long_as_it_has_it(api: InProcessApi):
+async def test_ip_address_object_exists_while_service_uses_address(api: InProcessApi):
     api.create(SERVICES, service("a", clusterIP="10.0.0.9"))
     api.create(SERVICES, service("headless", clusterIP="None"))
     assert names(api, ADDRESSES) == {"10.0.0.1", "10.0.0.9"}
@@ -330,7 +332,7 @@ async def test_the_address_of_a_service_is_an_object_as_long_as_it_has_it(api: I
     assert names(api, ADDRESSES) == {"10.0.0.1"}
 
 
-async def test_a_service_gets_no_address_that_somebody_else_has_an_object_for(api: InProcessApi):
+async def test_service_cannot_take_ip_address_of_another_parent(api: InProcessApi):
     reference = {"resource": "things", "group": "example.com", "name": "x"}
     labels = {"ipaddress.kubernetes.io/ip-family": "IPv4"}
     api.create(ADDRESSES, {"metadata": {"name": "10.0.0.9", "labels": labels}, "spec": {"parentRef": reference}})
@@ -339,11 +341,11 @@ async def test_a_service_gets_no_address_that_somebody_else_has_an_object_for(ap
     assert answer["message"].endswith("failed to allocate IP 10.0.0.9: provided IP is already allocated")
 
 
-async def test_a_range_that_is_declared_ready_gives_addresses(api: InProcessApi):
+async def test_ready_service_cidr_provides_addresses(api: InProcessApi):
     cidrs = "/apis/networking.k8s.io/v1/servicecidrs"
     api.create(cidrs, {"metadata": {"name": "more"}, "spec": {"cidrs": ["10.9.0.0/24"]}})
-    claimed = service("a", clusterIP="10.9.0.9")
-    assert api("POST", SERVICES, claimed)[0] == 422
+    service_manifest = service("a", clusterIP="10.9.0.9")
+    assert api("POST", SERVICES, service_manifest)[0] == 422
     ready = {
         "type": "Ready",
         "status": "True",
@@ -353,19 +355,21 @@ async def test_a_range_that_is_declared_ready_gives_addresses(api: InProcessApi)
     }
     status = {"status": {"conditions": [ready]}}
     assert api("PATCH", f"{cidrs}/more/status", status, "application/merge-patch+json")[0] == 200
-    api.create(SERVICES, claimed)
+    api.create(SERVICES, service_manifest)
     assert "10.9.0.9" in names(api, ADDRESSES)
 
 
 @pytest.mark.virtual_time
-async def test_addresses_that_no_service_has_are_cleaned_up_after_a_minute(kept: InProcessApi):
+async def test_unused_ip_addresses_are_removed_after_a_minute(running_api: InProcessApi):
     reference = {"resource": "services", "namespace": "default", "name": "nobody"}
     labels = {
         "ipaddress.kubernetes.io/ip-family": "IPv4",
         "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",
     }
-    kept.create(ADDRESSES, {"metadata": {"name": "10.0.0.9", "labels": labels}, "spec": {"parentRef": reference}})
+    running_api.create(
+        ADDRESSES, {"metadata": {"name": "10.0.0.9", "labels": labels}, "spec": {"parentRef": reference}}
+    )
     await asyncio.sleep(30)
-    assert names(kept, ADDRESSES) == {"10.0.0.1", "10.0.0.9"}
+    assert names(running_api, ADDRESSES) == {"10.0.0.1", "10.0.0.9"}
     await asyncio.sleep(60)
-    assert names(kept, ADDRESSES) == {"10.0.0.1"}
+    assert names(running_api, ADDRESSES) == {"10.0.0.1"}
