@@ -169,9 +169,7 @@ def test_deleted_assumed_pod_frees_its_room(handlers: HandledEvents, waits: bool
         pytest.param(6, "unschedulable", id="higher priority"),
     ],
 )
-def test_released_nomination_wakes_pods_up_to_its_priority(
-    handlers: HandledEvents, priority: int, queue: str
-) -> None:
+def test_released_nomination_wakes_pods_up_to_its_priority(handlers: HandledEvents, priority: int, queue: str) -> None:
     handlers.add(handlers.pod("waiting", priority=priority))
     handlers.reject("NodeResourcesFit")
     nominated = handlers.add(handlers.pod("p", priority=5, status={"nominatedNodeName": "n"}))

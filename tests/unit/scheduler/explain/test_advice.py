@@ -86,7 +86,5 @@ def test_requests_above_largest_node_are_named(requests: dict[str, str], expecte
 
 
 def test_at_most_three_details_are_listed() -> None:
-    nodes = [
-        NodeInfo.of(make_node(f"n{i}", taints=[{"key": f"k{i}", "effect": "NoSchedule"}])) for i in range(5)
-    ]
+    nodes = [NodeInfo.of(make_node(f"n{i}", taints=[{"key": f"k{i}", "effect": "NoSchedule"}])) for i in range(5)]
     assert len(details("TaintToleration", make_pod("p"), *nodes)) == 3

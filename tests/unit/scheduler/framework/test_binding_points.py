@@ -109,7 +109,9 @@ def test_unreserve_runs_all_plugins_in_reverse_order() -> None:
         pytest.param(WAIT, None, Code.ERROR, None, id="no timeout"),
     ],
 )
-async def test_permit_waits_unless_a_plugin_rejects(a: Any, b: Any, code: Code | None, waits_for: set[str] | None) -> None:
+async def test_permit_waits_unless_a_plugin_rejects(
+    a: Any, b: Any, code: Code | None, waits_for: set[str] | None
+) -> None:
     profile = Profile({"permit": a}, {"permit": b})
     status = profile.points.run_permit(*profile.arguments)
     assert (status and status.code) == code
