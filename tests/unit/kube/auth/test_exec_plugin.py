@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.kube.auth.credentials import connect
+from kubeloop.kube.auth.exec_plugin import connect_with_library
+from kubeloop.kube.client.endpoint import endpoint_from_url
+from kubeloop.kube.client.transport import Response
 from kubeloop.kube.errors import UserError
 from support.kubeconfig_server import fetch_version, require_token
 
@@ -27,3 +30,52 @@ async def test_missing_or_failing_exec_plugin_is_user_error(kubeconfig, tmp_path
     with pytest.raises(UserError, match="exec: process returned 1"):
         await connect(path)
     assert caplog.text == ""
+
+
+class RecordingTransport:
+    """Transport that records the headers of requests."""
+
+    def __init__(self):
+        self.headers = []
+
+    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
+        self.headers.append(headers)
+        return Response(200, b"{}")
+
+
+async def test_library_configuration_has_server_and_token(kubeconfig, plugin):
+    transport, hosts = RecordingTransport(), []
+
+    def transport_for(configuration):
+        hosts.append(configuration.host)
+        return transport, endpoint_from_url(configuration.host)
+
+    path = kubeconfig("http://127.0.0.1:1234", plugin("first", "second"))
+    authorized = await connect_with_library([path], "dev", transport_for)
+    for _ in range(2):
+        await authorized.request("GET", "/version", headers={})
+    assert hosts == ["http://127.0.0.1:1234"]
+    assert [headers["authorization"] for headers in transport.headers] == ["Bearer first"] * 2
+
+
+@pytest.mark.parametrize(
+    ("user", "message", "hint"),
+    [
+        pytest.param(
+            {"exec": {"command": "true"}},
+            "missing key 'apiVersion'",
+            "run the exec plugin by hand to see its output",
+            id="no API version",
+        ),
+        pytest.param(
+            {"exec": {"command": "true", "apiVersion": "client.authentication.k8s.io/v1"}},
+            "config: exec: ",
+            "run the exec plugin by hand to see its output",
+            id="no output",
+        ),
+    ],
+)
+async def test_failures_of_the_library_are_user_errors(kubeconfig, user, message, hint):
+    with pytest.raises(UserError, match=message) as raised:
+        await connect_with_library([kubeconfig("http://127.0.0.1:1", user)], "dev", lambda _: None)
+    assert raised.value.hint == hint
