@@ -91,7 +91,7 @@ def probe_seconds(container: JSON) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def _image_names(image: str) -> tuple[str, str]:
-    """(the image as the runtime names it, its id)"""
+    """Return (normalized name of the image, image ID)."""
     name, at, digest = image.partition("@")
     host, slash, rest = name.partition("/")
     if not slash:

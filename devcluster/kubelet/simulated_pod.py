@@ -76,7 +76,7 @@ class SimulatedNode:
             self._allocatable_json = status.get("allocatable")
             self.allocatable = amounts(self._allocatable_json)
         addresses = status.get("addresses") or ()
-        internal = (each["address"] for each in addresses if each.get("type") == "InternalIP")
+        internal = (address["address"] for address in addresses if address.get("type") == "InternalIP")
         self.host_ip = next(internal, host_ip(self.index))
         self.no_execute = taint_eviction.no_execute_taints(node)
 
@@ -85,7 +85,7 @@ class SimulatedNode:
             yield from ports
 
     def add(self, pod: SimulatedPod, *, counts: bool = True, address: str = "") -> None:
-        """Add `pod`. address: the one it has already."""
+        """Add `pod`. counts: count its requests and ports as used. address: the pod's address; "" if it has none yet."""
         self.pods[pod.uid] = pod
         if counts:
             self._count(pod)
@@ -122,10 +122,10 @@ class SimulatedNode:
             self._addresses.discard(self._offset(pod.address))
 
     def _offset(self, address: str) -> int:
-        """Return an address' offset in the node's network; 0, which no pod gets, for one from another network."""
+        """Return an address' offset in the node's network; 0, which no pod has, for other networks."""
         try:
             number = int(ipaddress.IPv4Address(address)) - int(self._network.network_address)
-        except ValueError:  # IPv6, or an arbitrary text in a status
+        except ValueError:  # IPv6, or not an address
             return 0
         return number if 0 < number < self._network.num_addresses else 0
 
@@ -240,8 +240,8 @@ class SimulatedPod:
     def problems(self) -> list[str]:
         """Return messages about invalid annotations, for events."""
         metadata = self.object["metadata"]
-        marks = (*(metadata.get("annotations") or ()), *(metadata.get("labels") or ()))
-        if not any(name.startswith(_PREFIX) for name in marks):
+        markers = (*(metadata.get("annotations") or ()), *(metadata.get("labels") or ()))
+        if not any(name.startswith(_PREFIX) for name in markers):
             return []
         numbers = ("start-delay-seconds", "stop-seconds", "run-seconds", "image-pull-seconds", "jitter", "crashes")
         problems = [
@@ -251,7 +251,7 @@ class SimulatedPod:
         ]
         code = self.annotation("exit-code")
         if code is not None and not (code.isdecimal() and int(code) <= 255):
-            problems.append(f"{_PREFIX}exit-code: {code!r} is not a number from 0 to 255; 1 is taken")
+            problems.append(f"{_PREFIX}exit-code: {code!r} is not a number from 0 to 255; 1 is used")
         return problems
 
     def pulled_text(self, image: str) -> str:
@@ -306,7 +306,7 @@ class SimulatedPod:
             self.address = self.node.host_ip if host else self.node.next_address()
 
     def start(self, run: ContainerRun, now: float, wall: str) -> None:
-        """Start one container; an init container that is no sidecar completes at once."""
+        """Start one container; an init container that is not a sidecar completes at once."""
         run.since, run.reason, run.message = wall, "", ""
         if run.role == "init":
             run.end(wall, 0)

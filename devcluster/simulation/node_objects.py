@@ -241,9 +241,8 @@ def with_reported_conditions(node: JSON, now: str) -> JSON:
         type_ = condition.get("type")
         if failed is not None and type_ == failed[0]:
             continue
-        if condition.get("reason") in _FAILURE_REASONS and condition.get("status") != healthy.get(type_, {}).get(
-            "status"
-        ):
+        differs = condition.get("status") != healthy.get(type_, {}).get("status")
+        if differs and condition.get("reason") in _FAILURE_REASONS:
             if type_ in healthy:
                 conditions.append(healthy[type_])
             continue

@@ -1,0 +1,111 @@
+"""Pod admission of the kubelet: requests, host ports, node affinity, and the order of the checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.kubelet.pod_admission import (
+    Rejection,
+    amounts,
+    fits_node_affinity,
+    host_ports,
+    pod_requests,
+    ports_conflict,
+    rejection,
+)
+
+JSON = dict[str, Any]
+NODE: JSON = {"metadata": {"name": "node-0", "labels": {"disk": "ssd"}}}
+
+
+def requesting(name: str = "c", *, sidecar: bool = False, **requests: str) -> JSON:
+    container: JSON = {"name": name, "resources": {"requests": requests}}
+    return {**container, "restartPolicy": "Always"} if sidecar else container
+
+
+def pod(*containers: JSON, **spec: Any) -> JSON:
+    return {"metadata": {"name": "web"}, "spec": {"containers": list(containers), **spec}}
+
+
+def test_amounts_are_millicores_and_units():
+    assert amounts({"cpu": "1.5", "memory": "1Gi", "pods": "110"}) == {"cpu": 1500, "memory": 1 << 30, "pods": 110}
+    assert amounts(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpu"),
+    [
+        pytest.param(pod(requesting(cpu="1"), requesting(cpu="2")), 3000, id="sum of containers"),
+        pytest.param(pod(requesting(cpu="1"), initContainers=[requesting(cpu="4")]), 4000, id="larger init container"),
+        pytest.param(
+            pod(requesting(cpu="1"), initContainers=[requesting(cpu="2", sidecar=True)]), 3000, id="sidecar is added"
+        ),
+        pytest.param(
+            pod(requesting(cpu="1"), initContainers=[requesting(cpu="2", sidecar=True), requesting(cpu="3")]),
+            5000,
+            id="init container runs with earlier sidecar",
+        ),
+        pytest.param(
+            pod(requesting(cpu="1"), resources={"requests": {"cpu": "7"}}), 7000, id="pod-level requests replace"
+        ),
+        pytest.param(pod(requesting(cpu="1"), overhead={"cpu": "100m"}), 1100, id="overhead is added"),
+    ],
+)
+def test_pod_requests(spec, cpu):
+    assert pod_requests(spec) == {"cpu": cpu, "pods": 1}
+
+
+def test_host_ports_are_those_of_containers_and_sidecars():
+    def with_port(port: int, **fields: Any) -> JSON:
+        return {"name": "c", "ports": [{"containerPort": 80, "hostPort": port}, {"containerPort": 81}], **fields}
+
+    inits = [with_port(1), with_port(2, restartPolicy="Always")]
+    assert host_ports(pod(with_port(3), initContainers=inits)) == [("TCP", "0.0.0.0", 3), ("TCP", "0.0.0.0", 2)]
+
+
+@pytest.mark.parametrize(
+    ("used", "conflict"),
+    [
+        pytest.param(("TCP", "10.0.0.1", 80), True, id="same address"),
+        pytest.param(("TCP", "0.0.0.0", 80), True, id="all addresses"),
+        pytest.param(("TCP", "10.0.0.2", 80), False, id="another address"),
+        pytest.param(("UDP", "10.0.0.1", 80), False, id="another protocol"),
+        pytest.param(("TCP", "10.0.0.1", 81), False, id="another port"),
+    ],
+)
+def test_ports_conflict(used, conflict):
+    requested = ("TCP", "10.0.0.1", 80)
+    assert ports_conflict([requested], [used]) is conflict
+    assert ports_conflict([used], [requested]) is conflict
+
+
+def test_fits_node_affinity():
+    assert fits_node_affinity(pod(), NODE)
+    assert fits_node_affinity(pod(nodeSelector={"disk": "ssd"}), NODE)
+    assert not fits_node_affinity(pod(nodeSelector={"disk": "hdd"}), NODE)
+
+
+def reason(spec: JSON, requested: dict[str, int], allocatable: dict[str, int]) -> str:
+    rejected = rejection(spec, NODE, requested, used={"cpu": 500}, allocatable=allocatable, used_ports=())
+    return rejected.reason if rejected else ""
+
+
+def test_rejection_by_resources_comes_first():
+    selector = pod(nodeSelector={"disk": "hdd"})
+    assert reason(selector, {"cpu": 600, "pods": 1}, {"cpu": 1000, "pods": 1}) == "OutOfcpu"
+    assert reason(selector, {"cpu": 500, "pods": 1}, {"cpu": 1000, "pods": 1}) == "NodeAffinity"
+    assert reason(pod(), {"cpu": 500, "pods": 1}, {"cpu": 1000, "pods": 1}) == ""
+
+
+def test_missing_extended_resource_is_ignored_but_checked_if_present():
+    assert reason(pod(), {"example.com/gpu": 1}, {}) == ""
+    assert reason(pod(), {"example.com/gpu": 2}, {"example.com/gpu": 1}) == "OutOfexample.com/gpu"
+    assert reason(pod(), {"hugepages-2Mi": 1}, {}) == "OutOfhugepages-2Mi"
+
+
+def test_rejection_message_states_amounts():
+    rejected = rejection(pod(), NODE, {"cpu": 600}, used={"cpu": 500}, allocatable={"cpu": 1000}, used_ports=())
+    message = "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"
+    assert rejected == Rejection("OutOfcpu", message)

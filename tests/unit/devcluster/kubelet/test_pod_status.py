@@ -1,0 +1,162 @@
+"""Pod status of the kubelet: phase, conditions, container statuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.kubelet.pod_status import (
+    ContainerRun,
+    container_runs,
+    pod_phase,
+    pod_status,
+    probe_seconds,
+    rejected_status,
+)
+
+JSON = dict[str, Any]
+NOW = "2026-01-01T00:00:10Z"
+
+
+def pod(**spec: Any) -> JSON:
+    metadata = {"name": "web", "namespace": "default", "uid": "uid-web", "generation": 3}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "web", "image": "nginx"}], **spec}}
+
+
+def main_run(state: Any = "waiting", *, name: str = "web", **fields: Any) -> ContainerRun:
+    return ContainerRun(name, "nginx", "main", state=state, **fields)
+
+
+def status(obj: JSON, runs: list[ContainerRun], **arguments: Any) -> JSON:
+    options: JSON = {"now": NOW, "host_ip": "172.16.0.2", "pod_ip": "10.128.0.2", "start_time": NOW, **arguments}
+    return pod_status(obj, runs, **options)
+
+
+def conditions(obj: JSON) -> dict[str, tuple[str, str]]:
+    return {condition["type"]: (condition["status"], condition.get("reason", "")) for condition in obj["conditions"]}
+
+
+def test_container_runs_have_roles_and_waiting_reasons():
+    inits = [{"name": "migrate"}, {"name": "proxy", "restartPolicy": "Always"}]
+    runs = container_runs(pod(initContainers=inits))
+    assert [(run.name, run.role, run.reason) for run in runs] == [
+        ("migrate", "init", "PodInitializing"),
+        ("proxy", "sidecar", "PodInitializing"),
+        ("web", "main", "PodInitializing"),
+    ]
+    assert [run.reason for run in container_runs(pod())] == ["ContainerCreating"]
+
+
+@pytest.mark.parametrize(
+    ("probes", "seconds"),
+    [
+        pytest.param({}, (0, 0), id="no probes"),
+        pytest.param({"readinessProbe": {"initialDelaySeconds": 5}}, (0, 5), id="initial delay"),
+        pytest.param({"readinessProbe": {"successThreshold": 3, "periodSeconds": 2}}, (0, 4), id="success threshold"),
+        pytest.param({"readinessProbe": {"successThreshold": 2}}, (0, 10), id="default period"),
+        pytest.param({"startupProbe": {"initialDelaySeconds": 7}}, (7, 7), id="startup probe delays readiness"),
+    ],
+)
+def test_probe_seconds(probes, seconds):
+    assert probe_seconds(probes) == seconds
+
+
+@pytest.mark.parametrize(
+    ("runs", "policy", "phase"),
+    [
+        pytest.param([main_run()], "Always", "Pending", id="waiting"),
+        pytest.param([main_run(last_state={"terminated": {}})], "Always", "Running", id="waiting for a restart"),
+        pytest.param([main_run("running"), main_run()], "Always", "Running", id="one running"),
+        pytest.param([main_run("terminated")], "Always", "Running", id="exited, restart policy Always"),
+        pytest.param([main_run("terminated")], "Never", "Succeeded", id="exited with 0"),
+        pytest.param(
+            [main_run("terminated"), main_run("terminated", exit_code=1)], "Never", "Failed", id="exit code 1"
+        ),
+    ],
+)
+def test_pod_phase(runs, policy, phase):
+    assert pod_phase(pod(restartPolicy=policy), runs) == phase
+
+
+def test_phase_of_stopped_pod_is_final():
+    assert pod_phase(pod(), [main_run("terminated")], stopped=True) == "Succeeded"
+    assert pod_phase(pod(), [main_run("terminated", exit_code=137)], stopped=True) == "Failed"
+    assert pod_phase(pod(), [main_run()], stopped=True) == "Failed"
+
+
+def test_status_of_running_pod_has_addresses_and_conditions():
+    result = status(pod(), [main_run("running", started=True, ready=True, since=NOW)])
+    assert (result["phase"], result["podIP"], result["hostIP"]) == ("Running", "10.128.0.2", "172.16.0.2")
+    assert result["observedGeneration"] == 3
+    assert {value for value, _ in conditions(result).values()} == {"True"}
+
+
+def test_unready_container_is_named_in_conditions():
+    result = status(pod(), [main_run("running", started=True, since=NOW)])
+    assert conditions(result)["Ready"] == conditions(result)["ContainersReady"] == ("False", "ContainersNotReady")
+    messages = {condition.get("message") for condition in result["conditions"] if condition["type"] == "Ready"}
+    assert messages == {"containers with unready status: [web]"}
+
+
+@pytest.mark.parametrize(
+    ("existing", "expected"),
+    [
+        pytest.param([], ("False", "ReadinessGatesNotReady"), id="condition is missing"),
+        pytest.param([{"type": "lb", "status": "False"}], ("False", "ReadinessGatesNotReady"), id="condition is False"),
+        pytest.param([{"type": "lb", "status": "True"}], ("True", ""), id="condition is True"),
+    ],
+)
+def test_readiness_gate(existing, expected):
+    gated = {**pod(readinessGates=[{"conditionType": "lb"}]), "status": {"conditions": existing}}
+    result = status(gated, [main_run("running", started=True, ready=True, since=NOW)])
+    assert conditions(result)["Ready"] == expected
+    assert conditions(result)["ContainersReady"] == ("True", "")
+
+
+def test_transition_time_changes_only_with_status():
+    earlier = "2026-01-01T00:00:00Z"
+    existing = [
+        {"type": "Ready", "status": "True", "lastTransitionTime": earlier},
+        {"type": "Initialized", "status": "False", "lastTransitionTime": earlier},
+        {"type": "example.com/other", "status": "True"},
+    ]
+    running = {**pod(), "status": {"conditions": existing}}
+    result = status(running, [main_run("running", started=True, ready=True, since=NOW)])
+    times = {condition["type"]: condition.get("lastTransitionTime") for condition in result["conditions"]}
+    assert times["Ready"] == earlier
+    assert times["Initialized"] == NOW
+    assert result["conditions"][-1] == {"type": "example.com/other", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("image", "name", "repository"),
+    [
+        pytest.param("nginx", "docker.io/library/nginx:latest", "docker.io/library/nginx", id="short name"),
+        pytest.param("team/app:1", "docker.io/team/app:1", "docker.io/team/app", id="no registry"),
+        pytest.param("localhost/app:1", "localhost/app:1", "localhost/app", id="localhost"),
+        pytest.param(
+            "r.example.com:5000/app", "r.example.com:5000/app:latest", "r.example.com:5000/app", id="registry"
+        ),
+    ],
+)
+def test_image_of_running_container_is_normalized(image, name, repository):
+    run = ContainerRun("web", image, "main", state="running", since=NOW)
+    (web,) = status(pod(), [run])["containerStatuses"]
+    assert web["image"] == name
+    assert web["imageID"].startswith(f"{repository}@sha256:")
+
+
+def test_failure_sets_phase_reason_and_message():
+    result = status(pod(), [main_run("terminated")], failure=("DeadlineExceeded", "too long"))
+    assert (result["phase"], result["reason"], result["message"]) == ("Failed", "DeadlineExceeded", "too long")
+    assert conditions(result)["Ready"] == ("False", "PodFailed")
+
+
+def test_rejected_status_has_no_container_statuses():
+    pending = {**pod(), "status": {"phase": "Pending", "qosClass": "Burstable", "containerStatuses": [{}]}}
+    result = rejected_status(pending, "OutOfcpu", "no cpu", now=NOW)
+    assert (result["phase"], result["reason"], result["message"]) == ("Failed", "OutOfcpu", "Pod was rejected: no cpu")
+    assert result["qosClass"] == "Burstable"
+    assert "containerStatuses" not in result
+    assert conditions(result) == {"Ready": ("False", "PodFailed"), "ContainersReady": ("False", "PodFailed")}
