@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 from kubeloop.devcluster.server.faults import Faults
 from support.api_requests import InProcessApi
 from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
@@ -120,3 +123,22 @@ async def test_unreachable_webhook_is_an_error(api: InProcessApi, webhook: Webho
         'conversion webhook for example.com/v2, Kind=Host failed: Post "https://127.0.0.1:1/convert?timeout=30s": '
         "dial tcp 127.0.0.1:1: connect: connection refused"
     )
+
+
+async def test_converted_object_is_cached_by_content(webhook: Webhook):
+    deferred_work = DeferredWork()
+    conversion = ConversionWebhook(definition(webhook), deferred_work)
+    deferred_work.begin({})
+    with pytest.raises(Deferred) as deferred:
+        conversion.converted(host("a"), "example.com/v2")
+    assert await deferred.value.work() == ""
+    assert conversion.converted(host("a"), "example.com/v2")["spec"] == {"host": "a", "port": 1}
+    stored = {**host("a"), "metadata": {"name": "a", "resourceVersion": "5"}}
+    assert conversion.converted(stored, "example.com/v2")["metadata"]["resourceVersion"] == "5"
+    assert webhook.calls == [1]
+
+
+async def test_conversion_is_an_error_if_the_request_cannot_wait(webhook: Webhook):
+    conversion = ConversionWebhook(definition(webhook), DeferredWork())
+    with pytest.raises(StatusError, match="cannot be waited for here"):
+        conversion.converted(host("a"), "example.com/v2")

@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.serializer.protobuf.wire import wire_values
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from support.api_requests import InProcessApi
 from support.custom_resource_requests import WIDGETS, definition, widget
+from support.served_definitions import ServedDefinitions
 
 JSON = dict[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -37,6 +40,34 @@ async def watch_events(stream: AsyncIterator[bytes], count: int) -> list[tuple[s
             break
     await stream.aclose()  # type: ignore[attr-defined]
     return events
+
+
+def test_store_without_definitions_serves_no_custom_resource():
+    definitions: Definitions = ServedDefinitions().definitions
+    assert (definitions.versions(), definitions.revision, definitions.pending) == ([], 0, False)
+
+
+def test_settle_establishes_and_serves_a_new_definition():
+    served = ServedDefinitions()
+    created = served.create(definition())
+    assert conditions(created) == {
+        "NamesAccepted": ("True", "NoConflicts"),
+        "Established": ("True", "InitialNamesAccepted"),
+    }
+    assert created["status"]["acceptedNames"]["plural"] == "gears"
+    assert [version.served.resource.plural for version in served.definitions.versions()] == ["gears"]
+
+
+def test_route_parses_paths_of_served_versions():
+    served = ServedDefinitions()
+    served.create(definition(subresources={"status": {}}))
+    route = served.definitions.route("/apis/other.example.com/v1/gears/a/status", "GET")
+    assert route is not None
+    assert (route.served.resource.kind, route.namespace, route.name, route.subresource) == ("Gear", "", "a", "status")
+    assert served.definitions.route("/apis/other.example.com/v2/gears", "GET") is None
+    assert served.definitions.route("/apis/other.example.com/v1/namespaces/default/gears", "GET") is None
+    with pytest.raises(StatusError):
+        served.definitions.route("/apis/other.example.com/v1/gears/a/scale", "GET")
 
 
 async def test_watch_shows_names_accepted_then_definition_established(api: InProcessApi):
