@@ -35,7 +35,7 @@ def test_valid_definition_has_no_errors():
     ("fields", "error"),
     [
         pytest.param(
-            {"group": "example"}, "spec.group: Invalid value: \"example\": should be a domain", id="group without a dot"
+            {"group": "example"}, 'spec.group: Invalid value: "example": should be a domain', id="group without a dot"
         ),
         pytest.param({"scope": "Any"}, 'spec.scope: Unsupported value: "Any"', id="unknown scope"),
         pytest.param(
