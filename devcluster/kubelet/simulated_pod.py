@@ -85,7 +85,7 @@ class SimulatedNode:
             yield from ports
 
     def add(self, pod: SimulatedPod, *, counts: bool = True, address: str = "") -> None:
-        """Add `pod`. counts: count its requests and ports as used. address: the pod's address; "" if it has none yet."""
+        """Add `pod`. counts: count its requests and ports as used. address: its address, "" if it has none yet."""
         self.pods[pod.uid] = pod
         if counts:
             self._count(pod)

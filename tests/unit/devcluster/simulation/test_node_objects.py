@@ -1,0 +1,203 @@
+"""Node objects of the simulation: registration, reported and unknown conditions, taints, Lease."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
+from kubeloop.devcluster.simulation.node_objects import (
+    ANNOTATION_FAIL,
+    NOT_READY,
+    UNREACHABLE,
+    NodeSettings,
+    completed_node,
+    failure_mode,
+    is_simulated,
+    lease_object,
+    node_object,
+    with_condition_taints,
+    with_eviction_taint,
+    with_reported_conditions,
+    with_unknown_conditions,
+    without_eviction_taints,
+    zone_key,
+)
+
+JSON = dict[str, Any]
+BEFORE, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z"
+
+
+def registered(settings: NodeSettings | None = None, index: int = 0, **annotations: str) -> JSON:
+    """Return a healthy node as its kubelet registers it."""
+    settings = settings or NodeSettings()
+    node = completed_node(
+        node_object(settings, index, now=BEFORE, uid="u"), settings, index, NodeAddresses(), now=BEFORE
+    )
+    assert node is not None
+    metadata = node["metadata"]
+    return {**node, "metadata": {**metadata, "annotations": {**metadata["annotations"], **annotations}}}
+
+
+def conditions(node: JSON) -> dict[str, str]:
+    return {condition["type"]: condition["status"] for condition in node["status"]["conditions"]}
+
+
+def with_condition(type_: str, status: str) -> JSON:
+    return {"metadata": {"name": "node-0"}, "status": {"conditions": [{"type": type_, "status": status}]}}
+
+
+def taints(node: JSON) -> list[tuple[str, str]]:
+    return [(taint["key"], taint["effect"]) for taint in node["spec"].get("taints") or ()]
+
+
+def test_node_object_has_name_labels_and_taints_of_settings():
+    taint = {"key": "dedicated", "value": "batch", "effect": "NoSchedule"}
+    settings = NodeSettings(name_prefix="worker-", first_number=5, zones=("a", "b"), labels={"x": "y"}, taints=(taint,))
+    node = node_object(settings, 3, now=NOW, uid="u")
+    labels = node["metadata"]["labels"]
+    assert node["metadata"]["name"] == labels["kubernetes.io/hostname"] == "worker-8"
+    assert (labels["topology.kubernetes.io/zone"], labels["x"]) == ("b", "y")
+    assert node["spec"]["taints"] == [taint]
+
+
+def test_completed_node_adds_missing_fields_once():
+    settings = NodeSettings(capacity={"cpu": "4", "pods": "10"}, allocatable={"cpu": "3", "pods": "10"})
+    node = registered(settings)
+    assert node["status"]["capacity"]["cpu"] == "4"
+    assert node["status"]["allocatable"]["cpu"] == "3"
+    assert node["spec"]["podCIDR"] == "10.128.0.0/24"
+    assert node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] == 10250
+    assert completed_node(node, settings, 0, NodeAddresses(), now=NOW) is None
+
+
+def test_completed_node_keeps_fields_of_creator():
+    node: JSON = {"metadata": {"name": "own", "uid": "u"}, "status": {"capacity": {"cpu": "1", "pods": "500"}}}
+    complete = completed_node(node, NodeSettings(), 0, NodeAddresses(), now=NOW, conditions=False)
+    assert complete is not None
+    assert complete["status"]["capacity"] == complete["status"]["allocatable"] == {"cpu": "1", "pods": "500"}
+    assert complete["spec"]["podCIDR"] == "10.128.0.0/22"
+    assert "conditions" not in complete["status"]
+    assert is_simulated(complete)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({}, None, id="not marked"),
+        pytest.param({"annotations": {"kubeloop.dev/node": "simulated"}}, True, id="annotation"),
+        pytest.param({"labels": {"kubeloop.dev/node": "simulated"}}, True, id="label"),
+        pytest.param({"annotations": {"kubeloop.dev/node": "external"}}, False, id="external"),
+        pytest.param({"annotations": {"kwok.x-k8s.io/node": "fake"}}, True, id="annotation of KWOK"),
+        pytest.param({"annotations": {"kwok.x-k8s.io/node": "real"}}, None, id="another value of KWOK's annotation"),
+    ],
+)
+def test_is_simulated(metadata, expected):
+    assert is_simulated({"metadata": metadata}) is expected
+
+
+def test_invalid_failure_mode_is_ignored():
+    assert failure_mode({"metadata": {"annotations": {ANNOTATION_FAIL: "not-ready"}}}) == "not-ready"
+    assert failure_mode({"metadata": {"annotations": {ANNOTATION_FAIL: "unknown"}}}) == ""
+
+
+@pytest.mark.parametrize(
+    ("mode", "type_", "status"),
+    [
+        pytest.param("not-ready", "Ready", "False", id="not-ready"),
+        pytest.param("disk-pressure", "DiskPressure", "True", id="disk-pressure"),
+        pytest.param("network-unavailable", "NetworkUnavailable", "True", id="network-unavailable"),
+    ],
+)
+def test_reported_conditions_follow_failure_mode_until_recovery(mode, type_, status):
+    healthy = registered()
+    failing = with_reported_conditions(registered(**{ANNOTATION_FAIL: mode}), NOW)
+    assert conditions(failing) == {**conditions(healthy), type_: status}
+    recovered = with_reported_conditions({**failing, "metadata": healthy["metadata"]}, NOW)
+    assert conditions(recovered) == conditions(healthy)
+
+
+def test_repeated_report_changes_only_heartbeats():
+    failing = with_reported_conditions(registered(**{ANNOTATION_FAIL: "not-ready"}), BEFORE)
+    again = with_reported_conditions(failing, NOW)
+    assert [condition["lastTransitionTime"] for condition in again["status"]["conditions"]] == [BEFORE] * 4
+    assert [condition["lastHeartbeatTime"] for condition in again["status"]["conditions"]] == [NOW] * 4
+
+
+def test_report_keeps_conditions_of_clients():
+    node = registered()
+    custom = {"type": "DiskPressure", "status": "True", "reason": "Custom"}
+    others = [condition for condition in node["status"]["conditions"] if condition["type"] != "DiskPressure"]
+    reported = with_reported_conditions({**node, "status": {**node["status"], "conditions": [*others, custom]}}, NOW)
+    assert conditions(reported)["DiskPressure"] == "True"
+
+
+def test_unknown_conditions_of_silent_node():
+    node = with_unknown_conditions(registered(), NOW)
+    assert node is not None
+    assert set(conditions(node).values()) == {"Unknown"}
+    assert {condition["reason"] for condition in node["status"]["conditions"]} == {"NodeStatusUnknown"}
+    assert with_unknown_conditions(node, NOW) is None
+
+
+def test_unknown_conditions_of_node_that_never_reported():
+    node = with_unknown_conditions({"metadata": {"name": "node-0", "creationTimestamp": BEFORE}}, NOW)
+    assert node is not None
+    assert len(node["status"]["conditions"]) == 4
+    for condition in node["status"]["conditions"]:
+        assert (condition["reason"], condition["lastHeartbeatTime"]) == ("NodeStatusNeverUpdated", BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("type_", "status", "key"),
+    [
+        pytest.param("Ready", "False", "not-ready", id="not ready"),
+        pytest.param("Ready", "Unknown", "unreachable", id="unreachable"),
+        pytest.param("MemoryPressure", "True", "memory-pressure", id="memory pressure"),
+        pytest.param("PIDPressure", "True", "pid-pressure", id="PID pressure"),
+        pytest.param("NetworkUnavailable", "True", "network-unavailable", id="network unavailable"),
+    ],
+)
+def test_condition_taint_is_added_and_removed(type_, status, key):
+    node = with_condition_taints(with_condition(type_, status), NOW)
+    assert node is not None
+    assert taints(node) == [(f"node.kubernetes.io/{key}", "NoSchedule")]
+    assert with_condition_taints(node, NOW) is None
+    recovered = with_condition_taints({**node, "status": {}}, NOW)
+    assert recovered is not None
+    assert "taints" not in recovered["spec"]
+
+
+def test_condition_taints_keep_other_taints():
+    others = [{"key": "dedicated", "effect": "NoSchedule"}, {"key": NOT_READY, "effect": "NoExecute"}]
+    node = with_condition_taints({"metadata": {}, "spec": {"unschedulable": True, "taints": others}}, NOW)
+    assert node is not None
+    assert taints(node)[:2] == [("dedicated", "NoSchedule"), (NOT_READY, "NoExecute")]
+    assert taints(node)[2:] == [("node.kubernetes.io/unschedulable", "NoSchedule")]
+
+
+def test_eviction_taints_replace_each_other():
+    node = with_eviction_taint(
+        {"metadata": {}, "spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}, NOT_READY, NOW
+    )
+    node = with_eviction_taint(node, UNREACHABLE, NOW)
+    assert taints(node) == [("a", "NoExecute"), (UNREACHABLE, "NoExecute")]
+    without = without_eviction_taints(node)
+    assert without is not None
+    assert taints(without) == [("a", "NoExecute")]
+    assert without_eviction_taints(without) is None
+
+
+def test_lease_is_owned_by_its_node():
+    lease = lease_object(registered(), now=BEFORE, now_micro="2026-01-01T00:00:00.000000Z", uid="l")
+    assert (lease["metadata"]["namespace"], lease["metadata"]["name"]) == ("kube-node-lease", "node-0")
+    assert lease["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "u"}]
+    assert lease["spec"]["leaseDurationSeconds"] == 40
+
+
+def test_zone_key_uses_region_and_zone_of_current_or_deprecated_labels():
+    topology = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z"}
+    deprecated = {"failure-domain.beta.kubernetes.io/region": "r", "failure-domain.beta.kubernetes.io/zone": "z"}
+    assert zone_key(topology) == zone_key(deprecated) == "r:z"
+    assert zone_key({}) == ":"
