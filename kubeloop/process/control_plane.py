@@ -1,9 +1,8 @@
 """The control plane of one process: informers, controllers, scheduler, tracing and events over one client.
 
-One shared informer per kind serves every component. Nesting defines the order:
-informers start first and stop last; events and traces come next, then controllers and scheduler. A component's modules
-are imported when it is created, so that the process can connect to the API server before slow imports (numpy above
-all).
+One shared informer per kind serves every component. Nesting defines the order: informers start first and stop last;
+events and traces come next, then controllers and scheduler. A component's modules are imported when it is created, so
+that the process can connect to the API server before slow imports (numpy above all).
 """
 
 from __future__ import annotations
