@@ -1,0 +1,25 @@
+"""Settings of the control plane from options."""
+
+import pytest
+
+from kubeloop.cli.control_plane_settings import control_plane_settings
+from kubeloop.cli.options import ProcessOptions
+from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+
+
+def test_options_become_settings():
+    process = ProcessOptions(concurrent_deployment_syncs=7, trace_until="ready", trace_keep="failed")
+    settings = control_plane_settings(
+        process, frozenset({"deployment"}), SchedulerConfiguration(), namespace_grace_seconds=1.5
+    )
+    assert settings.controllers == {"deployment"}
+    assert settings.concurrent_deployment_syncs == 7
+    assert settings.concurrent_replicaset_syncs == 5
+    assert settings.trace_until_ready
+    assert settings.namespace_grace_seconds == 1.5
+
+
+def test_invalid_trace_rule_is_rejected():
+    with pytest.raises(UserError, match="sometimes"):
+        control_plane_settings(ProcessOptions(trace_keep="sometimes"), frozenset(), SchedulerConfiguration())

@@ -1,0 +1,46 @@
+"""Progress output of `kubeloop up`."""
+
+from kubeloop.cli.progress_table import progress_table
+from kubeloop.cli.up import LogProgress
+from kubeloop.process.workload_progress import Progress, WorkloadProgress
+
+
+def progress(bound: int, workloads: int = 0) -> Progress:
+    entries = tuple(
+        WorkloadProgress(
+            namespace="shop",
+            name=f"web-{number}",
+            title=f"deployment/web-{number}",
+            replicas=2,
+            available=number % 3,
+            complete=number % 3 == 2,
+        )
+        for number in range(workloads)
+    )
+    return Progress(workloads=entries, unready_standalone_pods=(), phases=(), pods=4, bound=bound, ready=0)
+
+
+def test_log_prints_one_line_per_second_and_only_changes():
+    lines: list[str] = []
+    log = LogProgress(lines.append)
+    log(progress(0), 0.0, False)
+    log(progress(1), 0.5, False)  # within the same second
+    log(progress(1), 1.1, False)
+    log(progress(1), 2.2, False)  # no change
+    log(progress(4), 2.3, True)  # the last one is always printed
+    assert lines == [
+        "   0.0 s  0/0 workloads complete; 4 pods: 0 bound, 0 ready",
+        "   1.1 s  0/0 workloads complete; 4 pods: 1 bound, 0 ready",
+        "   2.3 s  0/0 workloads complete; 4 pods: 4 bound, 0 ready",
+    ]
+
+
+def test_table_shows_incomplete_workloads_first(capsys):
+    with progress_table() as show:
+        show(progress(2, workloads=30), 2.0, True)
+    output = capsys.readouterr().out
+    assert "shop/deployment/web-0" in output
+    assert "0/2 available" in output
+    assert "1/2 available" in output
+    assert "and 10 more" in output
+    assert "1 bound/s" in output

@@ -1,0 +1,76 @@
+"""Clusters in the test's process: parts, caches, and the report of a namespace."""
+
+from random import Random
+
+import pytest
+
+from kubeloop.kube.objects.resources import NODES
+from kubeloop.testing import virtual_time
+from kubeloop.testing.assembly import serve_cluster
+from kubeloop.testing.in_memory import memory_cluster
+from kubeloop.testing.options import cluster_options
+from kubeloop.testing.report import report_lines
+from kubeloop.testing.virtual_time import VirtualClock
+
+DEPLOYMENT = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+        },
+    },
+}
+
+
+def test_caches_show_the_deployment_its_pods_and_the_nodes():
+    async def scenario() -> None:
+        async with memory_cluster(clock=VirtualClock(), nodes=2) as cluster:
+            await cluster.apply([DEPLOYMENT])
+            await cluster.until(lambda: sum(bool(pod.spec.node_name) for pod in cluster.seen_pods()) == 2)
+            deployment = cluster.seen_deployment("web")
+            assert deployment is not None
+            assert deployment.spec.replicas == 2
+            assert len(cluster.seen_nodes()) == 2
+            assert cluster.seen_deployment("other") is None
+            assert cluster.seen_pods("other") == []
+
+    virtual_time.run(scenario())
+
+
+def test_report_lists_objects_pods_events_and_a_trace():
+    async def scenario() -> list[str]:
+        async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
+            assert await report_lines(cluster) == ["the namespace is empty"]
+            await cluster.apply([DEPLOYMENT])
+            await cluster.wait_for("deployment/web", "Available")
+            return await report_lines(cluster)
+
+    lines = virtual_time.run(scenario())
+    assert lines[0] == "objects:"
+    assert any(line.startswith("  deployment/web: desired 2: replicas 2") for line in lines)
+    assert sum("Running, ready, on node-0" in line for line in lines) == 2
+    assert "last events:" in lines
+    assert "slowest trace:" in lines
+
+
+def test_api_server_alone_registers_its_nodes():
+    async def scenario() -> int:
+        async with serve_cluster(cluster_options({"nodes": 3}), clock=VirtualClock(), rng=Random(0)) as api:
+            return len(api.store.list(NODES))
+
+    assert virtual_time.run(scenario()) == 3
+
+
+def test_condition_that_never_holds_times_out():
+    async def scenario() -> None:
+        async with memory_cluster(clock=VirtualClock(), nodes=0) as cluster:
+            await cluster.until(lambda: False, timeout=1)
+
+    with pytest.raises(BaseExceptionGroup) as raised:
+        virtual_time.run(scenario())
+    assert raised.group_contains(TimeoutError)
