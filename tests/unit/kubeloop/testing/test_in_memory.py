@@ -30,7 +30,7 @@ DEPLOYMENT = {
 def test_caches_show_the_deployment_its_pods_and_the_nodes():
     async def scenario() -> None:
         async with memory_cluster(clock=VirtualClock(), nodes=2) as cluster:
-            await cluster.apply([DEPLOYMENT])
+            await cluster.apply(DEPLOYMENT)
             await cluster.until(lambda: sum(bool(pod.spec.node_name) for pod in cluster.seen_pods()) == 2)
             deployment = cluster.seen_deployment("web")
             assert deployment is not None
@@ -45,8 +45,8 @@ def test_caches_show_the_deployment_its_pods_and_the_nodes():
 def test_report_lists_objects_pods_events_and_a_trace():
     async def scenario() -> list[str]:
         async with memory_cluster(clock=VirtualClock(), nodes=1) as cluster:
-            assert await report_lines(cluster) == ["the namespace is empty"]
-            await cluster.apply([DEPLOYMENT])
+            assert await report_lines(cluster) == ["objects:", "  service/kubernetes"]
+            await cluster.apply(DEPLOYMENT)
             await cluster.wait_for("deployment/web", "Available")
             return await report_lines(cluster)
 
