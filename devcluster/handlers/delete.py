@@ -137,7 +137,7 @@ class ObjectDeleter:
         return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
 
     def _is_unchanged(self, served: ServedResource, obj: JSON, options: DeleteOptions) -> bool:
-        """Return True if the object is in deletion with the same or a shorter grace: nothing changes then."""
+        """Return True if the object is being deleted and the options do not shorten its grace period."""
         metadata = obj["metadata"]
         if "deletionTimestamp" not in metadata or not self._is_graceful(served, obj):
             return False
@@ -206,7 +206,7 @@ def _grace_seconds(pod: JSON, options: DeleteOptions) -> int:
     """Return the grace period of a pod in seconds: the options', else its terminationGracePeriodSeconds, default 30."""
     grace = options.grace_period_seconds
     if "deletionTimestamp" in pod["metadata"]:
-        return _non_negative_grace(grace or 0)  # given, or it would be on its way
+        return _non_negative_grace(grace or 0)  # set: otherwise nothing changes, see _is_unchanged()
     spec = pod["spec"]
     if not spec.get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0

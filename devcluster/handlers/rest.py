@@ -179,7 +179,7 @@ class Rest:
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
         if info.served.compute_objects is not None:
-            return self._object(request, info.served, 200, _looked_up(info.served, info.name), output=output)
+            return self._object(request, info.served, 200, _computed_object(info.served, info.name), output=output)
         stored = self._stored(info)
         return self._object(request, info.served, 200, stored.object, stored=stored, output=output)
 
@@ -259,7 +259,7 @@ class Rest:
                 return ObjectFrames(_protobuf_writer(target))
             if not target.is_storage_version:
                 return TransformingWatchEncoder(
-                    _unless_later(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
+                    _end_if_unconverted(lambda type_, obj: encode_json_event(type_, from_stored(target, obj)))
                 )
             return JSON_WATCH_ENCODER
         if output.form == "metadata":
@@ -282,7 +282,7 @@ class Rest:
             first = False
             return encode_json_event(type_, content)
 
-        return TransformingWatchEncoder(_unless_later(frame))
+        return TransformingWatchEncoder(_end_if_unconverted(frame))
 
     def watched(self) -> list[RequestInfo]:
         """Return the targets of all open watches."""
@@ -676,16 +676,16 @@ _DELETED_TOGETHER = 10_000
 _PODS = get_served_resource(PODS)
 
 
-def _unless_later(word: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
+def _end_if_unconverted(encode_event: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
     """Wrap an event encoder: an object that still needs a conversion ends the watch, because writes do not wait."""
 
-    def worded(type_: str, obj: JSON) -> bytes:
+    def encode_or_end(type_: str, obj: JSON) -> bytes:
         try:
-            return word(type_, obj)
+            return encode_event(type_, obj)
         except (Deferred, errors.StatusError):
             return encode_json_event("ERROR", errors.internal("the object is still to be converted").status)
 
-    return worded
+    return encode_or_end
 
 
 @cache
@@ -696,7 +696,7 @@ def _protobuf_writer(target: ServedResource) -> ProtobufWriter:
     return ProtobufWriter(target)
 
 
-def _looked_up(target: ServedResource, name: str) -> JSON:
+def _computed_object(target: ServedResource, name: str) -> JSON:
     """Return an object of a kind that is not stored. Raises StatusError 404 with the resource's singular name."""
     assert target.compute_objects is not None
     for obj in target.compute_objects():

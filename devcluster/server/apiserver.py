@@ -114,7 +114,7 @@ class ApiServer:
         self._event_seconds = event_seconds
         events = self.store.table(EVENTS).list()
         # seconds of the last write by key, oldest first
-        self._event_writes: dict[str, float] = dict.fromkeys((each.key for each in events), _loop_seconds())
+        self._event_writes: dict[str, float] = dict.fromkeys((event.key for event in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
         self._definitions = Definitions(
             self.store, self._rest.deleter, clock, self._deferred_work, self._rest.end_watches

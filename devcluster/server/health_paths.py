@@ -95,7 +95,7 @@ def listed_paths(more_groups: Iterable[str] = ()) -> set[str]:
         paths |= {f"/apis/{group_version}", f"/apis/{group_version.partition('/')[0]}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", "/flagz", "/statusz"}
     for place, checks in HEALTH.items():
-        paths |= {place, *(f"{place}/{each}" for each in checks)}
+        paths |= {place, *(f"{place}/{check}" for check in checks)}
     return paths
 
 

@@ -86,7 +86,7 @@ async def _admit(
         context = tls if first == _TLS_HANDSHAKE else None
         await loop.connect_accepted_socket(protocol_factory, connection, ssl=context)
     except (OSError, ssl.SSLError, TimeoutError) as error:
-        log.debug("connection given up before its first request: %s", error)
+        log.debug("connection closed before its first request: %s", error)
         connection.close()
     except asyncio.CancelledError:
         connection.close()

@@ -114,15 +114,15 @@ class RequestMetrics:
                 *_requests(series),
                 *_durations(series),
                 *_sizes(series),
-                *_family("apiserver_current_inflight_requests", "gauge", "Requests being answered.", [
+                *_family("apiserver_current_inflight_requests", "gauge", "Requests in flight.", [
                     ({"request_kind": "mutating"}, 0), ({"request_kind": "readOnly"}, 1),
                 ]),
                 *_family("apiserver_longrunning_requests", "gauge", "Open watches.", _open(watched)),
                 *_objects(self._store),
-                *_family("apiserver_requested_deprecated_apis", "gauge", "1: deprecated, and asked for.", [
+                *_family("apiserver_requested_deprecated_apis", "gauge", "1 for each deprecated API that was requested.", [
                     ({**labels, "removed_release": ""}, 1) for labels in _deprecated(series)
                 ]),
-                *_family("authentication_attempts", "counter", "Requests by whether their sender is known.", [
+                *_family("authentication_attempts", "counter", "Authentication attempts by result.", [
                     ({"result": "failure"}, self._unknown), ({"result": "success"}, self._answered - self._unknown),
                 ]),
                 *_health(),
@@ -167,15 +167,15 @@ def _requests(series: list[_Series]) -> Iterator[str]:
         for entry in series
         for code, count in sorted(entry.codes.items())
     ]
-    return _family("apiserver_request_total", "counter", "Requests by what they ask for and how they end.", lines)
+    return _family("apiserver_request_total", "counter", "Requests by verb, resource, scope and response code.", lines)
 
 
 def _durations(series: list[_Series]) -> Iterator[str]:
     timed = [entry for entry in series if entry.quick or any(entry.slow)]
-    yield from _head("apiserver_request_duration_seconds", "histogram", "Seconds to the answer, without watches.")
+    yield from _head("apiserver_request_duration_seconds", "histogram", "Seconds until the response, without watches.")
     for entry in timed:
         yield from _histogram("apiserver_request_duration_seconds", entry.labels, SECONDS, _all(entry), entry.seconds)
-    yield from _head("apiserver_request_sli_duration_seconds", "histogram", "The same, without what others add to it.")
+    yield from _head("apiserver_request_sli_duration_seconds", "histogram", "Seconds until the response, without webhooks.")
     for entry in timed:
         labels = {name: text for name, text in entry.labels.items() if name != "dry_run"}
         if not entry.labels["dry_run"]:
@@ -187,7 +187,7 @@ def _all(series: _Series) -> list[int]:
 
 
 def _sizes(series: list[_Series]) -> Iterator[str]:
-    yield from _head("apiserver_response_sizes", "histogram", "Bytes of answers to reads.")
+    yield from _head("apiserver_response_sizes", "histogram", "Bytes of responses to reads.")
     for entry in series:
         if any(entry.sizes):
             labels = {name: text for name, text in entry.labels.items() if name != "dry_run"}
@@ -231,14 +231,14 @@ def _process(began: float) -> Iterator[str]:
     times = os.times()
     values: dict[str, tuple[str, str, float]] = {
         "process_cpu_seconds_total": ("counter", "CPU time of this process.", times.user + times.system),
-        "process_start_time_seconds": ("gauge", "When this server began, since the epoch.", began),
+        "process_start_time_seconds": ("gauge", "Start time of the server, in seconds since the epoch.", began),
     }
     try:
         with open("/proc/self/statm", encoding="ascii") as pages:
             virtual, resident = (int(count) * os.sysconf("SC_PAGE_SIZE") for count in pages.read().split()[:2])
         values["process_open_fds"] = ("gauge", "Open files and sockets.", len(os.listdir("/proc/self/fd")))
-        values["process_resident_memory_bytes"] = ("gauge", "Memory in use.", resident)
-        values["process_virtual_memory_bytes"] = ("gauge", "Memory that is mapped.", virtual)
+        values["process_resident_memory_bytes"] = ("gauge", "Resident memory in bytes.", resident)
+        values["process_virtual_memory_bytes"] = ("gauge", "Virtual memory in bytes.", virtual)
     except OSError:
         pass  # /proc exists on Linux only
     for name, (type_, help_text, value) in sorted(values.items()):

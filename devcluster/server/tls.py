@@ -21,8 +21,8 @@ from cryptography.x509.oid import NameOID
 from kubeloop.devcluster.storage.private_files import read_or_create
 from kubeloop.kube.clock import Clock
 
-_VALID = timedelta(days=365)
-_LEFT = timedelta(days=30)  # a stored certificate with less validity is replaced at a start
+_VALIDITY = timedelta(days=365)
+_MIN_REMAINING = timedelta(days=30)  # a stored certificate with less validity is replaced at a start
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ def create_certificate(clock: Clock) -> ServerCertificate:
 def stored_certificate(folder: Path, clock: Clock) -> ServerCertificate:
     """Return the certificate stored in `folder`, or create it if missing or about to expire. Raises UserError."""
 
-    def is_good(pem: bytes) -> bool:
+    def is_usable(pem: bytes) -> bool:
         try:
             certificate = x509.load_pem_x509_certificate(pem)
             serialization.load_pem_private_key(pem, password=None)
         except ValueError:
             return False
-        return certificate.not_valid_after_utc > clock.now() + _LEFT
+        return certificate.not_valid_after_utc > clock.now() + _MIN_REMAINING
 
-    return _certificate_from(read_or_create(folder / "server.pem", lambda: _new_pem(clock), is_good))
+    return _certificate_from(read_or_create(folder / "server.pem", lambda: _new_pem(clock), is_usable))
 
 
 def _new_pem(clock: Clock) -> bytes:
@@ -64,7 +64,7 @@ def _new_pem(clock: Clock) -> bytes:
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _VALID)
+        .not_valid_after(now + _VALIDITY)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(
             x509.SubjectAlternativeName(

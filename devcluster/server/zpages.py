@@ -20,9 +20,9 @@ from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 
 _TEXT, _YAML = "text/plain", "application/yaml"
-_MADE = (JSON_TYPE, _YAML, _TEXT)
+_MEDIA_TYPES = (JSON_TYPE, _YAML, _TEXT)
 _NAME = "apiserver"
-_FOR_PEOPLE = (
+_NOTICE = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees"
     " and is for debugging purposes only."
 )
@@ -33,14 +33,14 @@ _NOT_FOR_DEBUGGING = ("api", "apis", "openid", "openapi", ".well-known")
 def flagz(request: Request, flags: Mapping[str, str]) -> Response:
     """Return the settings by the names of kube-apiserver's flags."""
     lines = "".join(f"{name}: {flags[name]}\n" for name in sorted(flags))
-    return _answer(request, "Flagz", {"flags": dict(sorted(flags.items()))}, lines)
+    return _zpage_response(request, "Flagz", {"flags": dict(sorted(flags.items()))}, lines)
 
 
 def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[str]) -> Response:
     """Return start time, versions, and the first segments of `paths` that help debugging."""
     seconds = max(0, int((now - began).total_seconds()))
     parts = {path.split("/")[1] for path in paths} - {"", *_NOT_FOR_DEBUGGING}
-    shown = [f"/{part}" for part in sorted(parts)]
+    debug_paths = [f"/{part}" for part in sorted(parts)]
     python = f"python{platform.python_version()}"
     content: JSON = {
         "startTime": rfc3339(began),
@@ -48,7 +48,7 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
         "goVersion": python,
         "binaryVersion": _BINARY_VERSION,
         "emulationVersion": _EMULATION_VERSION,
-        "paths": shown,
+        "paths": debug_paths,
     }
     up = f"{seconds // 3600} hr {seconds // 60 % 60:02} min {seconds % 60:02} sec"
     rows = {
@@ -57,12 +57,12 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
         "Go version": python,
         "Binary version": _BINARY_VERSION,
         "Emulation version": _EMULATION_VERSION,
-        "Paths": " ".join(shown),
+        "Paths": " ".join(debug_paths),
     }
-    return _answer(request, "Statusz", content, "\n" + "".join(f"{name}: {value}\n" for name, value in rows.items()))
+    return _zpage_response(request, "Statusz", content, "\n" + "".join(f"{name}: {value}\n" for name, value in rows.items()))
 
 
-def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
+def _zpage_response(request: Request, kind: str, content: JSON, text: str) -> Response:
     accept = request.headers.get("accept", "").strip()
 
     def is_supported(media_type: str, clause: Clause) -> bool:
@@ -70,13 +70,13 @@ def _answer(request: Request, kind: str, content: JSON, text: str) -> Response:
             return clause.conversion is None
         return clause.conversion in [("config.k8s.io", version, kind) for version in ("v1beta1", "v1alpha1")]
 
-    negotiated = negotiate_media_type(accept, is_supported, _MADE) if accept else (_TEXT, None)
+    negotiated = negotiate_media_type(accept, is_supported, _MEDIA_TYPES) if accept else (_TEXT, None)
     if negotiated is None:
-        message = f"only the following media types are accepted: {', '.join(_MADE)}"
+        message = f"only the following media types are accepted: {', '.join(_MEDIA_TYPES)}"
         return error_response(request, StatusError(406, "NotAcceptable", message))
     media_type, clause = negotiated
     if clause is None or clause.conversion is None:
-        return text_response(200, f"\n{_NAME} {kind.lower()}\n{_FOR_PEOPLE}\n{text}")
+        return text_response(200, f"\n{_NAME} {kind.lower()}\n{_NOTICE}\n{text}")
     group, version, _ = clause.conversion
     value = {"kind": kind, "apiVersion": f"{group}/{version}", "metadata": {"name": _NAME}, **content}
     if media_type == _YAML:

@@ -147,18 +147,18 @@ _VERSION_PRIORITIES = {
 }
 
 
-_OF_CUSTOM_RESOURCES = 1000
+_CUSTOM_RESOURCE_PRIORITY = 1000
 
 
 def api_services() -> Iterator[ServerObject]:
     for group, version in group_versions():
         if group != "apiregistration.k8s.io":  # served by the aggregator itself
-            minimum = _PRIORITIES.get(group, _OF_CUSTOM_RESOURCES)
+            minimum = _PRIORITIES.get(group, _CUSTOM_RESOURCE_PRIORITY)
             yield api_service(group, version, minimum, _VERSION_PRIORITIES.get((group, version), 15), "onstart")
 
 
 def api_service(
-    group: str, version: str, minimum: int = _OF_CUSTOM_RESOURCES, priority: int = 100, managed: str = "true"
+    group: str, version: str, minimum: int = _CUSTOM_RESOURCE_PRIORITY, priority: int = 100, managed: str = "true"
 ) -> ServerObject:
     """Return the APIService of a group version that this server serves; defaults are those of custom resources."""
     named: JSON = {"group": group} if group else {}
