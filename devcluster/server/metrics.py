@@ -175,7 +175,9 @@ def _durations(series: list[_Series]) -> Iterator[str]:
     yield from _head("apiserver_request_duration_seconds", "histogram", "Seconds until the response, without watches.")
     for entry in timed:
         yield from _histogram("apiserver_request_duration_seconds", entry.labels, SECONDS, _all(entry), entry.seconds)
-    yield from _head("apiserver_request_sli_duration_seconds", "histogram", "Seconds until the response, without webhooks.")
+    yield from _head(
+        "apiserver_request_sli_duration_seconds", "histogram", "Seconds until the response, without webhooks."
+    )
     for entry in timed:
         labels = {name: text for name, text in entry.labels.items() if name != "dry_run"}
         if not entry.labels["dry_run"]:

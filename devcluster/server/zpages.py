@@ -59,7 +59,9 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
         "Emulation version": _EMULATION_VERSION,
         "Paths": " ".join(debug_paths),
     }
-    return _zpage_response(request, "Statusz", content, "\n" + "".join(f"{name}: {value}\n" for name, value in rows.items()))
+    return _zpage_response(
+        request, "Statusz", content, "\n" + "".join(f"{name}: {value}\n" for name, value in rows.items())
+    )
 
 
 def _zpage_response(request: Request, kind: str, content: JSON, text: str) -> Response:
