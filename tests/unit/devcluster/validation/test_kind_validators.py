@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import NETWORK_POLICIES, RUNTIME_CLASSES, SERVICE_CIDRS
+from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS, METADATA_ONLY
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     CSI_STORAGE_CAPACITIES,
@@ -21,7 +22,7 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
     Resource,
 )
-from support.validation_causes import create_causes, update_causes
+from support.validation_causes import create_causes, update_causes, validator_causes
 
 JSON = dict[str, Any]
 
@@ -220,4 +221,19 @@ def test_update_is_validated_like_a_new_object_in_some_kinds():
         "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
         "and end with an alphanumeric character",
         "field is immutable",
+    ]
+
+
+def test_validators_of_a_kind_without_update_rules_accept_all() -> None:
+    assert validator_causes(METADATA_ONLY.create, {}) == []
+    assert validator_causes(METADATA_ONLY.update, {}, {"spec": {}}) == []
+    assert METADATA_ONLY.warnings({}, None) == []
+
+
+def test_role_update_is_validated_only_when_rules_change() -> None:
+    update = KIND_VALIDATORS["rbac.authorization.k8s.io", "Role"].update
+    invalid = {"metadata": {}, "rules": [{"nonResourceURLs": ["/"], "verbs": ["get"]}]}
+    assert validator_causes(update, {**invalid, "metadata": {"labels": {"a": "b"}}}, invalid) == []
+    assert validator_causes(update, invalid, {"metadata": {}}) == [
+        'rules[0].nonResourceURLs: Invalid value: ["/"]: namespaced rules cannot apply to non-resource URLs'
     ]
