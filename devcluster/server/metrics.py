@@ -119,7 +119,7 @@ class RequestMetrics:
                 ]),
                 *_family("apiserver_longrunning_requests", "gauge", "Open watches.", _open(watched)),
                 *_objects(self._store),
-                *_family("apiserver_requested_deprecated_apis", "gauge", "1 for each deprecated API that was requested.", [
+                *_family("apiserver_requested_deprecated_apis", "gauge", "1: a requested deprecated API.", [
                     ({**labels, "removed_release": ""}, 1) for labels in _deprecated(series)
                 ]),
                 *_family("authentication_attempts", "counter", "Authentication attempts by result.", [
