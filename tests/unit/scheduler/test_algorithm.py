@@ -120,6 +120,14 @@ async def test_sampling_continues_where_it_stopped() -> None:
     assert order == [0, 101, 2]
 
 
+async def test_sampling_counts_infeasible_nodes_as_processed() -> None:
+    cluster = PluginCluster([make_node(f"n{n}", allocatable={"cpu": "4" if n % 2 else "0"}) for n in range(300)])
+    chosen = algorithm(cluster, percentage=30)
+    placements = [(await schedule(chosen, cluster))[0] for _ in range(2)]
+    # 100 feasible rows are found in 0-199, then in 200-299 and 0-99.
+    assert [cluster.snapshot.row_of[placement.node] for placement in placements] == [1, 3]
+
+
 async def test_nominated_node_is_tried_alone_first() -> None:
     cluster = nodes(3)
     pod = make_pod("p", cpu="1", status={"nominatedNodeName": "n2"})

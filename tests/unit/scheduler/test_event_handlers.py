@@ -140,11 +140,15 @@ def test_recreated_pod_replaces_old_one_in_cache(handlers: HandledEvents) -> Non
     assert handlers.queue_of("p") == "active"
 
 
-def test_repeated_event_does_not_queue_pod_in_flight_again(handlers: HandledEvents) -> None:
+def test_repeated_event_does_not_queue_finished_pod_again(handlers: HandledEvents) -> None:
     pending = handlers.add(handlers.pod("p"))
-    assert handlers.queue.pop() is not None
+    queued = handlers.queue.pop()
+    assert queued is not None
+    handlers.queue.done(queued.uid)
     handlers.update(pending, pending)
     assert handlers.queue_of("p") == ""
+    handlers.update(pending, handlers.pod("p"))
+    assert handlers.queue_of("p") == "active"
 
 
 @pytest.mark.parametrize(

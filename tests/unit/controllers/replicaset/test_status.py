@@ -55,6 +55,7 @@ def test_counts_by_label_readiness_and_availability():
     ("desired", "before", "failure", "after"),
     [
         pytest.param(3, [], "quota", [("ReplicaFailure", "FailedCreate", "quota")], id="create fails"),
+        pytest.param(1, [], "lost", [("ReplicaFailure", "", "lost")], id="number of Pods is right"),
         pytest.param(0, [], "denied", [("ReplicaFailure", "FailedDelete", "denied")], id="delete fails"),
         pytest.param(
             3,
