@@ -1,12 +1,17 @@
-"""Lifecycle of pods on simulated nodes in virtual time, with and without annotations."""
+"""Kubelets in virtual time: lifecycle of pods on simulated nodes, with and without annotations."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.kubelet.kubelet import Kubelets
+from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode
+from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
+from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS
 from support.simulated_cluster import SimulatedCluster, container
 
@@ -490,3 +495,46 @@ async def test_invalid_annotations_are_reported_in_events():
         messages = [message for reason, message in cluster.events() if reason == "InvalidAnnotation"]
         assert len(messages) == 2
         assert "kubeloop.dev/run-seconds: 'soon' is not a number of 0 or more; it is ignored" in messages
+
+
+# --- kubelets without the other parts of the simulation
+
+
+def kubelets_and_node(cluster: SimulatedCluster, **annotations: str) -> tuple[Kubelets, SimulatedNode]:
+    simulation = Simulation(cluster.store, NodeSettings(), clock=cluster.clock, rng=random.Random(1))
+    metadata = {"name": "node-0", "uid": "n", "annotations": annotations}
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+    node = {"metadata": metadata, "spec": {"podCIDR": "10.128.0.0/24"}, "status": {"allocatable": allocatable}}
+    return Kubelets(simulation, quiet=True), SimulatedNode(node, 0)
+
+
+async def test_kubelet_admits_pod_and_counts_its_requests():
+    cluster = SimulatedCluster()
+    kubelets, node = kubelets_and_node(cluster)
+    pod = cluster.bind(containers=with_requests(cpu="1"))
+    kubelets.add_pod(pod, node, staged=False)
+    assert node.used == {"cpu": 1000, "pods": 1}
+    assert [pod["metadata"]["name"] for pod in kubelets.on(node)] == ["web"]
+    kubelets.forget("uid-web")
+    assert node.used == {"cpu": 0, "pods": 0}
+    assert kubelets.get("uid-web") is None
+
+
+async def test_kubelet_of_unreachable_node_observes_pod_at_recovery():
+    cluster = SimulatedCluster()
+    kubelets, node = kubelets_and_node(cluster, **{ANNOTATION_FAIL: "unreachable"})
+    kubelets.add_pod(cluster.bind(nodeSelector={"disk": "ssd"}), node, staged=False)
+    assert cluster.phase() == "Pending"
+    node.refresh({**node.object, "metadata": {**node.object["metadata"], "annotations": {}}})
+    kubelets.resume(node)
+    assert cluster.status()["reason"] == "NodeAffinity"
+
+
+async def test_kubelet_does_not_control_staged_pod():
+    cluster = SimulatedCluster()
+    kubelets, node = kubelets_and_node(cluster)
+    kubelets.add_pod(cluster.bind(nodeSelector={"disk": "ssd"}), node, staged=True)
+    assert cluster.phase() == "Pending"
+    pod = kubelets.get("uid-web")
+    assert pod is not None
+    assert pod.next_due() is None

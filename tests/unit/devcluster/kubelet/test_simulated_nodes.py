@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import Store
 from kubeloop.kube.objects.resources import LEASES, NODES
+from kubeloop.testing.virtual_time import VirtualClock
 from support.simulated_cluster import SimulatedCluster
 
 pytestmark = pytest.mark.virtual_time
@@ -136,3 +140,27 @@ async def test_nodes_of_settings_are_created_once_per_data_directory(tmp_path):
             nodes = cluster.store.list(NODES)
             assert len({node["spec"]["podCIDR"] for node in nodes}) == 5
             assert len({node["status"]["addresses"][0]["address"] for node in nodes}) == 5
+
+
+async def test_register_creates_missing_nodes_of_settings_only():
+    store = Store(seconds=lambda: 0.0)
+
+    def register(count: int) -> None:
+        SimulatedNodes(store, NodeSettings(count=count), clock=VirtualClock(), rng=random.Random(1)).register()
+
+    register(2)
+    store.delete(NODES, "", "node-0")
+    register(2)
+    assert node_names(store) == ["node-1"]
+    register(3)
+    assert node_names(store) == ["node-1", "node-2"]
+    assert len({node["spec"]["podCIDR"] for node in store.list(NODES)}) == 2
+
+
+async def test_error_at_one_object_does_not_stop_the_others(caplog):
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind("broken", containers=[{"image": "nginx"}])  # a container without name
+        cluster.bind("web")
+        await asyncio.sleep(2)
+        assert cluster.ready("web")
+    assert "simulated node failed" in caplog.text
