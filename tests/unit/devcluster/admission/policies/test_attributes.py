@@ -1,0 +1,76 @@
+"""Admission attributes: kinds of request bodies and options of connect requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.admission.policies.attributes import connect_options, equivalent_resources, kind_of
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_info import RequestInfo
+from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
+from support.admission_attributes import create_attributes
+
+
+@pytest.mark.parametrize(
+    ("subresource", "kind"),
+    [
+        pytest.param("", ("apps", "v1", "Deployment"), id="object"),
+        pytest.param("status", ("apps", "v1", "Deployment"), id="status"),
+        pytest.param("scale", ("autoscaling", "v1", "Scale"), id="scale"),
+        pytest.param("proxy", ("", "v1", "DeploymentProxyOptions"), id="proxy"),
+    ],
+)
+def test_kind_of_a_request_body(subresource: str, kind: tuple[str, str, str]):
+    assert kind_of(get_served_resource(DEPLOYMENTS), subresource) == kind
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [
+        pytest.param(
+            "exec?command=ls&command=-l&container=c&stdout=true",
+            {"kind": "PodExecOptions", "stdout": True, "container": "c", "command": ["ls", "-l"]},
+            id="exec",
+        ),
+        pytest.param("attach?stdin=true", {"kind": "PodAttachOptions", "stdin": True}, id="attach"),
+        pytest.param(
+            "portforward?ports=80,443&ports=8080",
+            {"kind": "PodPortForwardOptions", "ports": [80, 443, 8080]},
+            id="portforward",
+        ),
+        pytest.param("proxy/metrics", {"kind": "PodProxyOptions", "path": "/metrics"}, id="proxy"),
+    ],
+)
+def test_connect_options_are_read_from_the_query(path: str, options: dict[str, Any]):
+    subresource = path.partition("?")[0].partition("/")[0]
+    info = RequestInfo(get_served_resource(PODS), "default", "a", subresource)
+    request = Request.of("POST", f"/api/v1/namespaces/default/pods/a/{path}", {}, b"")
+    assert connect_options(request, info) == {"apiVersion": "v1", **options}
+
+
+def test_scale_is_seen_as_a_scale_object():
+    deployment = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": 3}}
+    attributes = create_attributes(DEPLOYMENTS, object=deployment, subresource="scale")
+    obj, old = attributes.seen_as(attributes.served)
+    assert obj is not None
+    assert (obj["kind"], obj["spec"], old) == ("Scale", {"replicas": 3}, None)
+
+
+def test_name_in_message_of_an_unnamed_request_is_that_of_its_object():
+    assert create_attributes(name="").name_in_message == "a"
+    assert create_attributes(name="", object=None).name_in_message == "Unknown"
+
+
+def test_is_of_namespace_is_true_for_namespaces_only():
+    assert create_attributes(NAMESPACES).is_of_namespace
+    assert not create_attributes(CONFIG_MAPS).is_of_namespace
+
+
+def test_equivalent_resources_are_the_other_api_versions():
+    core_events = BY_KIND["v1", "Event"]
+    (other,) = equivalent_resources(core_events)
+    assert other.resource.api_version == "events.k8s.io/v1"
+    assert equivalent_resources(other) == (core_events,)
