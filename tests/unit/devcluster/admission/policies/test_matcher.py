@@ -47,9 +47,7 @@ def matcher() -> Matcher:
         pytest.param(
             constraints(rule(), excludeResourceRules=[rule(resources=["configmaps"])]), False, id="excluded resource"
         ),
-        pytest.param(
-            constraints(rule(), objectSelector={"matchLabels": {"a": "b"}}), False, id="labels of the object"
-        ),
+        pytest.param(constraints(rule(), objectSelector={"matchLabels": {"a": "b"}}), False, id="labels of the object"),
         pytest.param(
             constraints(rule(), namespaceSelector={"matchLabels": {"team": "a"}}), True, id="labels of the namespace"
         ),
