@@ -1,1 +1,1 @@
-"""Controllers that the development cluster runs itself: nodes, taints, pod garbage, disruption budgets, volumes."""
+"""Controllers of the development cluster: node lifecycle, taint eviction, pod GC, disruption budgets, volumes."""

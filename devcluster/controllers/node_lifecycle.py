@@ -124,7 +124,7 @@ class NodeLifecycle:
         if node is None or health is None:
             return
         now = self._simulation.now()
-        self._excuse_standstill(now)
+        self._discount_suspended_time(now)
         condition = condition_of(node, "Ready")
         heartbeat = "" if condition is None else condition.get("lastHeartbeatTime") or ""
         lease = self._simulation.store.get(LEASES, LEASE_NAMESPACE, name)
@@ -139,7 +139,7 @@ class NodeLifecycle:
         if condition is not None:
             self._evict(name, condition.get("status"))
 
-    def _excuse_standstill(self, now: float) -> None:
+    def _discount_suspended_time(self, now: float) -> None:
         """Do not count time in which this process did not run (stopped, suspended) against its kubelets."""
         gap, self._last_check = now - self._last_check, now
         if gap > self._simulation.settings.monitor_grace_seconds / 4:  # checks run ten times per grace period
@@ -254,5 +254,5 @@ class NodeLifecycle:
         """Remove the node from the queue, and its eviction taints."""
         name = node["metadata"]["name"]
         self._zone(self._health[name]).waiting.pop(name, None)
-        freed = node_objects.without_eviction_taints(node)
-        return node if freed is None else self._simulation.update(NODES, freed)
+        untainted = node_objects.without_eviction_taints(node)
+        return node if untainted is None else self._simulation.update(NODES, untainted)

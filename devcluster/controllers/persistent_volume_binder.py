@@ -148,25 +148,25 @@ class PersistentVolumeController:
 
     def _receive(self, change: Change) -> None:
         obj, before = change.now.object, change.before.object if change.before is not None else None
-        gone = change.type == "DELETED"
-        if gone:
+        deleted = change.type == "DELETED"
+        if deleted:
             self._last_events.pop(obj["metadata"]["uid"], None)
         match obj["kind"]:
             case "Pod":
                 if obj["spec"].get("volumes"):
-                    self._index_pod(obj, gone=gone)
+                    self._index_pod(obj, deleted=deleted)
             case "PersistentVolumeClaim":
                 self._enqueue("PersistentVolumeClaim", key_of(obj))
                 for name in (obj["spec"].get("volumeName"), *self._named.get(key_of(obj), ())):
                     if name:
                         self._enqueue("PersistentVolume", name)
             case "PersistentVolume":
-                self._index_volume(before, None if gone else obj)
+                self._index_volume(before, None if deleted else obj)
                 self._enqueue("PersistentVolume", key_of(obj))
             case "StorageClass":
                 self._wake_claims(obj["metadata"]["name"])
 
-    def _index_pod(self, pod: JSON, *, gone: bool = False) -> None:
+    def _index_pod(self, pod: JSON, *, deleted: bool = False) -> None:
         uid = pod["metadata"]["uid"]
         uses = dict(claims_of_pod(pod))
         if uid not in self._claims_used and uses:
@@ -174,14 +174,14 @@ class PersistentVolumeController:
             if any(uses.values()):
                 self._enqueue("Pod", key_of(pod))
         for key in uses:
-            if gone:
+            if deleted:
                 self._users.get(key, {}).pop(uid, None)
                 if not self._users.get(key):
                     self._users.pop(key, None)
             else:
                 self._users.setdefault(key, {})[uid] = pod
             self._enqueue("PersistentVolumeClaim", key)
-        if gone:
+        if deleted:
             self._claims_used.pop(uid, None)
 
     def _index_volume(self, before: JSON | None, now: JSON | None) -> None:

@@ -1,6 +1,5 @@
 """Matching of PersistentVolumes with PersistentVolumeClaims: pure functions of the two objects.
 
-
 Source: pkg/controller/volume/persistentvolume/{index,pv_controller}.go and component-helpers storage/volume of
 Kubernetes v1.36.
 """

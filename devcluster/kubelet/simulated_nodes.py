@@ -101,7 +101,7 @@ class SimulatedNodes:
         return self._stages is None or not self._stages.replaces("Node")
 
     def register(self) -> None:
-        """Create the settings' Nodes, each once in the life of the store: a removed one stays removed."""
+        """Create the settings' Nodes that this store has never had; a deleted Node is not created again."""
         before = self._store.get_number(_REGISTERED)
         if self._settings.count <= before:
             return

@@ -1,1 +1,1 @@
-"""What simulated nodes and the controllers beside them share: agenda of timers, events, Node objects."""
+"""Shared parts of simulated nodes and controllers: timers, events, Node objects, node addresses."""

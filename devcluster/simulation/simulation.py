@@ -1,4 +1,4 @@
-"""State that simulated nodes and the controllers beside them share: store, clock, random numbers, events, timers."""
+"""State that simulated nodes and controllers share: store, clock, random numbers, events, timers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Stages, as KWOK has them: what becomes of pods and nodes, told by a YAML file."""
+"""KWOK stages: behaviour of pods, nodes and other objects, defined in YAML files."""

@@ -66,7 +66,7 @@ class ObjectStages:
         unsubscribe = self._store.subscribe(CUSTOM_RESOURCE_DEFINITIONS, self._note_definition)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._run_due(), name="stages/agenda")
+                group.create_task(self._run_due(), name="stages/timers")
                 for api_version, kind in self._kinds:
                     group.create_task(self._follow(api_version, kind), name=f"stages/{kind}")
         finally:
@@ -80,39 +80,39 @@ class ObjectStages:
     async def _follow(self, api_version: str, kind: str) -> None:
         stages = self._kinds[api_version, kind]
         while True:
-            place = self._requests.resource_path(api_version, kind)
-            if place is None:
+            location = self._requests.resource_path(api_version, kind)
+            if location is None:
                 self._definitions_changed.clear()
                 await self._definitions_changed.wait()
                 await asyncio.sleep(0)  # the definition is served after the request that creates it
                 continue
             try:
-                await self._watch(place, stages)
+                await self._watch(location, stages)
             except Refused as refused:
                 log.info("restarting the watch of a stage", extra={"kind": kind, "reason": str(refused)})
             await asyncio.sleep(_RELIST_SECONDS)
 
-    async def _watch(self, place: ResourcePath, stages: Sequence[Stage]) -> None:
+    async def _watch(self, location: ResourcePath, stages: Sequence[Stage]) -> None:
         """Schedule stages for all objects, then for changed ones until the watch ends."""
-        objects, version = self._requests.list(place)
-        self._schedule.retain(place, {obj["metadata"]["uid"] for obj in objects})
+        objects, version = self._requests.list(location)
+        self._schedule.retain(location, {obj["metadata"]["uid"] for obj in objects})
         for obj in objects:
-            self._consider(stages, obj, place)
-        async with aclosing(self._requests.watch(place, version)) as frames:
+            self._consider(stages, obj, location)
+        async with aclosing(self._requests.watch(location, version)) as frames:
             rest = b""
             async for chunk in frames:
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in filter(None, lines):
                     event: JSON = msgspec.json.decode(line)
                     if event["type"] in ("ADDED", "MODIFIED"):
-                        self._consider(stages, event["object"], place)
+                        self._consider(stages, event["object"], location)
                     elif event["type"] == "DELETED":
                         self._schedule.forget(event["object"]["metadata"]["uid"])
                     elif event["type"] == "ERROR":
                         return
 
-    def _consider(self, stages: Sequence[Stage], obj: JSON, place: ResourcePath) -> None:
-        if self._schedule.reschedule(stages, obj, place):
+    def _consider(self, stages: Sequence[Stage], obj: JSON, location: ResourcePath) -> None:
+        if self._schedule.reschedule(stages, obj, location):
             self._due.set()
 
     # --- steps --------------------------------------------------------------------------------------------------------

@@ -93,23 +93,23 @@ class StageRequests:
                 return ResourcePath(root, resource["name"], resource["namespaced"])
         return None
 
-    def list(self, place: ResourcePath) -> tuple[list[JSON], str]:
+    def list(self, location: ResourcePath) -> tuple[list[JSON], str]:
         """Return (all objects of a kind, resourceVersion of the list). Raises Refused."""
-        object_list = self._content("GET", place.path())
+        object_list = self._content("GET", location.path())
         shared = {"apiVersion": object_list["apiVersion"], "kind": object_list["kind"].removesuffix("List")}
         return [{**shared, **item} for item in object_list["items"]], object_list["metadata"]["resourceVersion"]
 
-    def watch(self, place: ResourcePath, version: str) -> WatchStream:
+    def watch(self, location: ResourcePath, version: str) -> WatchStream:
         """Watch changes after `version`. Raises Refused."""
         query = {"watch": "1", "resourceVersion": version}
-        response = self._send("GET", place.path(), query=query)
+        response = self._send("GET", location.path(), query=query)
         if not isinstance(response.body, WatchStream):
             raise Refused(response.status, "the watch was refused")
         return response.body
 
-    def get(self, place: ResourcePath, namespace: str, name: str) -> JSON | None:
+    def get(self, location: ResourcePath, namespace: str, name: str) -> JSON | None:
         try:
-            return self._content("GET", place.path(namespace, name))
+            return self._content("GET", location.path(namespace, name))
         except Refused as refused:
             if refused.code == 404:
                 return None
@@ -131,17 +131,17 @@ class StageRequests:
         """
         if not isinstance(obj, dict) or not obj.get("apiVersion") or not obj.get("kind"):
             raise Refused(400, "template must include apiVersion and kind")
-        place = self.resource_path(str(obj["apiVersion"]), str(obj["kind"]))
-        if place is None:
+        location = self.resource_path(str(obj["apiVersion"]), str(obj["kind"]))
+        if location is None:
             raise Refused(404, f"kind {obj['kind']} is not served in {obj['apiVersion']}")
         metadata = obj.get("metadata") or {}
-        within = str(metadata.get("namespace") or namespace) if place.namespaced else ""
+        within = str(metadata.get("namespace") or namespace) if location.namespaced else ""
         obj = {**obj, "metadata": {**metadata, "namespace": within} if within else metadata}
         name = str(metadata.get("name") or "")
         if not subresource:
             try:
-                return self._content("POST", place.path(within), obj, user=user)
+                return self._content("POST", location.path(within), obj, user=user)
             except Refused as refused:
                 if refused.code != 409 or not name:
                     raise
-        return self.patch(place.path(within, name, subresource), type_, obj, user=user)
+        return self.patch(location.path(within, name, subresource), type_, obj, user=user)

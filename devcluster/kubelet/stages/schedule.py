@@ -1,4 +1,4 @@
-"""Schedule of stages: which stage each object waits for, and when it is due.
+"""Schedule of stages: the pending stage of every object and its due time.
 
 A change of the object reschedules it, as in KWOK: another stage may match then. A stage that is applied to one object
 twice in a row waits at least a second, so that a stage that matches its own result does not loop.

@@ -146,7 +146,9 @@ async def test_status_is_updated_when_pods_change():
 async def test_disrupted_pod_is_not_healthy_until_deletion_timeout():
     async with running() as cluster:
         cluster.workload(3)
-        cluster.budget(minAvailable=1, status={"disruptedPods": {"web-0": rfc3339(cluster.clock.now()), "gone": "x"}})
+        cluster.budget(
+            minAvailable=1, status={"disruptedPods": {"web-0": rfc3339(cluster.clock.now()), "missing": "x"}}
+        )
         await asyncio.sleep(1)
         assert cluster.counts() == (1, 2, 1, 3)
         assert list(cluster.status()["disruptedPods"]) == ["web-0"]

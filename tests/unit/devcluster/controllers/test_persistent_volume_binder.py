@@ -291,10 +291,10 @@ async def test_delayed_claim_is_provisioned_on_selected_node():
 
 async def test_selected_node_annotation_of_missing_node_is_removed():
     async with running() as cluster:
-        cluster.claim(storage_class="standard", metadata={"annotations": {SELECTED_NODE: "gone"}})
+        cluster.claim(storage_class="standard", metadata={"annotations": {SELECTED_NODE: "missing"}})
         await settle()
         assert SELECTED_NODE not in cluster.get_claim()["metadata"].get("annotations", {})
-        assert ("ProvisioningFailed", 'failed to get target node: node "gone" not found') in cluster.events()
+        assert ("ProvisioningFailed", 'failed to get target node: node "missing" not found') in cluster.events()
 
 
 async def test_claim_of_ephemeral_volume_is_owned_by_the_pod():

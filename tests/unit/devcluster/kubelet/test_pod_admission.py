@@ -99,7 +99,7 @@ def test_rejection_by_resources_comes_first():
     assert reason(pod(), {"cpu": 500, "pods": 1}, {"cpu": 1000, "pods": 1}) == ""
 
 
-def test_missing_extended_resource_is_ignored_but_checked_if_present():
+def test_extended_resource_is_checked_only_if_node_has_it():
     assert reason(pod(), {"example.com/gpu": 1}, {}) == ""
     assert reason(pod(), {"example.com/gpu": 2}, {"example.com/gpu": 1}) == "OutOfexample.com/gpu"
     assert reason(pod(), {"hugepages-2Mi": 1}, {}) == "OutOfhugepages-2Mi"

@@ -196,7 +196,7 @@ def test_lease_is_owned_by_its_node():
     assert lease["spec"]["leaseDurationSeconds"] == 40
 
 
-def test_zone_key_uses_region_and_zone_of_current_or_deprecated_labels():
+def test_zone_key_uses_current_or_deprecated_labels():
     topology = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z"}
     deprecated = {"failure-domain.beta.kubernetes.io/region": "r", "failure-domain.beta.kubernetes.io/zone": "z"}
     assert zone_key(topology) == zone_key(deprecated) == "r:z"
