@@ -1,0 +1,55 @@
+"""Content of bootstrap objects: identities, priority classes, flow control, RBAC and APIServices."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+
+from kubeloop.devcluster.server.bootstrap import contents
+from kubeloop.devcluster.server.bootstrap.contents import Identity
+
+
+def test_identity_name_is_unique_per_host():
+    assert Identity("a").name != Identity("b").name
+    assert Identity("a", "192.0.2.1").name == Identity("a", "192.0.2.2").name
+
+
+def test_system_namespaces_are_active_and_labelled():
+    namespaces = list(contents.namespaces())
+    assert [namespace.name for namespace in namespaces] == ["default", "kube-system", "kube-public", "kube-node-lease"]
+    assert all(namespace.labels == {"kubernetes.io/metadata.name": namespace.name} for namespace in namespaces)
+    assert all(namespace.status == {"phase": "Active"} for namespace in namespaces)
+
+
+def test_flow_schemas_reference_bootstrap_priority_levels():
+    levels = {level.name for level in contents.priority_levels()}
+    references = {schema.content["spec"]["priorityLevelConfiguration"]["name"] for schema in contents.flow_schemas()}
+    assert references <= levels
+
+
+def test_dangling_condition_states_whether_the_level_exists():
+    assert contents.dangling("x", exists=True)["status"] == "False"
+    assert contents.dangling("x", exists=False)["reason"] == "NotFound"
+
+
+def test_role_bindings_reference_bootstrap_roles():
+    cluster_roles = {role.name for role in contents.role_objects("clusterroles")}
+    roles = {(role.namespace, role.name) for role in contents.role_objects("roles")}
+    for binding in contents.role_objects("rolebindings"):
+        reference = binding.content["roleRef"]
+        if reference["kind"] == "Role":
+            assert (binding.namespace, reference["name"]) in roles
+        else:
+            assert reference["name"] in cluster_roles
+    for binding in contents.role_objects("clusterrolebindings"):
+        assert binding.content["roleRef"]["name"] in cluster_roles
+
+
+def test_api_services_exclude_their_own_group():
+    services = list(contents.api_services())
+    assert {"v1.", "v1.apps", "v2.autoscaling"} <= {service.name for service in services}
+    assert all("apiregistration" not in service.name for service in services)
+
+
+def test_service_cidr_contains_the_service_range():
+    cidr = contents.service_cidr(IPv4Network("10.0.0.0/24"))
+    assert cidr.content["spec"] == {"cidrs": ["10.0.0.0/24"]}

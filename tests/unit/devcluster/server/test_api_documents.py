@@ -1,0 +1,87 @@
+"""Responses with discovery and OpenAPI documents: ETags, hashes, verbs and unknown paths."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
+from kubeloop.devcluster.server.api_documents import document_response
+from support.custom_resource_requests import WIDGETS
+from support.served_definitions import ServedDefinitions
+
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+@pytest.fixture
+def served() -> ServedDefinitions:
+    return ServedDefinitions()
+
+
+def respond(served: ServedDefinitions, path: str, method: str = "GET", **headers: str) -> Response | None:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return document_response(CustomResourceDocuments(served.definitions), Request.of(method, path, named))
+
+
+def document(served: ServedDefinitions, path: str, **headers: str) -> Response:
+    response = respond(served, path, **headers)
+    assert response is not None
+    return response
+
+
+def header(response: Response, name: str) -> str:
+    return dict(response.headers)[name]
+
+
+@pytest.mark.parametrize("path", ["/apis/none", "/metrics", "/api/v2"])
+def test_path_without_document_is_left_to_other_handlers(served: ServedDefinitions, path: str):
+    assert respond(served, path) is None
+
+
+def test_api_versions_contain_the_address_of_the_host_header(served: ServedDefinitions):
+    body = document(served, "/api", host="127.0.0.1:6443").body
+    assert isinstance(body, bytes)
+    assert msgspec.json.decode(body)["serverAddressByClientCIDRs"][0]["serverAddress"] == "127.0.0.1:6443"
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis/apps/v1"])
+def test_discovery_of_versions_only_accepts_get(served: ServedDefinitions, path: str):
+    with pytest.raises(StatusError) as error:
+        respond(served, path, "POST")
+    assert error.value.code == 405
+    assert respond(served, "/apis/apps", "POST") is not None
+
+
+def test_matching_etag_of_aggregated_discovery_returns_304(served: ServedDefinitions):
+    etag = header(document(served, "/apis", accept=AGGREGATED), "Etag")
+    again = document(served, "/apis", accept=AGGREGATED, if_none_match=etag)
+    assert (again.status, again.body, again.caching) == (304, b"", "public")
+
+
+def test_etag_changes_with_a_new_definition(served: ServedDefinitions):
+    etag = header(document(served, "/apis", accept=AGGREGATED), "Etag")
+    served.create(WIDGETS)
+    assert header(document(served, "/apis", accept=AGGREGATED), "Etag") != etag
+
+
+def test_openapi_with_matching_hash_is_immutable(served: ServedDefinitions):
+    etag = header(document(served, "/openapi/v3/apis/policy/v1"), "Etag")
+    response = document(served, f"/openapi/v3/apis/policy/v1?hash={etag.strip(chr(34))}")
+    assert (response.status, response.caching) == (200, "public, immutable")
+    other = document(served, "/openapi/v3/apis/policy/v1?hash=ABC")
+    assert (other.status, header(other, "Etag")) == (301, etag)
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "status"),
+    [
+        ("/openapi/v3/none", "", 404),
+        ("/openapi/v4", "", 404),
+        ("/openapi/v2", "text/html", 406),
+        ("/openapi/v3/apis/policy/v1", "text/html", 406),
+    ],
+)
+def test_unavailable_openapi_documents_are_errors(served: ServedDefinitions, path: str, accept: str, status: int):
+    assert document(served, path, accept=accept).status == status
