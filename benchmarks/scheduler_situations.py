@@ -22,6 +22,7 @@ import msgspec
 from scheduler_cycle import Bench, node, pod
 
 from kubeloop.informers.store import Store
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Namespace, Node, Pod, convert
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.process.python_gc import short_collections
@@ -32,7 +33,6 @@ from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
-JSON = dict[str, Any]
 _DRIVER = "csi.example.com"
 _ZONE = "topology.kubernetes.io/zone"
 

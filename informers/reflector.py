@@ -60,7 +60,7 @@ class Selection(msgspec.Struct, frozen=True):
 EVERYTHING = Selection()
 
 
-class Cache(Protocol[T]):
+class ReflectorStore(Protocol[T]):
     """Cache that a reflector fills."""
 
     def get_cached(self, key: str) -> T | None: ...
@@ -102,7 +102,13 @@ class Reflector(Generic[T]):
     """Fills one cache with one selection of one resource. run() does not raise: every failure leads to a retry."""
 
     def __init__(
-        self, client: Client, resource: Resource[T], cache: Cache[T], *, rng: random.Random, selection: Selection
+        self,
+        client: Client,
+        resource: Resource[T],
+        cache: ReflectorStore[T],
+        *,
+        rng: random.Random,
+        selection: Selection,
     ) -> None:
         self._client = client
         self._resource = resource

@@ -17,6 +17,7 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.durations import parse_duration_seconds
 from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import (
     BY_GROUP_KIND,
@@ -53,7 +54,6 @@ _NAME_TRIES = 4
 _NOT_READY = "node.kubernetes.io/not-ready"
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # k8s.io/apimachinery/pkg/util/rand
 
-JSON = dict[str, Any]
 T = TypeVar("T")
 
 

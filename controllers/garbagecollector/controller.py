@@ -15,7 +15,14 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.controllers.garbagecollector.graph import FOREGROUND, ORPHAN, Graph, Identity, Node, owner_identity
+from kubeloop.controllers.garbagecollector.graph import (
+    FOREGROUND,
+    ORPHAN,
+    Graph,
+    GraphNode,
+    ObjectIdentity,
+    owner_identity,
+)
 from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
@@ -203,7 +210,7 @@ class GarbageCollector:
             raise UnknownKind(f"unable to get REST mapping for {api_version}/{kind}.")
         return resource
 
-    def _report_invalid_namespace(self, dependent: Identity, reference: OwnerReference) -> None:
+    def _report_invalid_namespace(self, dependent: ObjectIdentity, reference: OwnerReference) -> None:
         dependent_reference = ObjectReference(
             kind=dependent.kind,
             api_version=dependent.api_version,
@@ -254,12 +261,12 @@ class GarbageCollector:
         node.rechecks += 1
         return backoff_seconds(node.rechecks)
 
-    def _start_trace(self, node: Node) -> _TracedActions:
+    def _start_trace(self, node: GraphNode) -> _TracedActions:
         identity = node.identity
         key = f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
         return _TracedActions(self._traces.reconcile("garbagecollector", key, identity.kind))
 
-    async def _attempt_to_delete_node(self, node: Node, actions: _TracedActions) -> Identity | None:
+    async def _attempt_to_delete_node(self, node: GraphNode, actions: _TracedActions) -> ObjectIdentity | None:
         """Act on the object of `node`. Returns its identity if no object of that identity exists, else None."""
         identity = node.identity
         if node.being_deleted and not node.deleting_dependents:
@@ -300,7 +307,7 @@ class GarbageCollector:
         return None
 
     async def _classify_references(
-        self, node: Node, references: Sequence[OwnerReference]
+        self, node: GraphNode, references: Sequence[OwnerReference]
     ) -> tuple[list[OwnerReference], list[OwnerReference], list[OwnerReference]]:
         """Return the references to existing owners, to absent ones, and to owners that wait for their dependents."""
         solid, dangling, waiting_for_dependents = [], [], []
@@ -314,7 +321,7 @@ class GarbageCollector:
                 solid.append(reference)
         return solid, dangling, waiting_for_dependents
 
-    async def _read_owner(self, dependent: Identity, reference: OwnerReference) -> ObjectMeta | None:
+    async def _read_owner(self, dependent: ObjectIdentity, reference: OwnerReference) -> ObjectMeta | None:
         """Read and return an owner; None if it does not exist. Raises ClusterScopedDependent, UnknownKind, ApiError."""
         absent_owners = self.graph.absent_owners
         if (
@@ -335,7 +342,7 @@ class GarbageCollector:
             return None
         return owner
 
-    async def _continue_foreground_deletion(self, node: Node, actions: _TracedActions) -> None:
+    async def _continue_foreground_deletion(self, node: GraphNode, actions: _TracedActions) -> None:
         blocking = node.blocking_dependents()
         if not blocking:
             await self._remove_finalizer(node.identity, FOREGROUND, actions)
@@ -369,7 +376,9 @@ class GarbageCollector:
             actions.finish(failure)
         return None
 
-    async def _orphan_dependent(self, dependent: Node, owner_uid: str, actions: _TracedActions) -> Exception | None:
+    async def _orphan_dependent(
+        self, dependent: GraphNode, owner_uid: str, actions: _TracedActions
+    ) -> Exception | None:
         """Orphan one dependent. Returns the error, so that the other dependents are still orphaned."""
         try:
             await self._remove_owner_references(dependent, [owner_uid], actions)
@@ -381,7 +390,7 @@ class GarbageCollector:
 
     # --- requests --------------------------------------------------------------------------------------------------
 
-    def _locate(self, identity: Identity) -> tuple[_MetadataResource, str]:
+    def _locate(self, identity: ObjectIdentity) -> tuple[_MetadataResource, str]:
         """Return resource and namespace of an object; a virtual node may have the namespace of its dependent.
 
         Raises UnknownKind, ClusterScopedDependent.
@@ -391,11 +400,11 @@ class GarbageCollector:
             raise ClusterScopedDependent(f"namespaced {identity} is referred to by a cluster-scoped object")
         return resource, identity.namespace if resource.namespaced else ""
 
-    async def _get(self, identity: Identity) -> PartialObjectMetadata:
+    async def _get(self, identity: ObjectIdentity) -> PartialObjectMetadata:
         resource, namespace = self._locate(identity)
         return await self._client.get(resource, identity.name, namespace)
 
-    async def _delete(self, identity: Identity, latest: ObjectMeta, policy: str, actions: _TracedActions) -> None:
+    async def _delete(self, identity: ObjectIdentity, latest: ObjectMeta, policy: str, actions: _TracedActions) -> None:
         """Delete the object unless its owner references changed since it was read.
 
         If only something else changed, the deletion is retried; otherwise objects that change all the time would never
@@ -425,7 +434,7 @@ class GarbageCollector:
             await delete("")
         log.debug("deleted garbage", extra={"object": str(identity), "policy": policy})
 
-    async def _remove_owner_references(self, node: Node, uids: Sequence[str], actions: _TracedActions) -> None:
+    async def _remove_owner_references(self, node: GraphNode, uids: Sequence[str], actions: _TracedActions) -> None:
         """Remove the references to these owners from the object."""
         removals = [{"$patch": "delete", "uid": uid} for uid in uids]
 
@@ -434,7 +443,7 @@ class GarbageCollector:
 
         await self._patch_owners(node, removals, without, actions)
 
-    async def _unset_block_owner_deletion(self, node: Node, actions: _TracedActions) -> None:
+    async def _unset_block_owner_deletion(self, node: GraphNode, actions: _TracedActions) -> None:
         """Set blockOwnerDeletion to false in all owner references of the object."""
         changes = [
             {**to_json(reference), "blockOwnerDeletion": False}
@@ -449,7 +458,7 @@ class GarbageCollector:
 
     async def _patch_owners(
         self,
-        node: Node,
+        node: GraphNode,
         strategic: list[Any],
         owner_references: Callable[[ObjectMeta], list[Any]],
         actions: _TracedActions,
@@ -468,7 +477,7 @@ class GarbageCollector:
             }
             await self._client.patch(resource, name, body, PatchType.MERGE, namespace, headers=headers)
 
-    async def _remove_finalizer(self, identity: Identity, finalizer: str, actions: _TracedActions) -> None:
+    async def _remove_finalizer(self, identity: ObjectIdentity, finalizer: str, actions: _TracedActions) -> None:
         """Remove a finalizer. Raises Conflict if the object changed at every try."""
         resource, namespace = self._locate(identity)
 

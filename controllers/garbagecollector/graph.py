@@ -19,7 +19,7 @@ FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
 
-class Identity(msgspec.Struct, frozen=True, order=True):
+class ObjectIdentity(msgspec.Struct, frozen=True, order=True):
     """Identity of an object. `namespace` is "" for a cluster-scoped object."""
 
     kind: str
@@ -33,11 +33,11 @@ class Identity(msgspec.Struct, frozen=True, order=True):
         return f"[{self.api_version}/{self.kind}{place}, name: {self.name}, uid: {self.uid}]"
 
 
-def owner_identity(reference: OwnerReference, namespace: str) -> Identity:
-    return Identity(reference.kind, reference.api_version, namespace, reference.name, reference.uid)
+def owner_identity(reference: OwnerReference, namespace: str) -> ObjectIdentity:
+    return ObjectIdentity(reference.kind, reference.api_version, namespace, reference.name, reference.uid)
 
 
-def refers_to(reference: OwnerReference, identity: Identity) -> bool:
+def refers_to(reference: OwnerReference, identity: ObjectIdentity) -> bool:
     """Return True if the reference names this object; a reference has no namespace."""
     return (reference.uid, reference.name, reference.kind, reference.api_version) == (
         identity.uid,
@@ -47,21 +47,21 @@ def refers_to(reference: OwnerReference, identity: Identity) -> bool:
     )
 
 
-class Node(msgspec.Struct, eq=False):
+class GraphNode(msgspec.Struct, eq=False):
     """One object. `dependents` are the nodes that have it among their owners (a dict, to keep their order).
 
     `being_deleted` and `deleting_dependents` never become false again: a deletion cannot be undone.
     """
 
-    identity: Identity
+    identity: ObjectIdentity
     owners: tuple[OwnerReference, ...] = ()
-    dependents: dict[Node, None] = msgspec.field(default_factory=dict)
+    dependents: dict[GraphNode, None] = msgspec.field(default_factory=dict)
     virtual: bool = False
     being_deleted: bool = False
     deleting_dependents: bool = False  # foreground deletion in progress
     rechecks: int = 0  # repeated checks on the API server, for the backoff
 
-    def blocking_dependents(self) -> list[Node]:
+    def blocking_dependents(self) -> list[GraphNode]:
         """Return the dependents that block the foreground deletion of this object."""
         uid = self.identity.uid
         return [
@@ -76,15 +76,15 @@ class AbsentOwnerCache:
 
     def __init__(self, size: int = 500) -> None:
         self._size = size
-        self._identities: OrderedDict[Identity, None] = OrderedDict()
+        self._identities: OrderedDict[ObjectIdentity, None] = OrderedDict()
 
-    def add(self, identity: Identity) -> None:
+    def add(self, identity: ObjectIdentity) -> None:
         self._identities[identity] = None
         self._identities.move_to_end(identity)
         if len(self._identities) > self._size:
             self._identities.popitem(last=False)
 
-    def __contains__(self, identity: Identity) -> bool:
+    def __contains__(self, identity: ObjectIdentity) -> bool:
         if identity not in self._identities:
             return False
         self._identities.move_to_end(identity)
@@ -104,19 +104,21 @@ class Graph:
         *,
         attempt_to_delete: Callable[[str], None],
         attempt_to_orphan: Callable[[str], None],
-        on_invalid_namespace: Callable[[Identity, OwnerReference], None],
+        on_invalid_namespace: Callable[[ObjectIdentity, OwnerReference], None],
     ) -> None:
         self._attempt_to_delete = attempt_to_delete
         self._attempt_to_orphan = attempt_to_orphan
         self._on_invalid_namespace = on_invalid_namespace
-        self._nodes: dict[str, Node] = {}
-        self._dependents_of_removed: dict[str, dict[Node, None]] = {}  # by UID of an owner that has no node any more
+        self._nodes: dict[str, GraphNode] = {}
+        self._dependents_of_removed: dict[
+            str, dict[GraphNode, None]
+        ] = {}  # by UID of an owner that has no node any more
         self.absent_owners = AbsentOwnerCache()
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def get(self, uid: str) -> Node | None:
+    def get(self, uid: str) -> GraphNode | None:
         return self._nodes.get(uid)
 
     def check(self) -> None:
@@ -135,10 +137,10 @@ class Graph:
     def changed(self, api_version: str, kind: str, old: ObjectMeta | None, new: ObjectMeta) -> None:
         """Handle an object that was added or changed. `old` is its previous state, if known."""
         node = self._nodes.get(new.uid)
-        identity = Identity(kind, api_version, new.namespace, new.name, new.uid)
+        identity = ObjectIdentity(kind, api_version, new.namespace, new.name, new.uid)
         deleted = new.deletion_timestamp is not None
         if node is None:
-            node = Node(
+            node = GraphNode(
                 identity,
                 new.owner_references,
                 being_deleted=deleted,
@@ -169,11 +171,11 @@ class Graph:
         node = self._nodes.get(metadata.uid)
         if node is not None:
             node.virtual = False
-            self._remove(node, Identity(kind, api_version, metadata.namespace, metadata.name, metadata.uid))
+            self._remove(node, ObjectIdentity(kind, api_version, metadata.namespace, metadata.name, metadata.uid))
 
     # --- results of the collector ----------------------------------------------------------------------------------
 
-    def handle_absent(self, identity: Identity) -> bool:
+    def handle_absent(self, identity: ObjectIdentity) -> bool:
         """Handle that the API server has no object of this identity. Returns True if the UID must be checked again.
 
         The references with this identity may be wrong: a node that an informer has shown under the UID, or that other
@@ -200,7 +202,7 @@ class Graph:
             self._remove(node, identity)
         return False
 
-    def _mark_absent_for(self, dependents: Sequence[Node], identity: Identity) -> None:
+    def _mark_absent_for(self, dependents: Sequence[GraphNode], identity: ObjectIdentity) -> None:
         if dependents:
             self.absent_owners.add(identity)
             for dependent in dependents:
@@ -208,7 +210,7 @@ class Graph:
 
     # --- graph updates ---------------------------------------------------------------------------------------------
 
-    def _mark_observed(self, node: Node, identity: Identity) -> None:
+    def _mark_observed(self, node: GraphNode, identity: ObjectIdentity) -> None:
         """Turn a virtual node into a node of this object."""
         if node.identity != identity:
             _, others = _partition_dependents(node.dependents, identity)
@@ -219,7 +221,7 @@ class Graph:
             node.identity = identity
         node.virtual = False
 
-    def _change_owners(self, node: Node, owners: tuple[OwnerReference, ...]) -> None:
+    def _change_owners(self, node: GraphNode, owners: tuple[OwnerReference, ...]) -> None:
         before = {owner.uid: owner for owner in node.owners}
         after = {owner.uid: owner for owner in owners}
         removed = [owner for uid, owner in before.items() if uid not in after]
@@ -233,13 +235,13 @@ class Graph:
         self._add_to_owners(node, [owner for uid, owner in after.items() if uid not in before])
         self._remove_from_owners(node, removed)
 
-    def _add_to_owners(self, node: Node, owners: Iterable[OwnerReference]) -> None:
+    def _add_to_owners(self, node: GraphNode, owners: Iterable[OwnerReference]) -> None:
         mismatch = False
         for reference in owners:
             owner = self._nodes.get(reference.uid)
             if owner is None:
                 identity = owner_identity(reference, node.identity.namespace)
-                owner = Node(identity, dependents=self._dependents_of_removed.pop(reference.uid, {}), virtual=True)
+                owner = GraphNode(identity, dependents=self._dependents_of_removed.pop(reference.uid, {}), virtual=True)
                 self._nodes[reference.uid] = owner
                 owner.dependents[node] = None
                 self._attempt_to_delete(reference.uid)  # checks on the API server whether the owner exists
@@ -258,24 +260,24 @@ class Graph:
         if mismatch:
             self._attempt_to_delete(node.identity.uid)
 
-    def _report_invalid_namespace(self, node: Node, owner_uid: str) -> None:
+    def _report_invalid_namespace(self, node: GraphNode, owner_uid: str) -> None:
         for reference in node.owners:
             if reference.uid == owner_uid:
                 self._on_invalid_namespace(node.identity, reference)
                 return
 
-    def _remove_from_owners(self, node: Node, owners: Iterable[OwnerReference]) -> None:
+    def _remove_from_owners(self, node: GraphNode, owners: Iterable[OwnerReference]) -> None:
         for reference in owners:
             dependents = self._dependents(reference.uid)
             dependents.pop(node, None)
             if not dependents:
                 self._dependents_of_removed.pop(reference.uid, None)
 
-    def _dependents(self, uid: str) -> dict[Node, None]:
+    def _dependents(self, uid: str) -> dict[GraphNode, None]:
         owner = self._nodes.get(uid)
         return self._dependents_of_removed.get(uid, {}) if owner is None else owner.dependents
 
-    def _remove(self, node: Node, identity: Identity) -> None:
+    def _remove(self, node: GraphNode, identity: ObjectIdentity) -> None:
         """Remove the node; its dependents may be garbage, and owners in foreground deletion may be unblocked."""
         del self._nodes[node.identity.uid]
         self._remove_from_owners(node, node.owners)
@@ -297,7 +299,9 @@ def _starts_deletion_with(old: ObjectMeta | None, new: ObjectMeta, finalizer: st
     return old is None or old.deletion_timestamp is None or finalizer not in old.finalizers
 
 
-def _partition_dependents(dependents: Iterable[Node], identity: Identity) -> tuple[list[Node], list[Node]]:
+def _partition_dependents(
+    dependents: Iterable[GraphNode], identity: ObjectIdentity
+) -> tuple[list[GraphNode], list[GraphNode]]:
     """Return the dependents that refer to this identity, and those that use its UID otherwise; some are in both."""
     matching, others = [], []
     for dependent in dependents:
@@ -318,9 +322,9 @@ def _partition_dependents(dependents: Iterable[Node], identity: Identity) -> tup
     return matching, others
 
 
-def _alternate_owner_identity(dependents: Iterable[Node], absent_owners: Identity) -> Identity | None:
+def _alternate_owner_identity(dependents: Iterable[GraphNode], absent_owners: ObjectIdentity) -> ObjectIdentity | None:
     """Return another identity that dependents give the owner: the next one after `absent`, or else the first."""
-    candidates: set[Identity] = set()
+    candidates: set[ObjectIdentity] = set()
     for dependent in dependents:
         for reference in dependent.owners:
             if reference.uid != absent_owners.uid:

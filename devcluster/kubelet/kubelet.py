@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator
 
 from kubeloop.devcluster.kubelet import pod_status
-from kubeloop.devcluster.kubelet.pod_admission import Rejection, rejection
+from kubeloop.devcluster.kubelet.pod_admission import AdmissionRejection, rejection
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
 from kubeloop.devcluster.simulation.simulation import Simulation
@@ -107,7 +107,7 @@ class Kubelets:
             else:
                 self._observe(pod)
 
-    def _reject(self, pod: SimulatedPod, rejected: Rejection) -> None:
+    def _reject(self, pod: SimulatedPod, rejected: AdmissionRejection) -> None:
         pod.ended = True
         now = self._wall()
         self._write_status(pod, pod_status.rejected_status(pod.object, rejected.reason, rejected.message, now=now))

@@ -20,7 +20,7 @@ HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all addresses),
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class AdmissionRejection:
     """Reason and message with which a node rejects a pod; status.reason and status.message of the failed pod."""
 
     reason: str
@@ -121,7 +121,7 @@ def rejection(
     used: Mapping[str, int],
     allocatable: Mapping[str, int],
     used_ports: Iterable[HostPort],
-) -> Rejection | None:
+) -> AdmissionRejection | None:
     """Return why `node` must reject `pod`, None if it admits it. `used` and `used_ports` are those of its other pods.
 
     Extended resources that the node does not have are ignored.
@@ -133,16 +133,16 @@ def rejection(
             continue
         free = allocatable.get(name, 0) - used.get(name, 0)
         if requested_amount > free:
-            return Rejection(
+            return AdmissionRejection(
                 f"OutOf{name}",
                 f"Node didn't have enough resource: {name}, requested: {requested_amount}, used: {used.get(name, 0)}, "
                 f"capacity: {allocatable.get(name, 0)}",
             )
     if not fits_node_affinity(pod, node):
-        return Rejection(
+        return AdmissionRejection(
             "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
         )
     if ports_conflict(host_ports(pod), used_ports):
         text = "node(s) didn't have free ports for the requested pod ports"
-        return Rejection("NodePorts", f"Predicate NodePorts failed: {text}")
+        return AdmissionRejection("NodePorts", f"Predicate NodePorts failed: {text}")
     return None

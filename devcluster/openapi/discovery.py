@@ -22,7 +22,12 @@ from kubeloop.devcluster.api.served_resources import (
     resources_of_version,
 )
 from kubeloop.devcluster.api.subresources import subresource_kind, subresource_verbs
-from kubeloop.devcluster.serializer.negotiation import Clause, matches_accept, negotiate_media_type, without_conversion
+from kubeloop.devcluster.serializer.negotiation import (
+    AcceptClause,
+    matches_accept,
+    negotiate_media_type,
+    without_conversion,
+)
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
@@ -148,7 +153,7 @@ def _aggregated(groups: list[str]) -> JSON:
     }
 
 
-def _is_aggregated_form(media_type: str, clause: Clause) -> bool:
+def _is_aggregated_form(media_type: str, clause: AcceptClause) -> bool:
     del media_type
     return clause.conversion == _AGGREGATED_FORM
 

@@ -19,7 +19,7 @@ from kubeloop.devcluster.openapi.paths import Paths, group_name, operation_tag
 from kubeloop.devcluster.openapi.protobuf import CONTENT_TYPE as PROTOBUF_TYPE
 from kubeloop.devcluster.openapi.protobuf import encode
 from kubeloop.devcluster.openapi.schemas import Schemas, title
-from kubeloop.devcluster.serializer.negotiation import Clause, negotiate_media_type
+from kubeloop.devcluster.serializer.negotiation import AcceptClause, negotiate_media_type
 from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
@@ -188,7 +188,7 @@ def accepts_json(accept: str) -> bool:
     return negotiate_media_type(accept, _accept_any, (JSON_TYPE,)) is not None
 
 
-def _accept_any(media_type: str, clause: Clause) -> bool:
+def _accept_any(media_type: str, clause: AcceptClause) -> bool:
     """Accept any clause; parameters are ignored."""
     del media_type, clause
     return True

@@ -19,7 +19,7 @@ from kubeloop.kube.objects.resources import Resource
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class AcceptClause:
     """One clause of the header: a media type, or "application/*", "*/*", and its parameters except the quality."""
 
     media_type: str
@@ -41,9 +41,9 @@ class Clause:
 
 
 @lru_cache(maxsize=256)
-def clauses(accept: str) -> tuple[Clause, ...]:
+def clauses(accept: str) -> tuple[AcceptClause, ...]:
     """Return the clauses of a header in order of preference, without invalid media types."""
-    result: list[Clause] = []
+    result: list[AcceptClause] = []
     for text in accept.split(","):
         kind, *rest = text.split(";")
         kind, slash, subtype = (part.strip(" ") for part in kind.partition("/"))
@@ -53,7 +53,7 @@ def clauses(accept: str) -> tuple[Clause, ...]:
             continue
         pairs = (part.split("=") for part in rest)
         parameters = {pair[0].strip(" "): pair[1].strip(" ") for pair in pairs if len(pair) == 2 and pair[1]}
-        result.append(Clause(f"{kind}{slash}{subtype}", _quality(parameters.pop("q", "1")), parameters))
+        result.append(AcceptClause(f"{kind}{slash}{subtype}", _quality(parameters.pop("q", "1")), parameters))
         # insertion as in goautoneg: the relation is not transitive (a type may precede a better "*/*"), so no sort()
         place = len(result) - 1
         while place and _precedes(result[place], result[place - 1]):
@@ -69,7 +69,7 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-def _precedes(one: Clause, other: Clause) -> bool:
+def _precedes(one: AcceptClause, other: AcceptClause) -> bool:
     if one.quality > other.quality:
         return True
     if other.media_type.startswith("*/") and not one.media_type.startswith("*/"):
@@ -85,11 +85,11 @@ def matches_accept(accept: str, media_types: Sequence[str] = BODY_TYPES) -> bool
 
 
 def negotiate_media_type(
-    accept: str, allowed: Callable[[str, Clause], bool], media_types: Sequence[str] = BODY_TYPES
-) -> tuple[str, Clause] | None:
+    accept: str, allowed: Callable[[str, AcceptClause], bool], media_types: Sequence[str] = BODY_TYPES
+) -> tuple[str, AcceptClause] | None:
     """Return the first allowed media type of the response and its clause, or None (406 Not Acceptable)."""
     if not accept:
-        return media_types[0], Clause(media_types[0], 1.0, {})
+        return media_types[0], AcceptClause(media_types[0], 1.0, {})
     for clause in clauses(accept):
         stream = clause.parameters.get("stream", "")
         for media_type in media_types:
@@ -102,7 +102,7 @@ def negotiate_media_type(
 _WATCH_MEDIA_TYPES = ("application/json", "application/vnd.kubernetes.protobuf")
 
 
-def without_conversion(media_type: str, clause: Clause) -> bool:
+def without_conversion(media_type: str, clause: AcceptClause) -> bool:
     """Allow clauses that request no conversion of the object."""
     del media_type
     return clause.conversion is None
@@ -132,7 +132,7 @@ _FORMS: dict[str, Literal["table", "metadata"]] = {
 }  # fmt: skip
 
 
-def _is_supported_conversion(media_type: str, clause: Clause) -> bool:
+def _is_supported_conversion(media_type: str, clause: AcceptClause) -> bool:
     conversion = clause.conversion
     if conversion is None:
         return True

@@ -14,7 +14,7 @@ import msgspec
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, text_response
-from kubeloop.devcluster.serializer.negotiation import Clause, negotiate_media_type
+from kubeloop.devcluster.serializer.negotiation import AcceptClause, negotiate_media_type
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
@@ -67,7 +67,7 @@ def statusz(request: Request, began: datetime, now: datetime, paths: Iterable[st
 def _zpage_response(request: Request, kind: str, content: JSON, text: str) -> Response:
     accept = request.headers.get("accept", "").strip()
 
-    def is_supported(media_type: str, clause: Clause) -> bool:
+    def is_supported(media_type: str, clause: AcceptClause) -> bool:
         if media_type == _TEXT:
             return clause.conversion is None
         return clause.conversion in [("config.k8s.io", version, kind) for version in ("v1beta1", "v1alpha1")]

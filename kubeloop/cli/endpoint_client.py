@@ -14,8 +14,8 @@ from typing import Any
 from kubeloop.kube.errors import UserError
 from kubeloop.process.process_files import default_process
 
-PODS = {"pod": "pod", "pods": "pod", "po": "pod"}
-DEPLOYMENTS = {"deployment": "deployment", "deployments": "deployment", "deploy": "deployment"}
+POD_ALIASES = {"pod": "pod", "pods": "pod", "po": "pod"}
+DEPLOYMENT_ALIASES = {"deployment": "deployment", "deployments": "deployment", "deploy": "deployment"}
 _TIMEOUT_SECONDS = 10.0
 
 

@@ -28,7 +28,7 @@ def show(*, target: str, namespace: str, as_json: bool, endpoint: str | None) ->
     """Run the command and return its exit code. Raises UserError for invalid input."""
     from kubeloop.cli import endpoint_client
 
-    _, name = endpoint_client.parse_target(target, endpoint_client.PODS, verb="explain")
+    _, name = endpoint_client.parse_target(target, endpoint_client.POD_ALIASES, verb="explain")
     document = endpoint_client.get_json(
         EXPLAIN_PATH, {"namespace": namespace, "pod": name}, endpoint=endpoint, hint=_HINT
     )

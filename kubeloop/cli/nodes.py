@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -27,13 +26,13 @@ from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.api_server_check import unreachable_error
 from kubeloop.process.process_files import list_processes
 from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
-JSON = dict[str, Any]
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _READY_SECONDS, _POLL_SECONDS = 5.0, 0.05

@@ -102,9 +102,9 @@ async def _serve_pages(
     await plane.components_created.wait()
     await asyncio.to_thread(_import_pages)
     from kubeloop.process.endpoint.process_pages import add_process_pages
-    from kubeloop.process.endpoint.server import Endpoint
+    from kubeloop.process.endpoint.server import EndpointServer
 
-    endpoint = Endpoint(registry, clock=clock)
+    endpoint = EndpointServer(registry, clock=clock)
     add_process_pages(endpoint, plane)
     async with endpoint.serving_on(listener):
         with process_file(record):

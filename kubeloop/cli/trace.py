@@ -34,7 +34,7 @@ def show(
     selected = Target(namespace=namespace or "")
     if target is not None:
         kind, name = endpoint_client.parse_target(
-            target, endpoint_client.PODS | endpoint_client.DEPLOYMENTS, verb="trace"
+            target, endpoint_client.POD_ALIASES | endpoint_client.DEPLOYMENT_ALIASES, verb="trace"
         )
         selected = Target(kind, name, namespace or "")
     files = {form: path for form, path in (("html", html), ("perfetto", perfetto), ("otlp", otlp)) if path is not None}

@@ -77,14 +77,14 @@ async def _up(
         with importing():
             from kubeloop.process.control_plane import ControlPlane, import_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
-            from kubeloop.process.endpoint.server import Endpoint
+            from kubeloop.process.endpoint.server import EndpointServer
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = _settings(process)
             import_components(settings.controllers)
         registry = new_registry()
-        endpoint = Endpoint(registry, clock=clock)
+        endpoint = EndpointServer(registry, clock=clock)
         cluster = await starting.ready()
         transport = MeasuredTransport(connect_with_token(cluster.plain_server, token), registry, clock.time_ns)
         client = Client(transport, clock=clock, rng=rng)

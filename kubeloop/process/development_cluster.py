@@ -119,7 +119,7 @@ def _warn_about_removed_nodes(api: ApiServer, settings: NodeSettings) -> None:
         print(f"note: {problem}; add others with kubeloop nodes add", file=sys.stderr)
 
 
-class Component(Protocol):
+class DevClusterComponent(Protocol):
     """Part of the cluster beside the API server: runs until cancelled."""
 
     async def run(self) -> None: ...
@@ -127,9 +127,9 @@ class Component(Protocol):
 
 def _simulated(
     api: ApiServer, settings: NodeSettings, stages: Sequence[Stage], token: str, clock: Clock, rng: random.Random
-) -> dict[str, Component]:
+) -> dict[str, DevClusterComponent]:
     """Create the nodes, which are in the store on return, and the controllers that belong to them."""
-    components: dict[str, Component] = {}
+    components: dict[str, DevClusterComponent] = {}
     requests = None
     if stages:
         from kubeloop.devcluster.kubelet.stages.objects import ObjectStages

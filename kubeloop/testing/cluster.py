@@ -22,7 +22,7 @@ from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.testing import clients
 from kubeloop.testing.host_process import ClusterEnded, HostProcess
-from kubeloop.testing.messages import Address
+from kubeloop.testing.messages import ClusterAddress
 from kubeloop.testing.operations import Operations
 from kubeloop.testing.options import ClusterOptions, Options, cluster_options
 from kubeloop.testing.portal import Portal, awaited, blocking
@@ -41,7 +41,7 @@ _TIMEOUT_SECONDS = 10.0
 class Connection:
     """A client of a running cluster; created and used on the loop of `portal`."""
 
-    def __init__(self, address: Address, portal: Portal, *, why_ended: Callable[[], str | None]) -> None:
+    def __init__(self, address: ClusterAddress, portal: Portal, *, why_ended: Callable[[], str | None]) -> None:
         self.address = address
         self.portal = portal
         self._client = Client(
@@ -166,7 +166,7 @@ class _View:
         return clients.kubernetes_asyncio_client(address.plain_server, address.token)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ClusterAddress:
         """Address and credentials, in a form for another process of this machine."""
         return self._namespace.connection.address
 
@@ -263,7 +263,7 @@ class Cluster(Namespace):
     def __init__(self, **options: Unpack[Options]) -> None:
         super().__init__(self._connected)
         self._options = cluster_options(options)
-        self._shared_address: tuple[Address, Portal] | None = None
+        self._shared_address: tuple[ClusterAddress, Portal] | None = None
         self._host: HostProcess | None = None
         self._shares_host = False
         self._connection: Connection | None = None
@@ -276,7 +276,7 @@ class Cluster(Namespace):
         return cluster
 
     @classmethod
-    def at_address(cls, address: Address, portal: Portal) -> Self:
+    def at_address(cls, address: ClusterAddress, portal: Portal) -> Self:
         """Return a cluster that another process runs, and that continues to run."""
         cluster = cls()
         cluster._shared_address = (address, portal)

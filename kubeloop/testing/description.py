@@ -11,7 +11,7 @@ from kubeloop.kube.objects.resources import Resource
 from kubeloop.process.workload_progress import is_pod_ready, unfinished_reasons
 from kubeloop.process.workload_progress import measure as measure_progress
 
-JSON = Mapping[str, Any]
+ReadOnlyJSON = Mapping[str, Any]
 ExplainPod = Callable[[Pod], Awaitable[str]]
 
 _MAX_EVENTS = 8
@@ -22,7 +22,7 @@ _COUNTS = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", 
 async def unmet_reasons(
     resource: Resource[Any],
     name: str,
-    obj: JSON | None,
+    obj: ReadOnlyJSON | None,
     pods: Sequence[Pod],
     events: Sequence[Event],
     explain_pod: ExplainPod,
@@ -43,7 +43,7 @@ async def unmet_reasons(
     return lines + event_lines(involved_events)
 
 
-def status_lines(obj: JSON) -> list[str]:
+def status_lines(obj: ReadOnlyJSON) -> list[str]:
     """Return the object's state: unobserved generation, replica counts, phase, conditions."""
     status, metadata = obj.get("status") or {}, obj["metadata"]
     lines = []
@@ -67,7 +67,7 @@ def status_lines(obj: JSON) -> list[str]:
     return lines
 
 
-def related_pods(resource: Resource[Any], obj: JSON, pods: Sequence[Pod]) -> list[Pod]:
+def related_pods(resource: Resource[Any], obj: ReadOnlyJSON, pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods of an object: itself, those its selector matches, else all of its namespace."""
     if resource.kind == "Pod":
         return [pod for pod in pods if pod.metadata.name == obj["metadata"]["name"]]
@@ -117,7 +117,7 @@ def pod_lines(pods: Sequence[Pod], *, limit: int = _MAX_PODS) -> list[str]:
     return lines + ([f"and {len(pods) - limit} more pods"] if len(pods) > limit else [])
 
 
-def trace_lines(trace: JSON) -> list[str]:
+def trace_lines(trace: ReadOnlyJSON) -> list[str]:
     """Return a summary of a pod's trace, one line per span under its root."""
     from rich.console import Console
 

@@ -39,7 +39,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import ProcessRecord, process_exists, process_file
 from kubeloop.testing.assembly import run_control_plane, serve_cluster
-from kubeloop.testing.messages import Address, Done, Ended, Failed, Keep, Request, Response, Start, Stop
+from kubeloop.testing.messages import ClusterAddress, Done, Ended, Failed, Keep, Request, Response, Start, Stop
 from kubeloop.testing.options import ClusterOptions
 
 DIRECTORY_PREFIX = "kubeloop-testing-"
@@ -85,7 +85,7 @@ class HostedCluster:
     def __init__(self) -> None:
         self.stop_requested = asyncio.Event()
         self.stopped = asyncio.Event()
-        self.address: Address | None = None
+        self.address: ClusterAddress | None = None
         self.is_kept = False
 
 
@@ -199,7 +199,7 @@ class Host:
             del self._clusters[number]
 
     @contextlib.asynccontextmanager
-    async def _cluster(self, number: int, start: Start, *, early: bool) -> AsyncIterator[Address]:
+    async def _cluster(self, number: int, start: Start, *, early: bool) -> AsyncIterator[ClusterAddress]:
         """Run a cluster. early: yield its address when the API server serves, else when the control plane runs, too."""
         _extend_import_path(start.import_path)
         seed = start.options.seed
@@ -213,7 +213,7 @@ class Host:
                 serve_cluster(start.options, clock=self._clock, rng=rng, token=token) as api,
             ):
                 port = await listener(HttpServer(api))
-                address = Address(
+                address = ClusterAddress(
                     cluster=number,
                     pid=os.getpid(),
                     server=f"https://127.0.0.1:{port}",
@@ -248,11 +248,11 @@ class Host:
         for invalid options."""
         await self._imported.wait()
         from kubeloop.process.endpoint.process_pages import add_process_pages
-        from kubeloop.process.endpoint.server import Endpoint
+        from kubeloop.process.endpoint.server import EndpointServer
         from kubeloop.process.metrics.process_metrics import new_registry
 
         registry = new_registry()
-        endpoint = Endpoint(registry, clock=self._clock)
+        endpoint = EndpointServer(registry, clock=self._clock)
         async with run_control_plane(
             api,
             options.settings(),

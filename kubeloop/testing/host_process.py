@@ -12,7 +12,7 @@ import msgspec
 
 from kubeloop.kube.errors import UserError
 from kubeloop.testing.launch import LaunchedHost, launch
-from kubeloop.testing.messages import Address, Done, Ended, Failed, Keep, Request, Response, Start, Stop
+from kubeloop.testing.messages import ClusterAddress, Done, Ended, Failed, Keep, Request, Response, Start, Stop
 from kubeloop.testing.options import ClusterOptions
 from kubeloop.testing.portal import Portal
 
@@ -37,7 +37,7 @@ class HostProcess:
         self.portal = Portal()
         self._process, self._log = launched.process, launched.log
         self._ids = 0
-        self._pending: dict[int, asyncio.Future[Address | None]] = {}
+        self._pending: dict[int, asyncio.Future[ClusterAddress | None]] = {}
         self._ended: dict[int, str] = {}
         self._reader_task: Future[None] | None = None
         self._owner = os.getpid()
@@ -50,7 +50,7 @@ class HostProcess:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    async def start(self, options: ClusterOptions) -> Address:
+    async def start(self, options: ClusterOptions) -> ClusterAddress:
         """Start a cluster. Raises UserError for options that it rejects, ClusterEnded if it crashes during the
         start."""
         address = await self._request(Start(self._next_id(), options, [entry or os.getcwd() for entry in sys.path]))
@@ -108,12 +108,12 @@ class HostProcess:
         self._ids += 1
         return self._ids
 
-    async def _request(self, request: Request) -> Address | None:
+    async def _request(self, request: Request) -> ClusterAddress | None:
         loop = asyncio.get_running_loop()
         if self._reader_task is None:
             self._reader_task = self.portal.start(self._read())
         assert self._process.stdin is not None
-        response: asyncio.Future[Address | None]
+        response: asyncio.Future[ClusterAddress | None]
         response = self._pending[request.id] = loop.create_future()
         try:
             try:

@@ -33,7 +33,7 @@ class Keep(msgspec.Struct, frozen=True, tag="keep"):
     cluster: int
 
 
-class Address(msgspec.Struct, frozen=True):
+class ClusterAddress(msgspec.Struct, frozen=True):
     """Address of a cluster. `server` uses TLS; `plain_server` is the same server without TLS, for this machine.
     `endpoint` serves traces and explanations. directory: private to the cluster, removed with it."""
 
@@ -73,7 +73,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """Success. address: of the started cluster."""
 
     id: int
-    address: Address | None = None
+    address: ClusterAddress | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):

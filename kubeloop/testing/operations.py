@@ -14,6 +14,7 @@ from typing import Any
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, UserError
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Event, Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, EVENTS, NAMESPACES, PODS, Resource
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
@@ -22,7 +23,6 @@ from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_ma
 from kubeloop.testing.description import unmet_reasons
 from kubeloop.testing.wait_conditions import Condition, parse_condition
 
-JSON = dict[str, Any]
 Target = str | Mapping[str, Any]
 """Target of an operation: "deployment/web", "po/web-1", "widgets.example.com/one", or an object (or manifest)."""
 

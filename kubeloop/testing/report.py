@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from kubeloop.kube.errors import ApiError
+from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.process.workload_progress import measure as measure_progress
 from kubeloop.process.workload_progress import unfinished_reasons
 from kubeloop.testing.description import event_lines, pending_lines, pod_lines, status_lines, trace_lines
-from kubeloop.testing.operations import JSON, Operations
+from kubeloop.testing.operations import Operations
 
 _SECONDS = 5.0
 _MAX_NAMES = 10

@@ -14,7 +14,7 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.testing.cluster import Cluster, Namespace
 from kubeloop.testing.host_process import ClusterEnded, HostProcess
 from kubeloop.testing.launch import LaunchedHost
-from kubeloop.testing.messages import Address
+from kubeloop.testing.messages import ClusterAddress
 from kubeloop.testing.options import ClusterOptions, cluster_options
 from kubeloop.testing.portal import Portal
 from kubeloop.testing.report import report_lines
@@ -34,12 +34,14 @@ class Session:
         self._option_texts = dict(option_values)
         self._root = root
         self._keep = keep
-        self._shared_address = None if shared_address is None else msgspec.json.decode(shared_address, type=Address)
+        self._shared_address = (
+            None if shared_address is None else msgspec.json.decode(shared_address, type=ClusterAddress)
+        )
         self._host: HostProcess | None = None
         self._portal = Portal()
         self._shared: Cluster | None = None
         self._failed: set[str] = set()
-        self._kept_clusters: dict[int, Address] = {}
+        self._kept_clusters: dict[int, ClusterAddress] = {}
         self._messages: list[str] = []
         self._log_sizes: dict[int, int] = {}
 

@@ -17,8 +17,8 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Deployment, convert
 from kubeloop.process.workload_progress import deployment_progress
 
-JSON = Mapping[str, Any]
-Predicate = Callable[[JSON | None], bool]
+ReadOnlyJSON = Mapping[str, Any]
+Predicate = Callable[[ReadOnlyJSON | None], bool]
 Condition = str | Callable[[dict[str, Any]], object]
 
 _FIELD = re.compile(r"(?:jsonpath=)?'?\{?(\.[^{}=']+)\}?'?(?:==?(.*))?", re.DOTALL)
@@ -52,7 +52,7 @@ def parse_condition(condition: Condition) -> tuple[Predicate, str]:
 
 
 def _predicate(function: Callable[[dict[str, Any]], object]) -> Predicate:
-    def holds(obj: JSON | None) -> bool:
+    def holds(obj: ReadOnlyJSON | None) -> bool:
         try:
             return obj is not None and bool(function(dict(obj)))
         except LookupError:
@@ -61,7 +61,7 @@ def _predicate(function: Callable[[dict[str, Any]], object]) -> Predicate:
     return holds
 
 
-def _complete(obj: JSON | None) -> bool:
+def _complete(obj: ReadOnlyJSON | None) -> bool:
     if obj is None:
         return False
     match obj.get("kind"):
@@ -76,14 +76,14 @@ def _complete(obj: JSON | None) -> bool:
     )
 
 
-def _all_available(obj: JSON) -> bool:
+def _all_available(obj: ReadOnlyJSON) -> bool:
     expected = obj["spec"].get("replicas", 1)
     status = obj.get("status", {})
     observed = (status.get("observedGeneration") or 0) >= (obj["metadata"].get("generation") or 0)
     return bool(observed and (status.get("replicas") or 0) == expected == (status.get("availableReplicas") or 0))
 
 
-def _has_condition(obj: JSON | None, name: str, status: str) -> bool:
+def _has_condition(obj: ReadOnlyJSON | None, name: str, status: str) -> bool:
     """Conditions of an older generation do not count. Source: kubectl v1.36, pkg/cmd/wait."""
     if obj is None:
         return False
@@ -109,7 +109,7 @@ def _steps(path: str, text: str) -> list[str | int]:
     return steps
 
 
-def _field_is(obj: JSON | None, steps: list[str | int], expected: str | None) -> bool:
+def _field_is(obj: ReadOnlyJSON | None, steps: list[str | int], expected: str | None) -> bool:
     value: Any = obj
     for step in steps:
         try:

@@ -16,7 +16,7 @@ from kubeloop.kube.quantities import parse_quantity
 CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
-PODS = "pods"
+PODS_RESOURCE = "pods"
 
 DEFAULT_MILLI_CPU = 100  # request of a container without a CPU request, for scores
 DEFAULT_MEMORY_BYTES = 200 << 20

@@ -127,7 +127,7 @@ class NodeResourcesMostAllocated(_ScoreByUtilization):
     strategy = "MostAllocated"
 
 
-class RequestedToCapacityRatio(_ScoreByUtilization):
+class LegacyRequestedToCapacityRatio(_ScoreByUtilization):
     name = "RequestedToCapacityRatio"
     strategy = "RequestedToCapacityRatio"
 

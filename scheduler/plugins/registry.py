@@ -9,13 +9,13 @@ from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.legacy import (
+    LegacyRequestedToCapacityRatio,
     NodeDiskPressure,
     NodeMemoryPressure,
     NodePIDPressure,
     NodePreferAvoidPods,
     NodeResourcesLeastAllocated,
     NodeResourcesMostAllocated,
-    RequestedToCapacityRatio,
     SelectorSpread,
 )
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
@@ -60,7 +60,7 @@ IN_TREE_PLUGINS: Registry = {
     "NodePreferAvoidPods": NodePreferAvoidPods,
     "NodeResourcesLeastAllocated": NodeResourcesLeastAllocated,
     "NodeResourcesMostAllocated": NodeResourcesMostAllocated,
-    "RequestedToCapacityRatio": RequestedToCapacityRatio,
+    "RequestedToCapacityRatio": LegacyRequestedToCapacityRatio,
     "NodeMemoryPressure": NodeMemoryPressure,
     "NodeDiskPressure": NodeDiskPressure,
     "NodePIDPressure": NodePIDPressure,

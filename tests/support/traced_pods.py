@@ -13,7 +13,7 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.endpoint.server import Endpoint
+from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
@@ -38,7 +38,7 @@ class TracedPods:
             informers=SimpleNamespace(informer=lambda resource: SimpleNamespace(store=stores[resource])),
             settings=SimpleNamespace(controllers=frozenset({"deployment", "scheduler"})),
         )
-        endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
+        endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
         add_trace_pages(endpoint, plane)
         async with endpoint.serving("127.0.0.1", 0) as url:
             yield url

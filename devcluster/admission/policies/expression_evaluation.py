@@ -11,7 +11,7 @@ from typing import Any
 
 from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.languages.cel.types import unescape
-from kubeloop.devcluster.languages.cel.values import CelError, Container, no_overload
+from kubeloop.devcluster.languages.cel.values import CelError, ContainerValue, no_overload
 from kubeloop.devcluster.languages.policy_cel.environment import Expression
 from kubeloop.kube.json_object import JSON
 
@@ -34,7 +34,7 @@ class ExpressionResult:
     error: str = ""
 
 
-class Variables(Container):
+class Variables(ContainerValue):
     """Variables that a policy declares. cost: of the variables evaluated since it was last reset."""
 
     __slots__ = ("_evaluated", "_expressions", "_loop_budget", "_values", "cost")

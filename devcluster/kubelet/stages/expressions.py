@@ -113,7 +113,7 @@ class WrongExpression(ValueError):
     """The text is not a valid expression."""
 
 
-class Expression:
+class StageExpression:
     """A compiled expression about an object."""
 
     def __init__(self, text: str) -> None:

@@ -22,7 +22,7 @@ from kubeloop.kube import yaml as yaml_text
 from kubeloop.kube.errors import UserError
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.kubelet.stages.expressions import Expression
+    from kubeloop.devcluster.kubelet.stages.expressions import StageExpression
 
 API_VERSION = "kwok.x-k8s.io/v1alpha1"
 ADD_TO = "kubeloop.dev/add-to"
@@ -49,7 +49,7 @@ ApplyType = Literal["apply", "merge", "strategic"]
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class MatchExpression:
     """An entry of matchExpressions: a jq query whose results are compared with values."""
 
     query: Query
@@ -63,7 +63,7 @@ class Amount:
 
     constant: int | None
     query: Query | None = None
-    expression: Expression | None = None
+    expression: StageExpression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +127,8 @@ class Stage:
     kind: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    requirements: tuple[Requirement, ...]
-    conditions: tuple[Expression, ...]
+    requirements: tuple[MatchExpression, ...]
+    conditions: tuple[StageExpression, ...]
     weight: Amount
     delay: Amount | None
     jitter: Amount | None
@@ -238,16 +238,16 @@ class _YamlValue:
         except JqError as error:
             raise self.error(f"jq expression {self.text()!r}: {error}") from None
 
-    def expression(self) -> Expression:
+    def expression(self) -> StageExpression:
         """Compile the CEL expression of a map with the field `expression`. Imports the compiler on first use."""
-        from kubeloop.devcluster.kubelet.stages.expressions import Expression, WrongExpression
+        from kubeloop.devcluster.kubelet.stages.expressions import StageExpression, WrongExpression
 
         fields = self.fields("expression")
         if "expression" not in fields:
             raise self.error("expression is missing")
         text = fields["expression"].text().strip()
         try:
-            return Expression(text)
+            return StageExpression(text)
         except WrongExpression as error:
             raise fields["expression"].error(f"CEL expression {text!r}: {error}") from None
 
@@ -303,7 +303,7 @@ def _stage(value: _YamlValue) -> Stage:
     requirements, conditions = [], []
     for entry in selector["matchExpressions"].items() if "matchExpressions" in selector else ():
         requirement = _requirement(entry)
-        if isinstance(requirement, Requirement):
+        if isinstance(requirement, MatchExpression):
             requirements.append(requirement)
         else:
             conditions.append(requirement)
@@ -339,7 +339,7 @@ def _kind(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[str, str]:
     return group, kind
 
 
-def _requirement(value: _YamlValue) -> Requirement | Expression:
+def _requirement(value: _YamlValue) -> MatchExpression | StageExpression:
     fields = value.fields("key", "operator", "values", "jq", "cel")
     if "cel" in fields:
         return fields["cel"].expression()
@@ -351,7 +351,7 @@ def _requirement(value: _YamlValue) -> Requirement | Expression:
     values = frozenset(item.text() for item in fields["values"].items()) if "values" in fields else frozenset()
     if bool(values) != (operator in ("In", "NotIn")):
         raise value.error(f"{operator} {'needs values' if not values else 'takes no values'}")
-    return Requirement(fields["key"].query(), operator, values)  # type: ignore[arg-type] # checked by one_of
+    return MatchExpression(fields["key"].query(), operator, values)  # type: ignore[arg-type] # checked by one_of
 
 
 def _amount(fields: dict[str, _YamlValue], constant: str, source: str) -> Amount | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.devcluster.kubelet.stages.files import Amount, Requirement, Stage
+from kubeloop.devcluster.kubelet.stages.files import Amount, MatchExpression, Stage
 from kubeloop.kube.durations import duration_seconds
 from kubeloop.kube.json_object import JSON
 
@@ -34,7 +34,7 @@ def _moment(now: datetime, rng: random.Random) -> Any:
     return Moment(now, rng)
 
 
-def _satisfied(requirement: Requirement, obj: JSON) -> bool:
+def _satisfied(requirement: MatchExpression, obj: JSON) -> bool:
     results = requirement.query.results(obj)
     match requirement.operator:
         case "In":

@@ -16,7 +16,7 @@ from kubeloop.devcluster.languages.cel.syntax import (
     MapNode,
     Node,
     Select,
-    Struct,
+    StructLiteral,
     walk,
 )
 from kubeloop.devcluster.languages.cel.types import (
@@ -105,7 +105,7 @@ class _Checker:
                 self._list(node)
             case MapNode():
                 self._map(node)
-            case Struct():
+            case StructLiteral():
                 self._struct(node)
             case Comprehension():
                 self._comprehension(node)
@@ -287,7 +287,7 @@ class _Checker:
             value = self._common_type(value, self._element_type(entry.value, optional=entry.optional))
         node.type = map_of(key if key is not None else self._fresh_parameter(), value or self._fresh_parameter())
 
-    def _struct(self, node: Struct) -> None:
+    def _struct(self, node: StructLiteral) -> None:
         """Check a struct literal. The library decides which structs exist: schemas define no named types."""
         name = node.name.lstrip(".")
         struct_type = self._structs(name)

@@ -16,7 +16,7 @@ from kubeloop.devcluster.languages.cel.values import (
     MIN_INT,
     NONE,
     CelError,
-    Container,
+    ContainerValue,
     CostExceeded,
     NoOverload,
     Optional,
@@ -170,7 +170,7 @@ def get_field(value: Any, field: str) -> Any:
     if type(value) is dict:
         if field in value:
             return value[field]
-    elif isinstance(value, Container) and value.is_map:
+    elif isinstance(value, ContainerValue) and value.is_map:
         field_value, exists = lookup(value, field)
         if exists:
             return field_value
@@ -189,7 +189,7 @@ def has_field(value: Any, field: str) -> Any:
         return field in value
     if is_list(value):
         raise CelError(_NO_INDEX)
-    return isinstance(value, Container) and value.is_map and bool(lookup(value, field)[1])
+    return isinstance(value, ContainerValue) and value.is_map and bool(lookup(value, field)[1])
 
 
 def get_optional_field(value: Any, field: str) -> Optional:

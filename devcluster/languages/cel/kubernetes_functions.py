@@ -140,7 +140,7 @@ def _path(value: Url) -> str:
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-class Address(Opaque):
+class AddressValue(Opaque):
     __slots__ = ("address",)
     type_name = "net.IP"
 
@@ -152,7 +152,7 @@ class Address(Opaque):
         return 4 if self.address.version == 4 else 16
 
     def equals(self, other: Any) -> bool:
-        _require_type(Address, other)
+        _require_type(AddressValue, other)
         return bool(self.address == other.address)
 
     def __str__(self) -> str:
@@ -172,11 +172,11 @@ def _parse_ip(text: str) -> IPv4Address | IPv6Address:
     return address
 
 
-def ip(value: Any) -> Address:
+def ip(value: Any) -> AddressValue:
     """Return the address of a string, or of a CIDR."""
     if isinstance(value, Network):
-        return Address(value.address)
-    return Address(_parse_ip(_require_string(value)))
+        return AddressValue(value.address)
+    return AddressValue(_parse_ip(_require_string(value)))
 
 
 def _address_problem(text: str) -> str:
@@ -212,7 +212,7 @@ def _parses(parse: Callable[[Any], Any]) -> Callable[[Any], bool]:
 
 def _address_part(read: Callable[[IPv4Address | IPv6Address], Any]) -> Callable[[Any], Any]:
     def get(value: Any) -> Any:
-        _require_type(Address, value)
+        _require_type(AddressValue, value)
         return read(value.address)
 
     return get
@@ -292,7 +292,7 @@ def _parse_or_no_overload(parse: Callable[[Any], Any], value: Any) -> Any:
 def _contains_ip(network: Any, other: Any) -> bool:
     _require_type(Network, network)
     parsed = _parse_or_no_overload(ip, other)
-    _require_type(Address, parsed)
+    _require_type(AddressValue, parsed)
     return bool(network.covers(parsed.address))
 
 

@@ -15,7 +15,7 @@ from kubeloop.devcluster.languages.cel.syntax import (
     MapNode,
     Node,
     Select,
-    Struct,
+    StructLiteral,
 )
 from kubeloop.devcluster.languages.cel.types import RESERVED
 from kubeloop.devcluster.languages.cel.values import Uint, parse_integer
@@ -265,7 +265,7 @@ class _Parser:
         struct = self._struct_name(name)
         if struct is not None:
             opening = self._take()
-            return Struct(opening.offset, dot + struct, self._entries(names=True))
+            return StructLiteral(opening.offset, dot + struct, self._entries(names=True))
         if name in RESERVED:
             self._issues.append(Issue(offset, f"reserved identifier: {name}"))
         if self._is("("):

@@ -58,7 +58,7 @@ from kubeloop.devcluster.languages.cel.syntax import (
     MapNode,
     Node,
     Select,
-    Struct,
+    StructLiteral,
 )
 from kubeloop.devcluster.languages.cel.types import Type
 from kubeloop.devcluster.languages.cel.values import (
@@ -173,7 +173,7 @@ class _Compiler:
                 return self._map(node)
             case Comprehension():
                 return self._comprehension(node)
-            case Struct():
+            case StructLiteral():
                 return self._struct(node)
 
     # --- names ----------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ class _Compiler:
 
         return create_struct
 
-    def _struct(self, node: Struct) -> Closure:
+    def _struct(self, node: StructLiteral) -> Closure:
         create, name = self._library.create_struct, node.type.name
         assert create is not None, "a library that knows structs makes them"
         fields = [(str(_literal(entry.key)), self.compile(entry.value), entry.optional) for entry in node.fields]

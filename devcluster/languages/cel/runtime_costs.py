@@ -9,7 +9,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
-from kubeloop.devcluster.languages.cel.values import Container, Opaque, Optional, is_list, is_map, lookup
+from kubeloop.devcluster.languages.cel.values import ContainerValue, Opaque, Optional, is_list, is_map, lookup
 
 STRING_TRAVERSAL_FACTOR, REGEX_LENGTH_FACTOR = 0.1, 0.25
 LIST_CREATE_COST, MAP_CREATE_COST, STRUCT_CREATE_COST = 10, 30, 40
@@ -18,7 +18,7 @@ LIST_CREATE_COST, MAP_CREATE_COST, STRUCT_CREATE_COST = 10, 30, 40
 def size_of(value: Any) -> int:
     """Return the number of characters, bytes, items or entries; 1 for other values."""
     kind = type(value)
-    if kind in (str, bytes, list, dict) or isinstance(value, Container):
+    if kind in (str, bytes, list, dict) or isinstance(value, ContainerValue):
         return len(value)
     if kind is Optional and value.present:
         return size_of(value.value)

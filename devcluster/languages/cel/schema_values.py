@@ -16,7 +16,7 @@ from typing import Any
 from kubeloop.devcluster.languages.cel.types import RESERVED, Schema, escape, with_object_meta
 from kubeloop.devcluster.languages.cel.values import (
     CelError,
-    Container,
+    ContainerValue,
     Duration,
     Timestamp,
     equal,
@@ -292,7 +292,7 @@ _STRING_FORMATS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class UnknownPreserved(Container):
+class UnknownPreserved(ContainerValue):
     """A value that is preserved without a type; it only supports equality."""
 
     __slots__ = ("data",)
@@ -307,7 +307,7 @@ class UnknownPreserved(Container):
         return 1
 
 
-class TypedMap(Container):
+class TypedMap(ContainerValue):
     """An object or map with a schema."""
 
     __slots__ = ("data", "view")
@@ -356,7 +356,7 @@ class TypedMap(Container):
         return True
 
 
-class TypedList(Container):
+class TypedList(ContainerValue):
     """A list with a schema. Sets and lists of type map are equal in any order."""
 
     __slots__ = ("data", "view")

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.languages.cel import list_functions, string_functions
-from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES_FUNCTIONS, Address, Network
+from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES_FUNCTIONS, AddressValue, Network
 from kubeloop.devcluster.languages.cel.schema_values import parse_go_duration, parse_timestamp
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
@@ -24,7 +24,7 @@ from kubeloop.devcluster.languages.cel.values import (
     MIN_INT,
     NONE,
     CelError,
-    Container,
+    ContainerValue,
     Duration,
     NoOverload,
     Optional,
@@ -59,7 +59,7 @@ def _conversion_error(value: Any, target: str) -> CelError:
 
 
 def size(value: Any) -> int:
-    if type(value) in (str, bytes, list, dict) or isinstance(value, Container):
+    if type(value) in (str, bytes, list, dict) or isinstance(value, ContainerValue):
         return len(value)
     raise CelError("no such overload: size")
 
@@ -169,7 +169,7 @@ def to_string(value: Any) -> str:
             return str(value.decode())
         except UnicodeDecodeError:
             raise CelError("invalid UTF-8 in bytes, cannot convert to string") from None
-    if kind in (Timestamp, Duration, Address, Network):
+    if kind in (Timestamp, Duration, AddressValue, Network):
         return str(value)
     raise no_overload()
 

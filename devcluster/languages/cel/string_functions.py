@@ -193,7 +193,7 @@ def quote(text: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Clause:
+class FormatClause:
     """A formatting clause such as %.2f: its letter and precision, -1 if unset."""
 
     letter: str
@@ -220,7 +220,7 @@ _CLAUSE = re.compile(r"%(?:%|(\.\d*)?(.?))", re.S)
 _DEFAULT_PRECISION = 6
 
 
-def clauses(text: str) -> Iterator[str | Clause]:
+def clauses(text: str) -> Iterator[str | FormatClause]:
     """Yield literal text and formatting clauses. Raises CelError for an invalid clause."""
     at = 0
     for match in _CLAUSE.finditer(text):
@@ -241,7 +241,7 @@ def clauses(text: str) -> Iterator[str | Clause]:
             raise CelError(f"{prefix}{problem}: invalid syntax")
         if match[2] not in "sdfebxXo":
             raise CelError(f'{prefix}unrecognized formatting clause "{match[2]}"')
-        yield Clause(match[2], _precision(match[1][1:]) if match[1] else -1)
+        yield FormatClause(match[2], _precision(match[1][1:]) if match[1] else -1)
     yield text[at:]
 
 
@@ -325,7 +325,7 @@ def _nested_string(value: Any) -> str:
     raise CelError(f"no formatting function for {type_name(value)}")
 
 
-def _decimal(value: Any, clause: Clause) -> str:
+def _decimal(value: Any, clause: FormatClause) -> str:
     if type(value) not in (int, Uint):
         raise _clause_error("d", value)
     return str(int(value))
@@ -339,14 +339,14 @@ def _float(value: Any, letter: str) -> float:
     return value
 
 
-def _fixed(value: Any, clause: Clause) -> str:
+def _fixed(value: Any, clause: FormatClause) -> str:
     number = _float(value, "f")
     if not math.isfinite(number):
         return _special(number)
     return f"{number:,.{clause.precision if clause.precision >= 0 else _DEFAULT_PRECISION}f}"
 
 
-def _scientific(value: Any, clause: Clause) -> str:
+def _scientific(value: Any, clause: FormatClause) -> str:
     number = _float(value, "e")
     if not math.isfinite(number):
         return _special(number)
@@ -361,13 +361,13 @@ def _special(number: float) -> str:
     return "NaN" if math.isnan(number) else ("∞" if number > 0 else "-∞")
 
 
-def _binary(value: Any, clause: Clause) -> str:
+def _binary(value: Any, clause: FormatClause) -> str:
     if type(value) not in (int, Uint, bool):
         raise _clause_error("b", value)
     return f"{int(value):b}"
 
 
-def _hexadecimal(value: Any, clause: Clause) -> str:
+def _hexadecimal(value: Any, clause: FormatClause) -> str:
     kind = type(value)
     if kind in (str, bytes):
         digits = (value.encode() if kind is str else value).hex()
@@ -378,13 +378,13 @@ def _hexadecimal(value: Any, clause: Clause) -> str:
     return str(digits.upper() if clause.letter == "X" else digits)
 
 
-def _octal(value: Any, clause: Clause) -> str:
+def _octal(value: Any, clause: FormatClause) -> str:
     if type(value) not in (int, Uint):
         raise _clause_error("o", value)
     return f"{int(value):o}"
 
 
-_CLAUSES: dict[str, Callable[[Any, Clause], str]] = {
+_CLAUSES: dict[str, Callable[[Any, FormatClause], str]] = {
     "s": lambda value, _clause: format_string(value),
     "d": _decimal,
     "f": _fixed,

@@ -85,7 +85,7 @@ class MapNode:
         self.offset, self.entries = offset, entries
 
 
-class Struct:
+class StructLiteral:
     """A struct literal Type{field: value}. The keys of `fields` are Literal nodes."""
 
     __slots__ = ("fields", "name", "offset", "type")
@@ -118,7 +118,7 @@ class Comprehension:
         return isinstance(self.range, ListNode) and not self.range.elements
 
 
-Node: TypeAlias = Literal | Ident | Select | Call | ListNode | MapNode | Struct | Comprehension
+Node: TypeAlias = Literal | Ident | Select | Call | ListNode | MapNode | StructLiteral | Comprehension
 
 ACCUMULATOR = "@result"
 
@@ -134,7 +134,7 @@ def children(node: Node) -> list[Node]:
             return node.elements
         case MapNode():
             return [child for entry in node.entries for child in (entry.key, entry.value)]
-        case Struct():
+        case StructLiteral():
             return [entry.value for entry in node.fields]
         case Comprehension():
             return [node.range, node.init, node.condition, node.step, node.result]

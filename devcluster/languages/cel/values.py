@@ -183,7 +183,7 @@ class Opaque(ABC):
         raise no_overload()
 
 
-class Container(ABC):
+class ContainerValue(ABC):
     """A list or map other than Python's own (schema_values.TypedList and TypedMap)."""
 
     __slots__ = ()
@@ -221,17 +221,17 @@ def type_name(value: Any) -> str:
     name = _NAMES.get(type(value))
     if name is not None:
         return name
-    if isinstance(value, Container):
+    if isinstance(value, ContainerValue):
         return value.type_name or ("map" if value.is_map else "list")
     return str(value.type_name) if isinstance(value, Opaque) else "unknown"
 
 
 def is_list(value: Any) -> bool:
-    return type(value) is list or (isinstance(value, Container) and not value.is_map)
+    return type(value) is list or (isinstance(value, ContainerValue) and not value.is_map)
 
 
 def is_map(value: Any) -> bool:
-    return type(value) is dict or (isinstance(value, Container) and value.is_map)
+    return type(value) is dict or (isinstance(value, ContainerValue) and value.is_map)
 
 
 def decimal_string(number: float) -> str:
@@ -309,7 +309,7 @@ def equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     if one is None or other is None:
         return one is other
-    if isinstance(one, Container):
+    if isinstance(one, ContainerValue):
         return one.equals(other)
     if kind is list:
         if not is_list(other):

@@ -19,7 +19,7 @@ from kubeloop.devcluster.languages.cel.runtime_costs import (
     size_of,
 )
 from kubeloop.devcluster.languages.cel.types import BOOL, STRING, Type
-from kubeloop.devcluster.languages.cel.values import CelError, Container, Opaque, no_overload
+from kubeloop.devcluster.languages.cel.values import CelError, ContainerValue, Opaque, no_overload
 
 _NAME = "kubernetes.authorization."
 _PATH, _GROUP = Type("struct", f"{_NAME}PathCheck"), Type("struct", f"{_NAME}GroupCheck")
@@ -28,7 +28,7 @@ AUTHORIZER = Type("struct", f"{_NAME}Authorizer", fields={"requestResource": _RE
 _CHECK_COST = 350_000
 
 
-class Authorizer(Container):
+class Authorizer(ContainerValue):
     """Value of `authorizer`. Its only field is the check of the request's own resource."""
 
     __slots__ = ()

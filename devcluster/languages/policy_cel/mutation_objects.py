@@ -14,7 +14,7 @@ from kubeloop.devcluster.languages.cel.declarations import Overload
 from kubeloop.devcluster.languages.cel.program import Library
 from kubeloop.devcluster.languages.cel.runtime_costs import STRING_TRAVERSAL_FACTOR, size_of
 from kubeloop.devcluster.languages.cel.types import DYN, STRING, Type, list_of
-from kubeloop.devcluster.languages.cel.values import Container, equal, is_list, is_map, lookup, no_overload
+from kubeloop.devcluster.languages.cel.values import ContainerValue, equal, is_list, is_map, lookup, no_overload
 from kubeloop.devcluster.languages.policy_cel.authorizer import AUTHORIZATION_LIBRARY
 from kubeloop.kube.json_object import JSON
 
@@ -53,7 +53,7 @@ def _struct_type(name: str) -> Type | None:
     return Type("struct", name, fields=OBJECT.fields) if is_object else None
 
 
-class CreatedObject(Container):
+class CreatedObject(ContainerValue):
     """A struct created by an expression."""
 
     __slots__ = ("fields", "name")

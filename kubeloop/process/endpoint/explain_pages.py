@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import Endpoint
+    from kubeloop.process.endpoint.server import EndpointServer
 
 EXPLAIN_PATH = "/debug/explain"
 
 
-def add_explain_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+def add_explain_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
     """Add the page that `kubeloop explain` reads."""
 
     async def explain(query: Mapping[str, str]) -> Any:

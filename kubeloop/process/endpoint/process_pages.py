@@ -12,10 +12,10 @@ from kubeloop.process.endpoint.trace_pages import add_trace_pages
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import Endpoint
+    from kubeloop.process.endpoint.server import EndpointServer
 
 
-def add_process_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+def add_process_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
     """Add the readiness check, configuration, traces, explanations and dumps of `plane`."""
     endpoint.add_readiness_check("informer-sync", lambda: None if plane.synced.is_set() else "caches are not filled")
     endpoint.add_page("/configz", lambda _: _configuration(plane))

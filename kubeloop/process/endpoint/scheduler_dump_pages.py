@@ -13,12 +13,12 @@ from kubeloop.process.scheduler_dump import compare_with_api_server, in_batches
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import Endpoint
+    from kubeloop.process.endpoint.server import EndpointServer
 
 _NODES_PER_BATCH, _PODS_PER_BATCH = 200, 2000  # some 5 ms each
 
 
-def add_dump_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+def add_dump_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
     """Add /debug/scheduler: {"nodes", "queue", "differences" or "comparisonError"}."""
 
     async def dump(_: Mapping[str, str]) -> RawResponse:

@@ -57,7 +57,7 @@ class RawResponse(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Endpoint:
+class EndpointServer:
     """The pages of one process. Checks and pages are added before `serving()`."""
 
     def __init__(self, registry: Collector, *, clock: Clock) -> None:

@@ -24,13 +24,13 @@ from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
 if TYPE_CHECKING:
     from kubeloop.kube.objects.api_types import Pod
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.endpoint.server import Endpoint
+    from kubeloop.process.endpoint.server import EndpointServer
     from kubeloop.tracing.spans.pod_record import PodRecord
 
 _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
 
-def add_trace_pages(endpoint: Endpoint, plane: ControlPlane) -> None:
+def add_trace_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
     """Add the trace pages and the web page to the endpoint."""
     pages = TracePages(plane)
     endpoint.add_page(TRACES_PATH, pages.trace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.garbagecollector.graph import AbsentOwnerCache, Graph, Identity
+from kubeloop.controllers.garbagecollector.graph import AbsentOwnerCache, Graph, ObjectIdentity
 from kubeloop.kube.objects.api_types import ObjectMeta, OwnerReference
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -45,8 +45,8 @@ def ref(uid: str, kind: str = "Set", *, block: bool | None = None, name: str = "
     return OwnerReference(api_version="v1", kind=kind, name=name or f"name-{uid}", uid=uid, block_owner_deletion=block)
 
 
-def identity(uid: str, kind: str = "Set", namespace: str = "ns", name: str = "") -> Identity:
-    return Identity(kind, "v1", namespace, name or f"name-{uid}", uid)
+def identity(uid: str, kind: str = "Set", namespace: str = "ns", name: str = "") -> ObjectIdentity:
+    return ObjectIdentity(kind, "v1", namespace, name or f"name-{uid}", uid)
 
 
 def deleting(metadata: ObjectMeta, *finalizers: str) -> ObjectMeta:

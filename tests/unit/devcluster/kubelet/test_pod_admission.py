@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.kubelet.pod_admission import (
-    Rejection,
+    AdmissionRejection,
     amounts,
     fits_node_affinity,
     host_ports,
@@ -108,4 +108,4 @@ def test_extended_resource_is_checked_only_if_node_has_it():
 def test_rejection_message_states_amounts():
     rejected = rejection(pod(), NODE, {"cpu": 600}, used={"cpu": 500}, allocatable={"cpu": 1000}, used_ports=())
     message = "Node didn't have enough resource: cpu, requested: 600, used: 500, capacity: 1000"
-    assert rejected == Rejection("OutOfcpu", message)
+    assert rejected == AdmissionRejection("OutOfcpu", message)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from kubeloop.testing.messages import Address, Done, Ended, Failed, Response
+from kubeloop.testing.messages import ClusterAddress, Done, Ended, Failed, Response
 
 
-def address(directory: Path) -> Address:
-    return Address(
+def address(directory: Path) -> ClusterAddress:
+    return ClusterAddress(
         cluster=1,
         pid=2,
         server="https://127.0.0.1:1",

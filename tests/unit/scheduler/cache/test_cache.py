@@ -15,7 +15,7 @@ from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 NODES = ["a", "b", "c", "d"]
-PODS = ["p", "q", "r", "s", "t"]
+POD_NAMES = ["p", "q", "r", "s", "t"]
 
 
 def node(name: str, version: int) -> Node:
@@ -50,7 +50,7 @@ OPERATIONS = st.lists(
         st.sampled_from(["add_node", "update_node", "remove_node", "assume", "forget", "add", "update", "remove"])
         | st.sampled_from(["snapshot", "partial snapshot"]),
         st.sampled_from(NODES),
-        st.sampled_from(PODS),
+        st.sampled_from(POD_NAMES),
         st.integers(0, 5),
     ),
     max_size=60,

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from kubeloop.kube.clock import SystemClock
 from kubeloop.process.control_plane import Settings
 from kubeloop.process.endpoint.explain_pages import add_explain_pages
-from kubeloop.process.endpoint.server import Endpoint
+from kubeloop.process.endpoint.server import EndpointServer
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ from kubeloop.process.endpoint.server import Endpoint
     [({"deployment"}, "this process runs no scheduler"), ({"scheduler"}, "the scheduler has not started yet")],
 )
 async def test_explain_page_fails_without_a_scheduler(controllers, problem):
-    endpoint = Endpoint(CollectorRegistry(), clock=SystemClock())
+    endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
     add_explain_pages(endpoint, SimpleNamespace(scheduler=None, settings=Settings(controllers=frozenset(controllers))))
     with pytest.raises(KeyError, match=problem):
         await endpoint._pages["/debug/explain"]({"pod": "p"})

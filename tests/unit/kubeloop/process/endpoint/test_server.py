@@ -14,17 +14,17 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.server import Endpoint, RawResponse
+from kubeloop.process.endpoint.server import EndpointServer, RawResponse
 
 
 @asynccontextmanager
-async def client_session(endpoint: Endpoint, address: str = "127.0.0.1") -> AsyncIterator[aiohttp.ClientSession]:
+async def client_session(endpoint: EndpointServer, address: str = "127.0.0.1") -> AsyncIterator[aiohttp.ClientSession]:
     async with endpoint.serving(address, 0) as url, aiohttp.ClientSession(url) as session:
         yield session
 
 
-def new_endpoint() -> Endpoint:
-    return Endpoint(CollectorRegistry(), clock=SystemClock())
+def new_endpoint() -> EndpointServer:
+    return EndpointServer(CollectorRegistry(), clock=SystemClock())
 
 
 async def request(session: aiohttp.ClientSession, path: str, **options) -> tuple[int, str, bytes]:

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kubeloop.kube.clock import SystemClock
-from kubeloop.process.endpoint.server import Endpoint
+from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -52,7 +52,7 @@ def test_phase_histograms_have_exemplars():
 
 async def test_metrics_format_follows_the_accept_header():
     async with (
-        Endpoint(filled(), clock=SystemClock()).serving("127.0.0.1", 0) as url,
+        EndpointServer(filled(), clock=SystemClock()).serving("127.0.0.1", 0) as url,
         aiohttp.ClientSession() as session,
     ):
 
