@@ -56,7 +56,7 @@ def text(explanation: dict[str, Any]) -> str:
 )
 def test_parse_target_accepts_kubectl_notation(written, understood):
     assert (
-        endpoint_client.parse_target(written, endpoint_client.PODS | endpoint_client.DEPLOYMENTS, verb="trace")
+        endpoint_client.parse_target(written, endpoint_client.POD_ALIASES | endpoint_client.DEPLOYMENT_ALIASES, verb="trace")
         == understood
     )
 
@@ -64,7 +64,7 @@ def test_parse_target_accepts_kubectl_notation(written, understood):
 @pytest.mark.parametrize("written", ["web-1", "pod/", "node/a", "deploy/web"])
 def test_parse_target_rejects_other_kinds_with_a_hint(written):
     with pytest.raises(UserError, match=f"cannot explain '{written}'") as refused:
-        endpoint_client.parse_target(written, endpoint_client.PODS, verb="explain")
+        endpoint_client.parse_target(written, endpoint_client.POD_ALIASES, verb="explain")
     assert refused.value.hint == "use pod/NAME"
 
 
