@@ -56,7 +56,9 @@ def text(explanation: dict[str, Any]) -> str:
 )
 def test_parse_target_accepts_kubectl_notation(written, understood):
     assert (
-        endpoint_client.parse_target(written, endpoint_client.POD_ALIASES | endpoint_client.DEPLOYMENT_ALIASES, verb="trace")
+        endpoint_client.parse_target(
+            written, endpoint_client.POD_ALIASES | endpoint_client.DEPLOYMENT_ALIASES, verb="trace"
+        )
         == understood
     )
 
