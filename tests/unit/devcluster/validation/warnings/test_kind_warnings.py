@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import INGRESSES, RESOURCE_SLICES, RUNTIME_CLASSES
+from kubeloop.devcluster.validation.warnings.kind_warnings import kind_warnings, status_warnings
 from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
 from kubeloop.kube.objects.resources import (
     CSI_STORAGE_CAPACITIES,
@@ -62,3 +63,34 @@ ADDRESS = 'IPv6 address "1::00" should be in RFC 5952 canonical format ("1::")'
 def test_status_warnings(resource: Resource[Any], status: JSON, warnings: list[str]):
     obj = {"metadata": {"name": "a"}, "spec": {"externalID": "x"}, "status": status}
     assert write_warnings(resource, obj, obj, subresource="status") == warnings
+
+
+INGRESS_CLASS = {"metadata": {"annotations": {"kubernetes.io/ingress.class": "nginx"}}, "spec": {}}
+
+
+def test_ingress_class_annotation_warns_on_create_only():
+    key = ("networking.k8s.io", "Ingress")
+    assert kind_warnings(key, INGRESS_CLASS, None) == [
+        "annotation \"kubernetes.io/ingress.class\" is deprecated, please use 'spec.ingressClassName' instead"
+    ]
+    assert kind_warnings(key, INGRESS_CLASS, INGRESS_CLASS) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "warnings"),
+    [
+        ({}, ["tls: failed to find any PEM data in certificate input"]),
+        (
+            {"tls.crt": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0t"},  # -----BEGIN CERTIFICATE-----
+            ["tls: failed to find any PEM data in key input"],
+        ),
+    ],
+)
+def test_tls_secret_without_pem_data_warns(data: JSON, warnings: list[str]):
+    assert kind_warnings(("", "Secret"), {"type": "kubernetes.io/tls", "data": data}, None) == warnings
+    assert kind_warnings(("", "Secret"), {"type": "Opaque", "data": data}, None) == []
+
+
+def test_kinds_without_rules_have_no_warnings():
+    assert kind_warnings(("", "ConfigMap"), INGRESS_CLASS, None) == []
+    assert status_warnings(("", "Node"), {"podIPs": [{"ip": "1::00"}]}) == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeloop.devcluster.validation.warnings.object_warnings import write_warnings
+from kubeloop.devcluster.validation.warnings.pod_warnings import overlapping_path_warnings, pod_warnings
 from kubeloop.kube.objects.resources import PODS
 from support.validation_causes import pod
 
@@ -41,4 +44,49 @@ def test_warnings_about_addresses_and_port_names():
         'spec.containers[1].ports[0]: duplicate port name "http" with spec.containers[0].ports[0], services and probes '
         "that select ports by name will use spec.containers[0].ports[0]",
         'spec.hostAliases[0].ip: IPv6 address "FE80::1" should be in RFC 5952 canonical format ("fe80::1")',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "warnings"),
+    [
+        pytest.param({}, [], id="nothing deprecated"),
+        pytest.param(
+            {"nodeSelector": {"beta.kubernetes.io/os": "linux", "a": "b"}},
+            ['spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead'],
+            id="deprecated node label",
+        ),
+        pytest.param(
+            {"imagePullSecrets": [{"name": "a"}, {"name": "a"}, {}]},
+            [
+                'spec.imagePullSecrets[1].name: duplicate name "a"',
+                'spec.imagePullSecrets[2].name: invalid empty name ""',
+            ],
+            id="duplicate and empty pull secret",
+        ),
+        pytest.param(
+            {"terminationGracePeriodSeconds": -1},
+            ["spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"],
+            id="negative grace period",
+        ),
+        pytest.param(
+            {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}]},
+            ['spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply'],
+            id="duplicate variable",
+        ),
+        pytest.param(
+            {"containers": [{"name": "c", "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}]}]},
+            [],
+            id="variable that refers to its previous value",
+        ),
+    ],
+)
+def test_pod_spec_warnings(spec: JSON, warnings: list[str]):
+    assert pod_warnings({}, spec, "metadata", "spec") == warnings
+
+
+def test_nested_paths_of_one_volume_warn():
+    items = [{"key": "a", "path": "dir"}, {"key": "b", "path": "dir/file"}, {"key": "c", "path": "other"}]
+    assert list(overlapping_path_warnings({"name": "v", "configMap": {"name": "m", "items": items}})) == [
+        'volume "v" (ConfigMap "m"): overlapping paths: "dir/file" with "dir"'
     ]
