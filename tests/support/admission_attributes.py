@@ -12,7 +12,7 @@ JSON = dict[str, Any]
 
 
 def create_attributes(resource: Resource[Any] = CONFIG_MAPS, **fields: Any) -> Attributes:
-    """Return the attributes of the creation of object `a`, in namespace `default` if namespaced, with other `fields`."""
+    """Return the attributes of the creation of object `a`, in `default` if namespaced. fields: replace the defaults."""
     metadata: JSON = {"name": "a", **({"namespace": "default"} if resource.namespaced else {})}
     obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
     defaults: JSON = {

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.pod_security import check_new_namespace, check_pod, check_template
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import NAMESPACES
 from support.api_requests import InProcessApi
 from support.validation_causes import cause_texts
 
@@ -137,3 +141,57 @@ async def test_invalid_labels_of_a_namespace_are_rejected():
         status, content = api(method, f"/api/v1/namespaces{name}", body)
         assert status == 422
         assert cause_texts(content["details"]["causes"]) == causes
+
+
+def namespace_store(**labels: str) -> Store:
+    """Return a store with namespace `n` with PodSecurity labels."""
+    store = Store(seconds=lambda: 0.0)
+    prefixed = {f"{LABEL}{name}": value for name, value in labels.items()}
+    store.create(NAMESPACES, {"metadata": {"name": "n", "uid": "u", "labels": prefixed}})
+    return store
+
+
+def host_network_pod(**container: Any) -> JSON:
+    spec = {"hostNetwork": True, "containers": [{"name": "c", "image": "i", **container}]}
+    return {"metadata": {"name": "a", "namespace": "n"}, "spec": spec}
+
+
+def test_check_pod_raises_for_a_violation_of_the_enforced_level():
+    with pytest.raises(StatusError, match="host namespaces"):
+        check_pod(namespace_store(enforce="baseline"), host_network_pod(), [])
+
+
+@pytest.mark.parametrize(
+    "labels", [pytest.param({}, id="no labels"), pytest.param({"enforce": "privileged"}, id="privileged")]
+)
+def test_check_pod_allows_every_pod_without_a_level(labels: dict[str, str]):
+    warnings: list[str] = []
+    check_pod(namespace_store(**labels), host_network_pod(), warnings)
+    assert warnings == []
+
+
+def test_check_pod_skips_updates_with_the_same_images():
+    store, old = namespace_store(enforce="baseline"), host_network_pod()
+    check_pod(store, host_network_pod(), [], old)
+    with pytest.raises(StatusError):
+        check_pod(store, host_network_pod(image="j"), [], old)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "PodTemplate"])
+def test_check_template_warns_about_pods_of_each_kind(kind: str):
+    template = {"metadata": {}, "spec": host_network_pod()["spec"]}
+    obj: JSON = {"kind": kind, "metadata": {"name": "a", "namespace": "n"}}
+    if kind == "PodTemplate":
+        obj["template"] = template
+    elif kind == "CronJob":
+        obj["spec"] = {"jobTemplate": {"spec": {"template": template}}}
+    else:
+        obj["spec"] = {"template": template}
+    warnings: list[str] = []
+    check_template(namespace_store(enforce="baseline"), obj, warnings)
+    assert warnings == ['would violate PodSecurity "baseline:latest": host namespaces (hostNetwork=true)']
+
+
+def test_invalid_labels_of_a_new_namespace_are_an_error():
+    with pytest.raises(StatusError, match="must be one of privileged, baseline, restricted"):
+        check_new_namespace({"metadata": {"name": "n", "labels": {f"{LABEL}enforce": "strict"}}})

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.policies.mutating_admission_policy import MutatingPolicy
+from kubeloop.devcluster.api.deferred_work import LoopBudget
+from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
+from kubeloop.kube.objects.resources import CONFIG_MAPS
 from support.policy_cluster import EVERY_RESOURCE, PolicyCluster
 
 JSON = dict[str, Any]
@@ -52,3 +56,59 @@ async def test_policy_cannot_change_the_uid():
     mutation = {"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}
     cluster.create_policy({"mutations": [mutation], "reinvocationPolicy": "Never"}, kind="mutating")
     assert cluster.create_config_map("x")["metadata"]["uid"] != "mine"
+
+
+def config_map_values() -> JSON:
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    return {"object": obj, "oldObject": None, "request": {}, "namespaceObject": None, "params": None}
+
+
+def run_policy(spec: JSON, *, conditions_only: bool = False) -> Any:
+    """Run a policy on ConfigMap `a` and return the result."""
+    served = get_served_resource(CONFIG_MAPS)
+    policy = MutatingPolicy({"metadata": {"name": "p"}, "spec": spec})
+    return policy.run(config_map_values(), served, served, LoopBudget(), conditions_only=conditions_only)
+
+
+def test_run_applies_mutations_in_order():
+    mutations = [*set_label("'1'")["mutations"], *set_label("object.metadata.labels.l + '2'", "m")["mutations"]]
+    result = run_policy({"mutations": mutations})
+    assert result.object["metadata"]["labels"] == {"l": "1", "m": "12"}
+    assert (result.conditions_met, result.is_dirty, result.failures, result.fatal_error) == (True, True, [], "")
+
+
+def test_run_reports_a_failed_mutation_and_continues():
+    mutations = [*set_label("object.spec")["mutations"], *set_label("'1'", "m")["mutations"]]
+    result = run_policy({"mutations": mutations})
+    assert result.object["metadata"]["labels"] == {"m": "1"}
+    assert len(result.failures) == 1
+
+
+def test_run_stops_at_an_invalid_result():
+    patch = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'add', path: '/data', value: 1}]"}}
+    result = run_policy({"mutations": [patch, *set_label("'1'")["mutations"]]})
+    assert result.fatal_error
+    assert "labels" not in result.object["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "conditions_only", "conditions_met"),
+    [
+        pytest.param("true", False, True, id="condition is met"),
+        pytest.param("false", False, False, id="condition is not met"),
+        pytest.param("true", True, False, id="only conditions are evaluated"),
+    ],
+)
+def test_run_mutates_if_conditions_are_met(condition: str, conditions_only: bool, conditions_met: bool):
+    conditions = [{"name": "c", "expression": condition}]
+    result = run_policy({**set_label("'1'"), "matchConditions": conditions}, conditions_only=conditions_only)
+    assert (result.conditions_met, result.is_dirty) == (conditions_met, conditions_met)
+
+
+def test_run_cannot_convert_a_built_in_kind_back():
+    policy = MutatingPolicy({"metadata": {"name": "p"}, "spec": set_label("'1'")})
+    core_event, event = BY_KIND["v1", "Event"], BY_KIND["events.k8s.io/v1", "Event"]
+    values = config_map_values()
+    values["object"] |= {"apiVersion": "events.k8s.io/v1", "kind": "Event"}
+    result = policy.run(values, core_event, event, LoopBudget(), conditions_only=False)
+    assert result.failures == ["converting (v1.Event) to (v1.Event): unknown conversion"]

@@ -37,7 +37,7 @@ def test_configuration_is_merged_into_the_object():
 
 def test_configuration_with_a_wrong_type_name_fails():
     configuration = CreatedObject("Object", {"metadata": CreatedObject("Object.spec", {})})
-    with pytest.raises(PatchFailed, match="^type mismatch: "):
+    with pytest.raises(PatchFailed, match=r"^type mismatch: "):
         apply_configuration(CONFIG_MAP, config_map(), configuration)
 
 
@@ -50,7 +50,7 @@ def test_configuration_cannot_change_atomic_lists():
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}
     container = CreatedObject("Object.spec.containers", {"name": "c", "command": ["ls"]})
     configuration = CreatedObject("Object", {"spec": CreatedObject("Object.spec", {"containers": [container]})})
-    with pytest.raises(PatchFailed, match="may not mutate atomic arrays, maps or structs: .*command"):
+    with pytest.raises(PatchFailed, match=r"may not mutate atomic arrays, maps or structs: .*command"):
         apply_configuration(get_served_resource(PODS), pod, configuration)
 
 
@@ -68,7 +68,7 @@ def test_json_patch_operation(operation: JSON, data: JSON):
 
 
 def test_json_patch_of_a_missing_path_fails():
-    with pytest.raises(PatchFailed, match="^JSON Patch: "):
+    with pytest.raises(PatchFailed, match=r"^JSON Patch: "):
         apply_json_patch(CONFIG_MAP, config_map(), json_patch(op="remove", path="/data/a"))
 
 

@@ -37,7 +37,7 @@ def test_param_resource_is_that_of_the_param_kind():
 
 def test_unknown_param_kind_is_an_error():
     spec = {"paramKind": {"apiVersion": "example.com/v1", "kind": "Limit"}}
-    with pytest.raises(ConfigurationError, match="paramKind: 'example.com/v1, Kind=Limit'"):
+    with pytest.raises(ConfigurationError, match=r"paramKind: 'example\.com/v1, Kind=Limit'"):
         param_resource(spec, lambda *_: None)
 
 

@@ -6,8 +6,21 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from kubeloop.devcluster.admission.policies import validating_admission_policy
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
+from kubeloop.devcluster.api.deferred_work import DeferredWork
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_info import route
+from kubeloop.devcluster.api.served_resources import (
+    VALIDATING_ADMISSION_POLICIES,
+    VALIDATING_ADMISSION_POLICY_BINDINGS,
+)
 from kubeloop.devcluster.storage.data_directory import DataDirectory
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import NAMESPACES
 from support.policy_cluster import ADMISSION, CONFIG_MAPS, EVERY_RESOURCE, PolicyCluster
 
 JSON = dict[str, Any]
@@ -108,3 +121,47 @@ asyncio.run(main())
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert process.stdout.strip() == "['kubeloop.devcluster.admission.policies.policy_plugin']", process.stderr
+
+
+# --- the plugin alone -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plugin() -> PolicyPlugin:
+    """Return a plugin over a store with a policy that forbids the name `a`."""
+    store = Store(seconds=lambda: 0.0)
+    store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}})
+    selectors: JSON = {"objectSelector": {}, "namespaceSelector": {}}
+    spec = {**FORBID_A, "matchConstraints": {**EVERY_RESOURCE, **selectors}}
+    store.create(VALIDATING_ADMISSION_POLICIES, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
+    binding = {"policyName": "p", "validationActions": ["Deny"]}
+    store.create(VALIDATING_ADMISSION_POLICY_BINDINGS, {"metadata": {"name": "p", "uid": "b"}, "spec": binding})
+    return PolicyPlugin(store, DeferredWork())
+
+
+def create_request(path: str) -> Request:
+    request = Request.of("POST", path, {}, b"")
+    request.route = route(path)
+    return request
+
+
+def test_check_denies_the_current_request(plugin: PolicyPlugin):
+    plugin.current_request = create_request(CONFIG_MAPS)
+    plugin.check("CREATE", {"metadata": {"name": "b", "namespace": "default"}}, None)
+    with pytest.raises(StatusError, match="denied request: no a"):
+        plugin.check("CREATE", {"metadata": {"name": "a", "namespace": "default"}}, None)
+
+
+def test_check_ignores_writes_of_the_server(plugin: PolicyPlugin):
+    plugin.current_request = None
+    plugin.check("CREATE", {"metadata": {"name": "a", "namespace": "default"}}, None)
+
+
+def test_check_ignores_admission_policies(plugin: PolicyPlugin):
+    plugin.current_request = create_request(f"{ADMISSION}/validatingadmissionpolicies")
+    plugin.check("CREATE", {"metadata": {"name": "a"}}, None)
+
+
+def test_mutate_without_mutating_policies_runs_none(plugin: PolicyPlugin):
+    plugin.current_request = create_request(CONFIG_MAPS)
+    assert plugin.mutate("CREATE", {"metadata": {"name": "a", "namespace": "default"}}, None) is None

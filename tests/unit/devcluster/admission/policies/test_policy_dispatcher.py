@@ -1,0 +1,114 @@
+"""Dispatch of policies: match conditions, and the runs of a policy on a request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.admission.policies.attributes import equivalent_resources
+from kubeloop.devcluster.admission.policies.matcher import Matcher
+from kubeloop.devcluster.admission.policies.policy_dispatcher import (
+    Invocation,
+    MatchConditionError,
+    MatchConditions,
+    PolicyContext,
+)
+from kubeloop.devcluster.admission.policies.validating_admission_policy import ValidatingPolicy
+from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
+from kubeloop.devcluster.api.served_resources import BY_KIND
+from kubeloop.devcluster.languages.policy_cel.environment import Environment
+from kubeloop.devcluster.storage.store import Store
+from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
+from support.admission_attributes import create_attributes
+
+JSON = dict[str, Any]
+VALUES: JSON = {"object": {"a": 1}, "oldObject": None, "request": {}, "namespaceObject": None, "authorizer": None}
+CONFIG_MAP_PARAMS: JSON = {"paramKind": {"apiVersion": "v1", "kind": "ConfigMap"}}
+
+
+def match_conditions(*expressions: str) -> MatchConditions:
+    spec = {"matchConditions": [{"name": "c", "expression": expression} for expression in expressions]}
+    return MatchConditions(spec, Environment(has_params=False))
+
+
+@pytest.mark.parametrize(
+    ("expressions", "met"),
+    [
+        pytest.param((), True, id="no conditions"),
+        pytest.param(("object.a == 1", "true"), True, id="all true"),
+        pytest.param(("object.a == 1", "false"), False, id="one false"),
+        pytest.param(("object.b == 1", "false"), False, id="one fails and one is false"),
+    ],
+)
+def test_match_conditions_are_met_if_all_are_true(expressions: tuple[str, ...], met: bool):
+    assert match_conditions(*expressions).are_met(VALUES, LoopBudget()) is met
+
+
+def test_failing_match_conditions_are_an_error():
+    with pytest.raises(MatchConditionError, match=r"^\[.*no such key: b, .*no such key: c\]$"):
+        match_conditions("object.b == 1", "object.c == 1", "true").are_met(VALUES, LoopBudget())
+
+
+class Dispatcher:
+    """The runs of one policy on the creation of a ConfigMap. failures: (binding, message) of its misconfiguration."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.store, self.failures = Store(seconds=lambda: 0.0), list[tuple[str, str]]()
+        rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}
+        constraints = {"objectSelector": {}, "namespaceSelector": {}, "resourceRules": [rule]}
+        self.policy = ValidatingPolicy(
+            {"metadata": {"name": "p"}, "spec": {"matchConstraints": self.constraints, **spec}}
+        )
+        matcher = Matcher(self.store, equivalent_resources)
+        self.context = PolicyContext(
+            self.store, matcher, lambda api_version, kind: BY_KIND.get((api_version, kind)), DeferredWork()
+        )
+
+    def invocations(self, *bindings: JSON) -> list[Invocation]:
+        objects = [{"metadata": {"name": f"b{index}"}, "spec": spec} for index, spec in enumerate(bindings)]
+        request = create_attributes()
+        return [
+            *self.context.invocations(
+                self.policy, objects, request, lambda binding, message: self.failures.append((binding, message))
+            )
+        ]
+
+
+def test_policy_runs_once_per_matching_binding():
+    dispatcher = Dispatcher()
+    no_match = {"objectSelector": {"matchLabels": {"a": "b"}}, "namespaceSelector": {}}
+    runs = dispatcher.invocations({"validationActions": ["Warn"]}, {"matchResources": no_match}, {})
+    assert [(run.binding, run.actions, run.params) for run in runs] == [("b0", ["Warn"], None), ("b2", (), None)]
+
+
+def test_policy_runs_once_per_parameter_object():
+    dispatcher = Dispatcher(**CONFIG_MAP_PARAMS)
+    for name in ("x", "y"):
+        dispatcher.store.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "default", "uid": name}})
+    runs = dispatcher.invocations({"paramRef": {"selector": {}}})
+    assert [run.params["metadata"]["name"] for run in runs if run.params] == ["x", "y"]
+
+
+def test_missing_parameter_is_reported():
+    dispatcher = Dispatcher(**CONFIG_MAP_PARAMS, failurePolicy="Fail")
+    assert dispatcher.invocations({"paramRef": {"name": "gone", "parameterNotFoundAction": "Deny"}}) == []
+    ((binding, message),) = dispatcher.failures
+    assert binding == "b0"
+    assert message.startswith("failed to configure binding: no params found for policy binding")
+
+
+def test_missing_parameter_is_ignored_with_failure_policy_ignore():
+    dispatcher = Dispatcher(**CONFIG_MAP_PARAMS, failurePolicy="Ignore")
+    assert dispatcher.invocations({"paramRef": {"name": "gone", "parameterNotFoundAction": "Deny"}}) == []
+    assert dispatcher.failures == []
+
+
+def test_values_have_the_object_and_its_namespace():
+    dispatcher = Dispatcher()
+    dispatcher.store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}})
+    request = create_attributes()
+    values = dispatcher.context.values(request, request.served)
+    assert values["object"]["metadata"]["name"] == "a"
+    assert (values["oldObject"], values["request"]["operation"]) == (None, "CREATE")
+    assert values["namespaceObject"]["metadata"]["name"] == "default"
