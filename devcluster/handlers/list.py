@@ -127,6 +127,3 @@ def list_json(served: ServedResource, page: Page) -> bytes:
 def item_prefix_length(kind: str, api_version: str) -> int:
     """Return the length of the prefix {"kind":"Pod","apiVersion":"v1", of stored objects (create_update._ordered)."""
     return len(f'{{"kind":"{kind}","apiVersion":"{api_version}",')
-
-
-# --- watches ----------------------------------------------------------------------------------------------------------

@@ -203,17 +203,17 @@ def replicas_paths(served: ServedResource) -> ReplicasPaths:
     return {served.resource.api_version: REPLICAS}
 
 
-def owners_of_scale(entries: list[JSON], places: ReplicasPaths) -> list[JSON]:
+def owners_of_scale(entries: list[JSON], replicas_paths: ReplicasPaths) -> list[JSON]:
     """Return the managedFields of a Scale: the owners of the replicas in its object, in the Scale's version."""
     result = []
     for entry in _by_owner(entries).values():
-        place = places.get(entry.get("apiVersion", ""))
-        if place is not None and _holds(entry.get("fieldsV1", {}), place):
+        path = replicas_paths.get(entry.get("apiVersion", ""))
+        if path is not None and _holds(entry.get("fieldsV1", {}), path):
             result.append({**entry, "apiVersion": SCALE.api_version, "fieldsV1": _only(REPLICAS)})
     return sorted_entries(result)
 
 
-def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: ReplicasPaths, api_version: str) -> list[JSON]:
+def owners_of_object(entries: list[JSON], of_scale: list[JSON], replicas_paths: ReplicasPaths, api_version: str) -> list[JSON]:
     """Return the managedFields of an object after a write of its Scale.
 
     entries: the object's before the write. of_scale: the Scale's after it. Owners of the replicas in the Scale get a
@@ -222,18 +222,18 @@ def owners_of_object(entries: list[JSON], of_scale: list[JSON], places: Replicas
     left, before = _by_owner(of_scale), _by_owner(entries)
     result = []
     for owner, entry in before.items():
-        if entry.get("apiVersion", "") not in places:
+        if entry.get("apiVersion", "") not in replicas_paths:
             continue
-        place, fields = places[entry["apiVersion"]], entry.get("fieldsV1", {})
-        if place is None or not _holds(fields, place) or left.pop(owner, None) is not None:
+        path, fields = replicas_paths[entry["apiVersion"]], entry.get("fieldsV1", {})
+        if path is None or not _holds(fields, path) or left.pop(owner, None) is not None:
             result.append(entry)
-        elif remaining := subtract(fields, _only(place)):
+        elif remaining := subtract(fields, _only(path)):
             result.append({**entry, "fieldsV1": remaining})
-    place = places[api_version]
-    assert place is not None, "only versions with scale are written through it"
+    path = replicas_paths[api_version]
+    assert path is not None, "only versions with scale are written through it"
     for owner, entry in left.items():
         if _holds(entry.get("fieldsV1", {}), REPLICAS):
-            own = {**entry, "apiVersion": api_version, "fieldsV1": _only(place)}
+            own = {**entry, "apiVersion": api_version, "fieldsV1": _only(path)}
             own.pop("time", None)
             if time := before.get(owner, JSON()).get("time"):
                 own["time"] = time
@@ -251,16 +251,16 @@ def _by_owner(entries: list[JSON]) -> dict[tuple[str, str, str, str], JSON]:
     return result
 
 
-def _only(place: tuple[str, ...]) -> Fields:
+def _only(path: tuple[str, ...]) -> Fields:
     fields: Fields = {}
-    for name in reversed(place):
+    for name in reversed(path):
         fields = {f"f:{name}": fields}
     return fields
 
 
-def _holds(fields: Fields, place: tuple[str, ...]) -> bool:
+def _holds(fields: Fields, path: tuple[str, ...]) -> bool:
     """Return True if the path itself is a member of the set."""
-    for name in place:
+    for name in path:
         below = fields.get(f"f:{name}")
         if below is None:
             return False

@@ -74,7 +74,7 @@ def _cases() -> dict[int, tuple[int, ...]]:
 
 
 def with_other_cases(ranges: Ranges) -> Ranges:
-    """With what is the same but for its case."""
+    """Return `ranges` with the characters that differ from one of theirs only in case."""
     if all(high < 0x80 for _, high in ranges):
         more = [_ASCII_CASES.get(code, ()) for low, high in ranges for code in range(low, high + 1)]
     else:
@@ -83,13 +83,13 @@ def with_other_cases(ranges: Ranges) -> Ranges:
 
 
 def _canonical(name: str) -> str:
-    """As names are compared: Uppercase_letter is UPPERCASE LETTER."""
+    """Return the form in which names are compared: case, spaces, "_" and "-" are ignored."""
     return "".join(char for char in name if char not in "_- ").capitalize()
 
 
 @cache
 def character_class(name: str) -> Ranges | None:
-    """What `\\p{name}` means, None if there is nothing of that name."""
+    """Return the characters of `\\p{name}`; None for an unknown name."""
     name = _canonical(name)
     match name:
         case "Any":
@@ -116,7 +116,7 @@ def _category(name: str) -> Ranges:
     categories = _tables()["categories"]
     if name in categories:
         return _unpacked(categories[name])
-    if name == "Cn":  # what is none of the others
+    if name == "Cn":  # characters in no other category
         return others(joined(pair for packed in categories.values() for pair in _unpacked(packed)))
     parts = _CASED if name == "LC" else [category for category in categories if category.startswith(name)]
     ranges = [pair for part in parts for pair in _category(part)]
