@@ -213,7 +213,9 @@ def owners_of_scale(entries: list[JSON], replicas_paths: ReplicasPaths) -> list[
     return sorted_entries(result)
 
 
-def owners_of_object(entries: list[JSON], of_scale: list[JSON], replicas_paths: ReplicasPaths, api_version: str) -> list[JSON]:
+def owners_of_object(
+    entries: list[JSON], of_scale: list[JSON], replicas_paths: ReplicasPaths, api_version: str
+) -> list[JSON]:
     """Return the managedFields of an object after a write of its Scale.
 
     entries: the object's before the write. of_scale: the Scale's after it. Owners of the replicas in the Scale get a
