@@ -57,9 +57,8 @@ class Dispatcher:
         self.store, self.failures = Store(seconds=lambda: 0.0), list[tuple[str, str]]()
         rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}
         constraints = {"objectSelector": {}, "namespaceSelector": {}, "resourceRules": [rule]}
-        self.policy = ValidatingPolicy(
-            {"metadata": {"name": "p"}, "spec": {"matchConstraints": self.constraints, **spec}}
-        )
+        spec = {"matchConstraints": constraints, **spec}
+        self.policy = ValidatingPolicy({"metadata": {"name": "p"}, "spec": spec})
         matcher = Matcher(self.store, equivalent_resources)
         self.context = PolicyContext(
             self.store, matcher, lambda api_version, kind: BY_KIND.get((api_version, kind)), DeferredWork()
