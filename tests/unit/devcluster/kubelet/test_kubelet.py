@@ -451,17 +451,10 @@ async def test_pods_of_jobs_complete_unless_annotated():
 
 
 async def test_labels_work_like_annotations_with_lower_precedence():
+    labels = {"kubeloop.dev/start-delay-seconds": "30"}
     async with SimulatedCluster().running() as cluster:
-        cluster.bind()
-        cluster.delete(grace=0)
-        await asyncio.sleep(1)
-        pod = {"metadata": {"labels": {"kubeloop.dev/start-delay-seconds": "30"}}}
-        cluster.bind("labelled")
-        cluster.bind("both", annotations={"start-delay-seconds": "5"})
-        for name in ("labelled", "both"):
-            bound = cluster.pod(name)
-            assert bound is not None
-            cluster.store.update(PODS, {**bound, "metadata": {**bound["metadata"], **pod["metadata"]}})
+        cluster.bind("labelled", labels=labels)
+        cluster.bind("both", labels=labels, annotations={"start-delay-seconds": "5"})
         await asyncio.sleep(6)
         assert cluster.ready("both")
         assert not cluster.ready("labelled")

@@ -18,7 +18,7 @@ from support.set_clock import SetClock
 
 JSON = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-MAPS = "/api/v1/namespaces/default/configmaps"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 class Cluster:
@@ -86,18 +86,18 @@ async def test_selected_object_is_patched_and_other_object_applied(read_stage_te
 """
     stages = read_stage_texts(stage("paint", steps, when="self.data.color == 'red' && !('seen' in self.data)"))
     cluster = Cluster()
-    cluster.request("POST", MAPS, config_map("red", color="red"))
-    cluster.request("POST", MAPS, config_map("bare"))
+    cluster.request("POST", CONFIG_MAPS, config_map("red", color="red"))
+    cluster.request("POST", CONFIG_MAPS, config_map("bare"))
     async with cluster.applying(stages):
-        red = await cluster.until(f"{MAPS}/red", lambda response: "finalizers" in response["metadata"])
+        red = await cluster.until(f"{CONFIG_MAPS}/red", lambda response: "finalizers" in response["metadata"])
         secret = await cluster.until(
             "/api/v1/namespaces/default/secrets/red-secret", lambda response: response["code"] == 200
         )
-        cluster.request("POST", MAPS, config_map("later", color="red"))
-        await cluster.until(f"{MAPS}/later", lambda response: response["data"].get("seen") == "yes")
+        cluster.request("POST", CONFIG_MAPS, config_map("later", color="red"))
+        await cluster.until(f"{CONFIG_MAPS}/later", lambda response: response["data"].get("seen") == "yes")
     assert red["data"] == {"color": "red", "seen": "yes"}
     assert secret["data"] == {"of": "cmVk"}
-    assert "seen" not in cluster.request("GET", f"{MAPS}/bare").get("data", {})
+    assert "seen" not in cluster.request("GET", f"{CONFIG_MAPS}/bare").get("data", {})
     events = cluster.request("GET", "/api/v1/namespaces/default/events")["items"]
     assert {event["reason"] for event in events} == {"Applied"}
 
@@ -135,12 +135,12 @@ async def test_apply_patches_existing_object_and_subresource(read_stage_texts):
     cluster = Cluster()
     path = "/apis/apps/v1/namespaces/default/deployments"
     assert cluster.request("POST", path, deployment)["code"] == 201
-    cluster.request("POST", MAPS, config_map("other", a="1"))
-    cluster.request("POST", MAPS, config_map("trigger"))
+    cluster.request("POST", CONFIG_MAPS, config_map("other", a="1"))
+    cluster.request("POST", CONFIG_MAPS, config_map("trigger"))
     async with cluster.applying(read_stage_texts(stage("apply", applied, when="self.metadata.name == 'trigger'"))):
-        await cluster.until(f"{MAPS}/trigger", lambda response: response["code"] == 404)
+        await cluster.until(f"{CONFIG_MAPS}/trigger", lambda response: response["code"] == 404)
     assert cluster.request("GET", f"{path}/web")["status"]["replicas"] == 3
-    assert cluster.request("GET", f"{MAPS}/other")["data"] == {"a": "1", "b": "2"}
+    assert cluster.request("GET", f"{CONFIG_MAPS}/other")["data"] == {"a": "1", "b": "2"}
 
 
 async def test_stages_apply_to_custom_resources_once_served(read_stage_texts):
@@ -187,7 +187,7 @@ async def test_failing_stage_is_reported_in_event(read_stage_texts):
         kind: Unknown
 """
     cluster = Cluster()
-    cluster.request("POST", MAPS, config_map("a"))
+    cluster.request("POST", CONFIG_MAPS, config_map("a"))
     async with cluster.applying(read_stage_texts(stage("wrong", steps))):
         await cluster.until("/api/v1/namespaces/default/events", lambda response: response["items"])
     event = cluster.request("GET", "/api/v1/namespaces/default/events")["items"][0]
