@@ -1,130 +1,144 @@
-"""Verbs on one store: dispatch, forms of a response, and open watches."""
+"""REST verbs of one store, without an API server around them."""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import random
 from datetime import UTC, datetime
-from ipaddress import IPv4Network
 from typing import Any
 
-import msgspec
 import pytest
 
 from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.request_info import route
-from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import Store
-from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
+from kubeloop.devcluster.storage.watch import WatchStream
+from kubeloop.kube.objects.resources import NAMESPACES
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
-PATH = "/api/v1/namespaces/ns/configmaps"
+MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-class RestRequests:
-    """Requests to the verbs of a store that contains the namespace "ns"."""
+class Api:
+    """The verbs of a store with namespace `default`."""
 
     def __init__(self) -> None:
         clock, rng, keys = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), random.Random(1), TokenKey()
-        self.store = Store(seconds=lambda: 0.0)
+        store = Store(seconds=lambda: 0.0)
+        store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}, "status": {"phase": "Active"}})
         self.rest = Rest(
-            self.store,
+            store,
             clock=clock,
             rng=rng,
-            authentication=Authenticator(self.store, clock, None, keys),
+            authentication=Authenticator(store, clock, None, keys),
             keys=keys,
             bookmark_seconds=60.0,
             watch_buffer=100,
-            addresses=ServiceAllocator(self.store, clock, rng, IPv4Network("10.0.0.0/24")),
+            addresses=ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16")),
             deferred_work=DeferredWork(),
         )
-        self.store.create(NAMESPACES, {"metadata": {"name": "ns", "uid": "u"}, "status": {"phase": "Active"}})
 
-    def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:
-        headers = {"Content-Type": "application/merge-patch+json" if method == "PATCH" else "application/json"}
-        content = b"" if body is None else msgspec.json.encode(body)
-        request = Request.of(method, target, {**headers, "Accept": accept}, content)
-        info = route(request.path)
-        assert info is not None
-        return self.rest.handle(request, info)
+    def respond(self, method: str, target: str, body: JSON | None = None) -> Response:
+        data = b"" if body is None else json.dumps(body).encode()
+        request = Request.of(method, target, {"content-type": "application/json"}, data)
+        request.route = route(request.path)
+        assert request.route is not None
+        return self.rest.handle(request, request.route)
 
-    def __call__(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> tuple[int, JSON]:
-        response = self.respond(method, target, body, accept)
+    def request(self, method: str, target: str, body: JSON | None = None) -> tuple[int, JSON]:
+        """Return the status and the decoded content of a response."""
+        response = self.respond(method, target, body)
         assert isinstance(response.body, bytes)
-        return response.status, msgspec.json.decode(response.body)
+        return response.status, json.loads(response.body)
+
+    def create(self, name: str) -> JSON:
+        return self.request("POST", MAPS, {"metadata": {"name": name}})[1]
+
+    def names(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.request("GET", MAPS)[1]["items"]]
+
+    def watch(self, target: str) -> WatchStream:
+        response = self.respond("GET", target)
+        assert isinstance(response.body, WatchStream)
+        return response.body
 
 
 @pytest.fixture
-async def requests() -> RestRequests:
-    return RestRequests()
+async def api() -> Api:
+    return Api()
 
 
-async def test_object_is_created_read_updated_patched_and_deleted(requests: RestRequests):
-    status, created = requests("POST", PATH, {"metadata": {"name": "a"}, "data": {"k": "1"}})
-    assert (status, requests("GET", f"{PATH}/a")) == (201, (200, created))
-    assert requests("PUT", f"{PATH}/a", {**created, "data": {"k": "2"}})[1]["data"] == {"k": "2"}
-    assert requests("PATCH", f"{PATH}/a", {"data": {"l": "3"}})[1]["data"] == {"k": "2", "l": "3"}
-    assert requests("DELETE", f"{PATH}/a")[1]["status"] == "Success"
-    with pytest.raises(StatusError) as error:
-        requests("GET", f"{PATH}/a")
-    assert error.value.code == 404
+async def test_created_object_is_returned_by_get_and_list(api: Api):
+    status, created = api.request("POST", MAPS, {"metadata": {"name": "a"}, "data": {"k": "v"}})
+    assert status == 201
+    assert api.request("GET", f"{MAPS}/a") == (200, created)
+    assert api.names() == ["a"]
 
 
-async def test_deletecollection_only_deletes_selected_objects(requests: RestRequests):
-    for name in "ab":
-        requests("POST", PATH, {"metadata": {"name": name, "labels": {"name": name}}})
-    assert len(requests("DELETE", f"{PATH}?labelSelector=name=a")[1]["items"]) == 1
-    assert [item["metadata"]["name"] for item in requests("GET", PATH)[1]["items"]] == ["b"]
+async def test_update_increases_the_resource_version(api: Api):
+    created = api.create("a")
+    status, updated = api.request("PUT", f"{MAPS}/a", {**created, "data": {"k": "v"}})
+    assert (status, updated["data"]) == (200, {"k": "v"})
+    assert int(updated["metadata"]["resourceVersion"]) > int(created["metadata"]["resourceVersion"])
 
 
-async def test_dry_run_create_stores_nothing(requests: RestRequests):
-    assert requests("POST", f"{PATH}?dryRun=All", {"metadata": {"name": "a"}})[0] == 201
-    assert len(requests.store.table(CONFIG_MAPS)) == 0
+async def test_delete_removes_one_object_or_the_collection(api: Api):
+    for name in ("a", "b", "c"):
+        api.create(name)
+    assert api.request("DELETE", f"{MAPS}/a")[1]["status"] == "Success"
+    assert api.names() == ["b", "c"]
+    assert api.request("DELETE", MAPS)[0] == 200
+    assert api.names() == []
 
 
 @pytest.mark.parametrize(
-    ("form", "kind"),
+    ("target", "code", "reason"),
     [
-        pytest.param("", "ConfigMapList", id="objects"),
-        pytest.param(";as=Table;g=meta.k8s.io;v=v1", "Table", id="table"),
-        pytest.param(";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "PartialObjectMetadataList", id="metadata"),
+        pytest.param(f"{MAPS}/missing", 404, "NotFound", id="missing object"),
+        pytest.param(f"{MAPS}/a?resourceVersion=1000", 504, "Timeout", id="future revision"),
+        pytest.param(f"{MAPS}/a?export=true", 400, "BadRequest", id="removed parameter"),
+        pytest.param("/api/v1/componentstatuses?watch=true", 405, "MethodNotAllowed", id="watch of an unwatchable kind"),
     ],
 )
-async def test_list_has_the_accepted_form(requests: RestRequests, form: str, kind: str):
-    requests("POST", PATH, {"metadata": {"name": "a"}})
-    assert requests("GET", PATH, accept=f"application/json{form}")[1]["kind"] == kind
+async def test_invalid_read_is_rejected(api: Api, target: str, code: int, reason: str):
+    api.create("a")
+    with pytest.raises(StatusError) as raised:
+        api.respond("GET", target)
+    assert (raised.value.code, raised.value.reason) == (code, reason)
 
 
-async def test_computed_objects_are_listed_and_read(requests: RestRequests):
-    listed = requests("GET", "/api/v1/componentstatuses")[1]["items"]
-    name = listed[0]["metadata"]["name"]
-    assert requests("GET", f"/api/v1/componentstatuses/{name}")[1]["metadata"]["name"] == name
-    with pytest.raises(StatusError, match='componentstatus "none" not found'):
-        requests("GET", "/api/v1/componentstatuses/none")
+async def test_policies_see_no_request_after_one_has_failed(api: Api):
+    with pytest.raises(StatusError):
+        api.respond("GET", f"{MAPS}/missing")
+    assert api.rest.policies.current_request is None
 
 
-async def test_watch_of_a_resource_without_the_verb_is_not_allowed(requests: RestRequests):
-    with pytest.raises(StatusError) as error:
-        requests.respond("GET", "/api/v1/componentstatuses?watch=true")
-    assert error.value.code == 405
+async def test_cut_watches_ends_every_open_watch(api: Api):
+    streams = [api.watch(f"{MAPS}?watch=true"), api.watch("/api/v1/namespaces?watch=true")]
+    assert [info.served.resource.plural for info in api.rest.watched()] == ["configmaps", "namespaces"]
+    api.rest.cut_watches()
+    for stream in streams:
+        async for _ in stream:
+            pass
+        await stream.aclose()
+    assert api.rest.watched() == []
 
 
-async def test_watch_from_a_future_revision_returns_an_error_event(requests: RestRequests):
-    status, event = requests("GET", f"{PATH}?watch=true&resourceVersion=9999999&sendInitialEvents=true"
-                                    "&resourceVersionMatch=NotOlderThan")  # fmt: skip
-    assert (status, event["type"], event["object"]["code"]) == (200, "ERROR", 504)
-
-
-async def test_cut_watches_end_and_are_not_listed_any_more(requests: RestRequests):
-    response = requests.respond("GET", f"{PATH}?watch=true&resourceVersion=1")
-    assert not isinstance(response.body, bytes)
-    assert [info.served for info in requests.rest.watched()] == [get_served_resource(CONFIG_MAPS)]
-    requests.rest.cut_watches()
-    assert [chunk async for chunk in response.body] == []
-    assert requests.rest.watched() == []
+async def test_end_watches_leaves_those_of_other_resources_open(api: Api):
+    ended, other = api.watch(f"{MAPS}?watch=true"), api.watch("/api/v1/namespaces?watch=true")
+    maps = route(MAPS)
+    assert maps is not None
+    api.rest.end_watches(maps.served)
+    async for _ in ended:
+        pass
+    await ended.aclose()
+    assert [info.served.resource.plural for info in api.rest.watched()] == ["namespaces"]
+    await other.aclose()
