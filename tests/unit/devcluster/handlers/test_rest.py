@@ -105,7 +105,9 @@ async def test_delete_removes_one_object_or_the_collection(api: Api):
         pytest.param(f"{MAPS}/missing", 404, "NotFound", id="missing object"),
         pytest.param(f"{MAPS}/a?resourceVersion=1000", 504, "Timeout", id="future revision"),
         pytest.param(f"{MAPS}/a?export=true", 400, "BadRequest", id="removed parameter"),
-        pytest.param("/api/v1/componentstatuses?watch=true", 405, "MethodNotAllowed", id="watch of an unwatchable kind"),
+        pytest.param(
+            "/api/v1/componentstatuses?watch=true", 405, "MethodNotAllowed", id="watch of an unwatchable kind"
+        ),
     ],
 )
 async def test_invalid_read_is_rejected(api: Api, target: str, code: int, reason: str):
