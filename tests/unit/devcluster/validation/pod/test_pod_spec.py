@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.pod.pod_spec import (
+    validate_image_whitespace,
+    validate_pod,
+    validate_pod_annotations,
+    validate_pod_template_spec,
+)
 from kubeloop.devcluster.validation.validate import validate_create
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import create_causes, defaulted, pod, pod_with_container
+from support.validation_causes import create_causes, defaulted, pod, pod_with_container, validator_causes
 
 JSON = dict[str, Any]
 
@@ -341,3 +347,61 @@ def annotated(body: JSON, **annotations: str) -> JSON:
 )  # fmt: skip
 def test_new_pod_field_causes(body: JSON, causes: list[str]):
     assert create_causes(PODS, body) == causes
+
+
+@pytest.mark.parametrize(
+    ("spec", "causes"),
+    [
+        pytest.param({}, [], id="valid"),
+        pytest.param(
+            {"nodeName": "n", "schedulingGates": [{"name": "g"}]},
+            ["spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"],
+            id="node of a gated pod",
+        ),
+    ],
+)
+def test_whole_pod_causes(spec: JSON, causes: list[str]) -> None:
+    assert validator_causes(validate_pod, defaulted(PODS, pod(**spec))) == causes
+
+
+def test_ephemeral_containers_are_not_allowed_in_a_template() -> None:
+    container = {"name": "e", "image": "i"}
+    template = defaulted(PODS, pod(ephemeralContainers=[container]))
+    assert validator_causes(validate_pod_template_spec, "template", template) == [
+        "template.spec.ephemeralContainers: Forbidden: ephemeral containers not allowed in pod template"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "causes"),
+    [
+        pytest.param({"controller.kubernetes.io/pod-deletion-cost": "-5"}, [], id="deletion cost"),
+        pytest.param(
+            {"controller.kubernetes.io/pod-deletion-cost": "05"},
+            ['m[controller.kubernetes.io/pod-deletion-cost]: Invalid value: "05": must be a 32bit integer'],
+            id="deletion cost with a leading zero",
+        ),
+        pytest.param(
+            {"kubernetes.io/config.mirror": "x"},
+            [
+                'm[kubernetes.io/config.mirror]: Invalid value: "x": '
+                "must set spec.nodeName if mirror pod annotation is set"
+            ],
+            id="mirror pod without node",
+        ),
+    ],
+)
+def test_pod_annotation_causes(annotations: dict[str, str], causes: list[str]) -> None:
+    assert validator_causes(validate_pod_annotations, "m", {"annotations": annotations}, {}) == causes
+
+
+def test_stored_invalid_deletion_cost_may_stay() -> None:
+    metadata = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "05"}}
+    assert validator_causes(validate_pod_annotations, "m", metadata, {}, metadata) == []
+
+
+def test_image_has_no_surrounding_whitespace() -> None:
+    assert validator_causes(validate_image_whitespace, "i", "a b") == []
+    assert validator_causes(validate_image_whitespace, "i", " a") == [
+        'i: Invalid value: " a": must not have leading or trailing whitespace'
+    ]

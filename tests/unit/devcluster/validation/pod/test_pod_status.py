@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.pod.pod_status import validate_pod_status_update
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import pod, update_causes
+from support.validation_causes import pod, update_causes, validator_causes
 
 JSON = dict[str, Any]
 
@@ -46,3 +47,66 @@ def test_qos_class_is_immutable() -> None:
     assert update_causes(PODS, old, new, "status") == [
         'status.qosClass: Invalid value: "Burstable": field is immutable'
     ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "exit_code", "causes"),
+    [
+        pytest.param("Always", 0, [], id="Always"),
+        pytest.param("OnFailure", 1, [], id="OnFailure after a failure"),
+        pytest.param(
+            "OnFailure",
+            0,
+            ["status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"],
+            id="OnFailure after success",
+        ),
+    ],
+)
+def test_terminated_container_restarts_as_its_policy_says(policy: str, exit_code: int, causes: list[str]) -> None:
+    states = ({"running": {}}, {"terminated": {"exitCode": exit_code}})
+    new, old = (
+        {
+            "metadata": {},
+            "spec": {"restartPolicy": policy, "containers": [{"name": "c"}]},
+            "status": {"containerStatuses": [{"name": "c", "state": state}]},
+        }
+        for state in states
+    )
+    assert validator_causes(validate_pod_status_update, new, old) == causes
+
+
+@pytest.mark.parametrize(
+    ("status", "causes"),
+    [
+        pytest.param({"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}, [], id="dual stack"),
+        pytest.param(
+            {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]},
+            [
+                'status.podIPs: Invalid value: [{"IP":"10.0.0.1"},{"IP":"10.0.0.2"}]: '
+                "may specify no more than one IP for each IP family"
+            ],
+            id="two addresses of one family",
+        ),
+        pytest.param(
+            {"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.2"}]},
+            ['status.hostIPs[0].ip: Invalid value: "10.0.0.2": must be equal to `hostIP`'],
+            id="host address that differs",
+        ),
+        pytest.param(
+            {"observedGeneration": -1},
+            ["status.observedGeneration: Invalid value: -1: must be a non-negative integer"],
+            id="negative generation",
+        ),
+        pytest.param(
+            {"resourceClaimStatuses": [{"name": "gpu"}]},
+            [
+                'status.resourceClaimStatuses[0].name: Invalid value: "gpu": '
+                "must match the name of an entry in `spec.resourceClaims`"
+            ],
+            id="unknown claim",
+        ),
+    ],
+)
+def test_status_write_causes(status: dict[str, Any], causes: list[str]) -> None:
+    old = {"metadata": {}, "spec": {}}
+    assert validator_causes(validate_pod_status_update, {**old, "status": status}, old) == causes

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeloop.devcluster.registry.strategies import prepare_for_pod_subresource_update
+from kubeloop.devcluster.validation.pod.pod_subresources import (
+    is_write_refused,
+    validate_ephemeral_containers_update,
+    validate_pod_resize,
+)
 from kubeloop.devcluster.validation.validate import validate_update
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import cause_texts, defaulted, pod, pod_with_container, update_causes
+from support.validation_causes import cause_texts, defaulted, pod, pod_with_container, update_causes, validator_causes
 
 JSON = dict[str, Any]
 
@@ -63,3 +70,59 @@ def test_resize_compares_each_container_with_its_old_version():
     assert update_causes(PODS, old, pod_with_images_and_cpu(a=("x", "2"), b=("j", "1")), "resize") == [
         "spec: Forbidden: only cpu and memory resources are mutable"
     ]
+
+
+MIRROR = {"annotations": {"kubernetes.io/config.mirror": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("subresource", "metadata", "system", "refused"),
+    [
+        pytest.param("resize", {}, "linux", False, id="Linux pod"),
+        pytest.param("resize", {}, "windows", True, id="resize of a Windows pod"),
+        pytest.param("ephemeralcontainers", {}, "windows", False, id="debugging of a Windows pod"),
+        pytest.param("ephemeralcontainers", MIRROR, "linux", True, id="static pod"),
+        pytest.param("status", MIRROR, "linux", False, id="status of a static pod"),
+    ],
+)
+def test_refused_writes(subresource: str, metadata: dict[str, Any], system: str, refused: bool) -> None:
+    assert is_write_refused(subresource, {"metadata": metadata, "spec": {"os": {"name": system}}}) == refused
+
+
+def test_existing_ephemeral_container_cannot_be_removed() -> None:
+    old, new = (
+        defaulted(PODS, pod(ephemeralContainers=[{"name": name, "image": "i"} for name in names]))
+        for names in (["a"], ["b"])
+    )
+    assert validator_causes(validate_ephemeral_containers_update, new, old) == [
+        'spec.ephemeralContainers: Forbidden: existing ephemeral containers "a" may not be removed\n'
+    ]
+
+
+def resources(part: str, **amounts: str) -> dict[str, Any]:
+    return defaulted(PODS, pod_with_container(resources={part: amounts}))
+
+
+@pytest.mark.parametrize(
+    ("new", "causes"),
+    [
+        pytest.param(resources("requests", cpu="2"), [], id="more CPU"),
+        pytest.param(
+            resources("limits", cpu="1", memory="1Gi"),
+            ['spec: Invalid value: "": Pod QOS Class may not change as a result of resizing'],
+            id="another QoS class",
+        ),
+        pytest.param(
+            defaulted(PODS, pod(containers=[{"name": "d", "image": "nginx", "resources": {"requests": {"cpu": "1"}}}])),
+            ["spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize"],
+            id="renamed container",
+        ),
+        pytest.param(
+            resources("requests", cpu="1", **{"ephemeral-storage": "1Gi"}),
+            ["spec: Forbidden: only cpu and memory resources are mutable"],
+            id="another resource",
+        ),
+    ],
+)
+def test_pod_resize_causes(new: dict[str, Any], causes: list[str]) -> None:
+    assert validator_causes(validate_pod_resize, new, resources("requests", cpu="1")) == causes

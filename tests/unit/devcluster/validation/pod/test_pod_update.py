@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.pod.pod_update import validate_immutable_annotations, validate_pod_update
 from kubeloop.kube.objects.resources import PODS
-from support.validation_causes import pod, pod_with_container, update_causes
+from support.validation_causes import defaulted, pod, pod_with_container, update_causes, validator_causes
 
 JSON = dict[str, Any]
 
@@ -133,3 +134,53 @@ def test_immutable_pod_field_is_reported_with_a_diff() -> None:
     )
     assert difference.startswith("@@ -")
     assert [line for line in difference.splitlines() if line[0] in "+-"] == ['- "NodeName": "",', '+ "NodeName": "n1",']
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "detail"),
+    [
+        pytest.param({"a": "1"}, {}, "", id="other annotation"),
+        pytest.param({"kubernetes.io/config.mirror": "x"}, {}, "may not add mirror pod annotation", id="mirror"),
+        pytest.param(
+            {},
+            {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"},
+            "may not remove or update AppArmor annotations",
+            id="AppArmor",
+        ),
+    ],
+)
+def test_immutable_annotation_causes(new: dict[str, str], old: dict[str, str], detail: str) -> None:
+    pod_with, pod_before = (
+        {"metadata": {"annotations": annotations}, "spec": {"nodeName": "n"}} for annotations in (new, old)
+    )
+    causes = [f"metadata.annotations[{key}]: Forbidden: {detail}" for key in {**new, **old}] if detail else []
+    assert validator_causes(validate_immutable_annotations, pod_with, pod_before) == causes
+
+
+@pytest.mark.parametrize(
+    ("old_seconds", "new_seconds", "causes"),
+    [
+        pytest.param(None, 10, [], id="set"),
+        pytest.param(10, 5, [], id="shortened"),
+        pytest.param(
+            5,
+            10,
+            ["spec.activeDeadlineSeconds: Invalid value: 10: must be less than or equal to previous value"],
+            id="extended",
+        ),
+        pytest.param(
+            5,
+            None,
+            ["spec.activeDeadlineSeconds: Invalid value: null: must not update from a positive integer to nil value"],
+            id="removed",
+        ),
+    ],
+)
+def test_active_deadline_only_becomes_shorter(
+    old_seconds: int | None, new_seconds: int | None, causes: list[str]
+) -> None:
+    old, new = (
+        defaulted(PODS, pod(**({} if seconds is None else {"activeDeadlineSeconds": seconds})))
+        for seconds in (old_seconds, new_seconds)
+    )
+    assert [cause.partition("\n")[0] for cause in validator_causes(validate_pod_update, new, old)][:1] == causes

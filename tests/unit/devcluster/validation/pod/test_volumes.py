@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.pod.volumes import (
+    validate_csi_driver_name,
+    validate_fibre_channel,
+    validate_host_path,
+    validate_iscsi,
+    validate_nfs,
+    validate_volumes,
+)
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from support.validation_causes import create_causes, pod, workload
+from support.validation_causes import cause_texts, create_causes, pod, validator_causes, workload
 
 JSON = dict[str, Any]
 
@@ -98,3 +107,69 @@ def test_image_volume_reference_is_required_in_pods_only():
     assert create_causes(PODS, pod(**spec)) == ["spec.volumes[0].image.reference: Required value"]
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod(**spec)["spec"]}
     assert create_causes(DEPLOYMENTS, workload(selector={"matchLabels": {"a": "b"}}, template=template)) == []
+
+
+def test_only_valid_volumes_are_mountable() -> None:
+    volumes = [{"name": "a", "emptyDir": {}}, {"name": "b"}, {"name": "a", "hostPath": {"path": "/"}}]
+    errors = ErrorList()
+    assert validate_volumes(errors, "v", {"volumes": volumes}) == {"a": volumes[0]}
+    assert cause_texts(errors) == [
+        "v[1]: Required value: must specify a volume type",
+        'v[2].name: Duplicate value: "a"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("validator", "source", "causes"),
+    [
+        pytest.param(validate_host_path, {"path": "/a", "type": "Directory"}, [], id="host path"),
+        pytest.param(validate_host_path, {}, ["s.path: Required value"], id="host path without path"),
+        pytest.param(
+            validate_host_path,
+            {"path": "/a/.."},
+            ["s.path: Invalid value: \"/a/..\": must not contain '..'"],
+            id="parent",
+        ),
+        pytest.param(
+            validate_nfs,
+            {"path": "a"},
+            ["s.server: Required value", 's.path: Invalid value: "a": must be an absolute path'],
+            id="NFS",
+        ),
+        pytest.param(
+            validate_iscsi,
+            {"targetPortal": "p", "iqn": "iqn.2026-01.com.a:b", "lun": 256, "chapAuthSession": True},
+            [
+                "s.lun: Invalid value: 256: must be between 0 and 255, inclusive",
+                "s.secretRef: Required value",
+            ],
+            id="iSCSI",
+        ),
+        pytest.param(
+            validate_fibre_channel,
+            {"targetWWNs": ["a"]},
+            ["s.lun: Required value: lun is required if targetWWNs is specified"],
+            id="fibre channel without LUN",
+        ),
+        pytest.param(
+            validate_fibre_channel,
+            {},
+            ["s.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"],
+            id="fibre channel without target",
+        ),
+    ],
+)
+def test_volume_source_causes(validator: Any, source: dict[str, Any], causes: list[str]) -> None:
+    assert validator_causes(validator, "s", source) == causes
+
+
+@pytest.mark.parametrize(
+    ("name", "causes"),
+    [
+        ("csi.Example.com", []),
+        ("", ["d: Required value"]),
+        ("a" * 64, ["d: Too long: may not be more than 63 bytes"]),
+    ],
+)
+def test_csi_driver_name_causes(name: str, causes: list[str]) -> None:
+    assert validator_causes(validate_csi_driver_name, "d", name) == causes
