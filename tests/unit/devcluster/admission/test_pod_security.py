@@ -77,7 +77,7 @@ async def test_pod_update_is_checked_if_it_changes_images(cluster: Cluster):
     assert cluster.request("PATCH", f"{PODS}/a", {"spec": {"containers": image}})[0] == 200
 
 
-async def test_workload_with_violating_template_is_stored_with_a_warning(cluster: Cluster):
+async def test_workload_with_violating_template_gets_a_warning(cluster: Cluster):
     cluster.label(enforce="baseline")
     template = {"metadata": {"labels": {"a": "b"}}, "spec": pod("", hostIPC=True)["spec"]}
     deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}

@@ -88,7 +88,7 @@ def test_second_default_priority_class_is_forbidden():
     )
 
 
-async def test_create_and_update_to_a_second_default_class_are_forbidden():
+async def test_second_default_class_is_forbidden():
     api, path = InProcessApi(), "/apis/scheduling.k8s.io/v1/priorityclasses"
     for name, default in (("a", True), ("b", False)):
         api.create(path, priority_class(name, 1, globalDefault=default))

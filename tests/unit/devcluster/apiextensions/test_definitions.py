@@ -19,7 +19,7 @@ from support.served_definitions import ServedDefinitions
 JSON = dict[str, Any]
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WIDGET_PATH = "/apis/example.com/v1/namespaces/default/widgets"
-MERGE, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
+MERGE = "application/merge-patch+json"
 
 
 @pytest.fixture

@@ -1,8 +1,137 @@
-"""One served version of a definition: order of versions."""
+"""Rules of one served version: decoding, writes, validation, deprecation, scale, columns and field selectors."""
 
-from kubeloop.devcluster.apiextensions.served_version import version_rank
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.apiextensions.served_version import ServedVersion, version_rank
+from support.custom_resource_requests import definition
+from support.served_definitions import ServedDefinitions
+
+JSON = dict[str, Any]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+
+
+def served_version(*versions: JSON, **version: Any) -> ServedVersion:
+    """Return the last served version of a definition with one version, with the fields `version`, or `versions`."""
+    obj = definition(**version)
+    if versions:
+        obj["spec"]["versions"] = [*versions]
+    served = ServedDefinitions()
+    served.create(obj)
+    return served.definitions.versions()[-1]
+
+
+def gear(**fields: Any) -> JSON:
+    return {"apiVersion": "other.example.com/v1", "kind": "Gear", "metadata": {"name": "g", "uid": "u"}, **fields}
 
 
 def test_versions_sort_in_discovery_order():
     names = ["v1alpha1", "v10", "v2", "v1beta2", "v1", "foo", "v11beta1", "v1beta1"]
     assert sorted(names, key=version_rank) == ["v10", "v2", "v1", "v11beta1", "v1beta2", "v1beta1", "v1alpha1", "foo"]
+
+
+def test_decode_prunes_and_reports_unknown_fields():
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    version = served_version(schema={"openAPIV3Schema": schema})
+    assert version.decode(gear(a="x", b="y")) == (gear(a="x"), ['unknown field "b"'])
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        pytest.param({"apiVersion": "other.example.com/v2"}, 400, id="other version"),
+        pytest.param({"kind": "Cog"}, 422, id="other kind"),
+    ],
+)
+def test_wrong_kind_or_version_is_an_error(fields: JSON, code: int):
+    assert served_version().wrong_kind(gear(**fields)).code == code
+
+
+def test_status_is_written_through_its_subresource_only():
+    version = served_version(subresources={"status": {}})
+    created = gear(spec={"a": 1}, status={"b": 1})
+    version.prepare_create(created)
+    assert created == gear(spec={"a": 1}) | {"metadata": {"name": "g", "uid": "u", "generation": 1}}
+    update = gear(spec={"a": 2}, status={"b": 2})
+    version.prepare_update(update, {**created, "status": {"b": 1}})
+    assert (update["status"], update["metadata"]["generation"]) == ({"b": 1}, 2)
+    assert version.prepare_status(gear(spec={"a": 3}, status={"b": 3}), created) == {**created, "status": {"b": 3}}
+
+
+def test_warnings_name_finalizers_without_a_domain():
+    obj = gear()
+    obj["metadata"]["finalizers"] = ["example.com/a", "foregroundDeletion", "mine"]
+    (warning,) = served_version().warnings(obj, None)
+    assert warning.startswith('metadata.finalizers: "mine": prefer a domain-qualified finalizer name ')
+    assert served_version().warnings(obj, obj) == []
+
+
+def test_deprecation_names_the_newer_version():
+    fields: JSON = {"served": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    old = {**fields, "name": "v1beta1", "storage": False, "deprecated": True}
+    new = {**fields, "name": "v1", "storage": True}
+    assert served_version(new, old).deprecation == (
+        "other.example.com/v1beta1 Gear is deprecated; use other.example.com/v1 Gear"
+    )
+    assert served_version(new).deprecation == ""
+    assert served_version(new, {**old, "deprecationWarning": "use v1"}).deprecation == "use v1"
+
+
+def test_scale_has_the_values_at_its_paths():
+    version = served_version(subresources={"scale": SCALE})
+    obj = gear(spec={"replicas": 3}, status={"replicas": 2})
+    scale = version.scale_of(obj)
+    assert (scale["kind"], scale["spec"], scale["status"]) == ("Scale", {"replicas": 3}, {"replicas": 2})
+    scale["spec"]["replicas"] = 5
+    assert version.apply_scale(obj, scale)["spec"] == {"replicas": 5}
+    assert obj["spec"] == {"replicas": 3}
+
+
+def test_scale_without_replicas_is_an_error():
+    version = served_version(subresources={"scale": SCALE})
+    with pytest.raises(StatusError, match=r"spec\.replicas.* does not exist"):
+        version.scale_of(gear(), reading=True)
+    with pytest.raises(StatusError, match=r"spec\.replicas.* cannot be empty"):
+        version.apply_scale(gear(), version.scale_for_update(gear()))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "error"),
+    [
+        pytest.param(-1, "should be a non-negative integer", id="negative"),
+        pytest.param(2**31, "should be less than or equal to 2147483647", id="more than an int32"),
+        pytest.param("3", "3 is of the type string, expected int64", id="text"),
+    ],
+)
+def test_invalid_replicas_are_an_error(replicas: Any, error: str):
+    version = served_version(subresources={"scale": SCALE})
+    (cause,) = version.validate_create(gear(spec={"replicas": replicas}))
+    assert cause["field"] == ".spec.replicas"
+    assert error in cause["message"]
+
+
+def test_cells_are_the_values_of_the_columns():
+    columns = [
+        {"name": "Text", "type": "string", "jsonPath": ".spec.text"},
+        {"name": "Count", "type": "integer", "jsonPath": ".spec.count"},
+        {"name": "On", "type": "boolean", "jsonPath": ".spec.on"},
+        {"name": "Missing", "type": "string", "jsonPath": ".spec.missing"},
+    ]
+    version = served_version(additionalPrinterColumns=columns)
+    obj = gear(spec={"text": ["a"], "count": 2.0, "on": "yes"})
+    assert version.cells(obj, NOW) == ["g", '["a"]', 2, None, None]
+
+
+def test_field_getters_read_selectable_fields():
+    properties = {"on": {"type": "boolean"}, "color": {"type": "string"}}
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    selectable = [{"jsonPath": ".spec.on"}, {"jsonPath": ".spec.color"}]
+    getters = served_version(schema={"openAPIV3Schema": schema}, selectableFields=selectable).field_getters()
+    values = {name: get(gear(spec={"on": True})) for name, get in getters.items()}
+    assert values == {"metadata.name": "g", "spec.on": "true", "spec.color": ""}

@@ -59,7 +59,7 @@ def test_scale_is_seen_as_a_scale_object():
     assert (obj["kind"], obj["spec"], old) == ("Scale", {"replicas": 3}, None)
 
 
-def test_name_in_message_of_an_unnamed_request_is_that_of_its_object():
+def test_unnamed_request_has_the_object_name_in_messages():
     assert create_attributes(name="").name_in_message == "a"
     assert create_attributes(name="", object=None).name_in_message == "Unknown"
 
