@@ -201,8 +201,8 @@ class RuleTree:
         self._rules: tuple[Rule, ...] = compile_rules(schema, root=root)[0] if schema.get(RULES) else ()
         self._view = SchemaView(schema, root=root) if self._rules else None
         self._fields: dict[str, RuleTree] = {}
-        for name, below in (schema.get("properties") or {}).items():
-            tree = _tree(below)
+        for name, subschema in (schema.get("properties") or {}).items():
+            tree = _tree(subschema)
             if tree is not None:
                 self._fields[name] = tree
         items, additional = schema.get("items"), additional_properties_of(schema)[1]
@@ -231,8 +231,8 @@ class RuleTree:
             for name, field in value.items():
                 tree = self._fields.get(name)
                 if tree is not None:
-                    below = f"{path}.{name}" if path else name
-                    tree.check(evaluation, field, old_fields.get(name), below, ratchet.field(name))
+                    child_path = f"{path}.{name}" if path else name
+                    tree.check(evaluation, field, old_fields.get(name), child_path, ratchet.field(name))
                 if self._additional is not None:
                     self._additional.check(
                         evaluation, field, old_fields.get(name), f"{path}[{name}]", ratchet.field(name)

@@ -171,12 +171,12 @@ def _changed_metadata_only(before: JSON, after: Any, api_version: str) -> JSON:
         raise _WebhookError(f"{error_prefix}: invalid groupVersion (expected {api_version}, received {received})")
     if after["kind"] != before["kind"]:
         raise _WebhookError(f"{error_prefix}: invalid kind (expected {before['kind']}, received {after['kind']})")
-    metadata, was = after.get("metadata"), before["metadata"]
+    metadata, old_metadata = after.get("metadata"), before["metadata"]
     names = metadata if isinstance(metadata, dict) else {}
     for name in ("name", "namespace", "uid"):
-        if (expected := was.get(name, "")) != (received := names.get(name, "")):
-            shown = "UID" if name == "uid" else name
-            raise _WebhookError(f"returned invalid object: must have the same {shown}: {expected} != {received}")
+        if (expected := old_metadata.get(name, "")) != (received := names.get(name, "")):
+            field = "UID" if name == "uid" else name
+            raise _WebhookError(f"returned invalid object: must have the same {field}: {expected} != {received}")
     if not isinstance(metadata, dict):
         raise _WebhookError("returned invalid metadata: missing metadata in converted object")
     changed = {name: metadata[name] for name in _CHANGEABLE if metadata.get(name) is not None}

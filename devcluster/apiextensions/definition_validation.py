@@ -54,22 +54,24 @@ def validate_definition_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     """Validate a definition that replaces `old`."""
     if obj["spec"] == old["spec"] and obj["metadata"].get("annotations") == old["metadata"].get("annotations"):
         return
-    spec, before = obj["spec"], old["spec"]
+    spec, old_spec = obj["spec"], old["spec"]
     _validate_spec(errors, spec)
     if is_true(old, "Established"):
-        errors.immutable("spec.scope", spec.get("scope", ""), before.get("scope", ""))
+        errors.immutable("spec.scope", spec.get("scope", ""), old_spec.get("scope", ""))
         errors.immutable(
-            "spec.names.kind", (spec.get("names") or {}).get("kind", ""), (before.get("names") or {}).get("kind", "")
+            "spec.names.kind", (spec.get("names") or {}).get("kind", ""), (old_spec.get("names") or {}).get("kind", "")
         )
-    errors.immutable("spec.group", spec.get("group", ""), before.get("group", ""))
+    errors.immutable("spec.group", spec.get("group", ""), old_spec.get("group", ""))
     errors.immutable(
-        "spec.names.plural", (spec.get("names") or {}).get("plural", ""), (before.get("names") or {}).get("plural", "")
+        "spec.names.plural",
+        (spec.get("names") or {}).get("plural", ""),
+        (old_spec.get("names") or {}).get("plural", ""),
     )
     _validate_status(errors, obj)
     _validate_stored_versions(errors, obj)
     if is_protected_group(spec.get("group", "")) and approval_condition(obj)[1] != approval_condition(old)[1]:
         _validate_approval(errors, obj)
-    if not before.get("preserveUnknownFields"):
+    if not old_spec.get("preserveUnknownFields"):
         _validate_preserve_unknown_fields(errors, spec)
 
 
@@ -104,15 +106,15 @@ def _validate_status(errors: ErrorList, obj: JSON) -> None:
 
 
 def _validate_stored_versions(errors: ErrorList, obj: JSON) -> None:
-    stored, path = (obj.get("status") or {}).get("storedVersions"), "status.storedVersions"
-    if not stored:
-        errors.invalid(path, stored, "must have at least one stored version")
+    stored_versions, path = (obj.get("status") or {}).get("storedVersions"), "status.storedVersions"
+    if not stored_versions:
+        errors.invalid(path, stored_versions, "must have at least one stored version")
         return
     names = [version.get("name", "") for version in obj["spec"].get("versions") or ()]
     for version in obj["spec"].get("versions") or ():
-        if version.get("storage") and version.get("name", "") not in stored:
-            errors.invalid(path, stored, f"must have the storage version {version.get('name', '')}")
-    for index, name in enumerate(stored):
+        if version.get("storage") and version.get("name", "") not in stored_versions:
+            errors.invalid(path, stored_versions, f"must have the storage version {version.get('name', '')}")
+    for index, name in enumerate(stored_versions):
         if name not in names:
             message = (
                 f"missing from spec.versions; {name} was previously a storage version, and must remain in "
@@ -129,8 +131,8 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
     group, versions = spec.get("group", ""), spec.get("versions") or []
     if not group:
         errors.required("spec.group")
-    elif wrong := dns_subdomain(group):
-        errors.invalid("spec.group", group, ",".join(wrong))
+    elif messages := dns_subdomain(group):
+        errors.invalid("spec.group", group, ",".join(messages))
     elif "." not in group:
         errors.invalid("spec.group", group, "should be a domain with at least one dot")
     _require_one_of(errors, "spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced"))
@@ -141,8 +143,8 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
                 errors.required(f"spec.versions[{index}].schema.openAPIV3Schema")
     names = [version.get("name", "") for version in versions]
     for index, version in enumerate(versions):
-        if wrong := dns_1035_label(names[index]):
-            errors.invalid(f"spec.versions[{index}].name", names[index], ",".join(wrong))
+        if messages := dns_1035_label(names[index]):
+            errors.invalid(f"spec.versions[{index}].name", names[index], ",".join(messages))
         _validate_deprecation(errors, version, f"spec.versions[{index}]")
         for part in _SHARED:
             if part not in shared and part in version:
@@ -153,8 +155,8 @@ def _validate_spec(errors: ErrorList, spec: JSON) -> None:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         message = "must have exactly one version marked as storage version"
         errors.invalid("spec.versions", unshared, message, _VERSION_TYPE)
-    if versions and (wrong := dns_1035_label(names[0])) and names[0]:
-        errors.invalid("spec.version", names[0], ",".join(wrong))
+    if versions and (messages := dns_1035_label(names[0])) and names[0]:
+        errors.invalid("spec.version", names[0], ",".join(messages))
     for name in ("plural", "singular", "kind", "listKind"):
         if not (spec.get("names") or {}).get(name):
             errors.required(f"spec.names.{name}")
@@ -182,20 +184,20 @@ def _require_one_of(errors: ErrorList, path: str, value: str, accepted: tuple[st
 
 def _validate_names(errors: ErrorList, names: JSON, path: str) -> None:
     for name in ("plural", "singular"):
-        if names.get(name) and (wrong := dns_1035_label(names[name])):
-            errors.invalid(f"{path}.{name}", names[name], ",".join(wrong))
+        if names.get(name) and (messages := dns_1035_label(names[name])):
+            errors.invalid(f"{path}.{name}", names[name], ",".join(messages))
     for name in ("kind", "listKind"):
-        if names.get(name) and (wrong := dns_1035_label(names[name].lower())):
-            message = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+        if names.get(name) and (messages := dns_1035_label(names[name].lower())):
+            message = f"may have mixed case, but should otherwise match: {','.join(messages)}"
             errors.invalid(f"{path}.{name}", names[name], message)
     for index, short in enumerate(names.get("shortNames") or ()):
-        if wrong := dns_1035_label(short):
-            errors.invalid(f"{path}.shortNames[{index}]", short, ",".join(wrong))
+        if messages := dns_1035_label(short):
+            errors.invalid(f"{path}.shortNames[{index}]", short, ",".join(messages))
     if names.get("kind") and names["kind"] == names.get("listKind"):
         errors.invalid(f"{path}.listKind", names["listKind"], "kind and listKind may not be the same")
     for index, category in enumerate(names.get("categories") or ()):
-        if wrong := dns_1035_label(category):
-            errors.invalid(f"{path}.categories[{index}]", category, ",".join(wrong))
+        if messages := dns_1035_label(category):
+            errors.invalid(f"{path}.categories[{index}]", category, ",".join(messages))
 
 
 def _validate_deprecation(errors: ErrorList, version: JSON, path: str) -> None:
@@ -280,7 +282,7 @@ def _validate_selectable_fields(errors: ErrorList, fields: list[JSON], schema: S
             path, "", message if "versions" in path else "may only be set when validations.schema is included"
         )
         return
-    seen: list[str] = []
+    json_paths: list[str] = []
     for index, field in enumerate(fields):
         field_path, json_path = f"{path}[{index}].jsonPath", field.get("jsonPath", "")
         if not json_path:
@@ -297,12 +299,12 @@ def _validate_selectable_fields(errors: ErrorList, fields: list[JSON], schema: S
         if field_schema.get("type") not in ("string", "boolean", "integer"):
             message = "must point to a field of type string, boolean or integer. "
             errors.invalid(field_path, json_path, f"{message}Enum string fields and strings with formats are allowed.")
-        if json_path in seen:
+        if json_path in json_paths:
             errors.duplicate(field_path, json_path)
         else:
-            seen.append(json_path)
-    if len(seen) > _MAX_SELECTABLE:
-        errors.too_many(path, len(seen), _MAX_SELECTABLE)
+            json_paths.append(json_path)
+    if len(json_paths) > _MAX_SELECTABLE:
+        errors.too_many(path, len(json_paths), _MAX_SELECTABLE)
 
 
 def _validate_conversion(errors: ErrorList, conversion: JSON) -> None:
@@ -337,8 +339,8 @@ def _validate_review_versions(errors: ErrorList, versions: list[str], path: str)
         if version in versions[:index]:
             errors.invalid(f"{path}[{index}]", version, "duplicate version")
             continue
-        for wrong in dns_1035_label(version):
-            errors.invalid(f"{path}[{index}]", version, wrong)
+        for message in dns_1035_label(version):
+            errors.invalid(f"{path}[{index}]", version, message)
     if not {"v1", "v1beta1"} & {*versions}:
         errors.invalid(path, versions, "must include at least one of v1, v1beta1")
 
@@ -381,8 +383,8 @@ def _validate_webhook_service(errors: ErrorList, service: JSON, path: str) -> No
     if not service_path.startswith("/"):
         errors.invalid(f"{path}.path", service_path, "must start with a '/'")
     for index, step in enumerate(service_path[1:].removesuffix("/").split("/")):
-        for wrong in dns_subdomain(step) if step else ():
-            errors.invalid(f"{path}.path", service_path, f"segment[{index}]: {wrong}")
+        for message in dns_subdomain(step) if step else ():
+            errors.invalid(f"{path}.path", service_path, f"segment[{index}]: {message}")
         if not step:
             errors.invalid(f"{path}.path", service_path, f"segment[{index}] may not be empty")
 

@@ -132,8 +132,8 @@ def _type_errors(schema: Schema | None, value: Any, path: str) -> Iterator[str]:
         yield f"{path}: expected map, got &{{{format_go_value(value)}}}"
     elif type_ == "array" and not isinstance(value, list):
         yield f"{path}: expected list, got &{{{format_go_value(value)}}}"
-    elif type_ in _SCALARS and (wrong := scalar_error(_SCALARS[type_], value)):
-        yield f"{path}: {wrong}"
+    elif type_ in _SCALARS and (message := scalar_error(_SCALARS[type_], value)):
+        yield f"{path}: {message}"
     elif isinstance(value, dict):
         yield from _map_errors(schema, value, path)
     elif isinstance(value, list):

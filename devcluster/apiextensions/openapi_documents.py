@@ -37,12 +37,12 @@ class CustomResourceDocuments:
         self._revision = -1
         self._cache: dict[object, Any] = {}
 
-    def _cached(self, key: object, make: Callable[[], Any]) -> Any:
+    def _cached(self, key: object, build: Callable[[], Any]) -> Any:
         if self._revision != self._definitions.revision:
             self._cache.clear()
             self._revision = self._definitions.revision
         if key not in self._cache:
-            self._cache[key] = make()
+            self._cache[key] = build()
         return self._cache[key]
 
     def _versions(self) -> list[ServedVersion]:
@@ -52,7 +52,7 @@ class CustomResourceDocuments:
     def _groups(self) -> dict[str, dict[str, list[ServedVersion]]]:
         """Return the served versions by group and version."""
 
-        def make() -> dict[str, dict[str, list[ServedVersion]]]:
+        def build() -> dict[str, dict[str, list[ServedVersion]]]:
             groups: dict[str, dict[str, list[ServedVersion]]] = {}
             for version in self._versions():
                 resource = version.served.resource
@@ -61,7 +61,7 @@ class CustomResourceDocuments:
                 group: dict(sorted(groups[group].items(), key=lambda item: version_rank(item[0]))) for group in groups
             }
 
-        groups: dict[str, dict[str, list[ServedVersion]]] = self._cached("groups", make)
+        groups: dict[str, dict[str, list[ServedVersion]]] = self._cached("groups", build)
         return groups
 
     # --- discovery ----------------------------------------------------------------------------------------------------

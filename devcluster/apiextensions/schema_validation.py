@@ -63,10 +63,10 @@ def check_schema(errors: ErrorList, schema: Schema, path: str, *, has_status: bo
         if not causes:
             _check_defaults(causes, schema, schema_path, root=True)
     errors.extend(causes)
-    before = len(errors)
+    first_openapi_error = len(errors)
     _check_openapi(errors, schema, schema_path, root=True)
     if not unsupported and not causes and any(subschema.get(RULES) for _, subschema in walk(schema)):
-        _compile_rules(errors, [cause["field"] for cause in errors[before:]], schema, schema_path)
+        _compile_rules(errors, [cause["field"] for cause in errors[first_openapi_error:]], schema, schema_path)
     if unsupported and not errors:
         errors.invalid(schema_path, "", unsupported)
 
@@ -76,10 +76,10 @@ def _check_root_with_status(errors: ErrorList, schema: Schema, path: str) -> Non
     if schema.get("type") not in (None, "", "object"):
         message = 'only "object" is allowed as the type at the root of the schema if the status subresource is enabled'
         errors.invalid(f"{path}.type", schema["type"], message)
-    elif wrong := [name for name in schema if name not in _ALLOWED_AT_ROOT and schema[name]]:
+    elif forbidden_fields := [name for name in schema if name not in _ALLOWED_AT_ROOT and schema[name]]:
         allowed = " ".join(_ALLOWED_AT_ROOT.values())
         message = f"only [{allowed}] fields are allowed at the root of the schema if the status subresource is enabled"
-        errors.invalid(path, {name: schema[name] for name in wrong}, message)
+        errors.invalid(path, {name: schema[name] for name in forbidden_fields}, message)
 
 
 def _unsupported(schema: Schema) -> str:
@@ -91,10 +91,12 @@ def _unsupported(schema: Schema) -> str:
         return "OpenAPIV3Schema 'items' must be a schema, but is an array"
     if schema.get(PRESERVE) is False:
         return "internal error: 'x-kubernetes-preserve-unknown-fields' must be true or undefined"
-    below = [*(schema.get("properties") or {}).values()]
-    below += [schema[name] for name in ("items", "not", "additionalProperties") if isinstance(schema.get(name), dict)]
-    below += [subschema for name in ("allOf", "anyOf", "oneOf") for subschema in schema.get(name) or ()]
-    return next((message for subschema in below if (message := _unsupported(subschema))), "")
+    subschemas = [*(schema.get("properties") or {}).values()]
+    subschemas += [
+        schema[name] for name in ("items", "not", "additionalProperties") if isinstance(schema.get(name), dict)
+    ]
+    subschemas += [subschema for name in ("allOf", "anyOf", "oneOf") for subschema in schema.get(name) or ()]
+    return next((message for subschema in subschemas if (message := _unsupported(subschema))), "")
 
 
 def _compile_rules(errors: ErrorList, invalid_paths: list[str], schema: Schema, schema_path: str) -> None:
@@ -109,18 +111,18 @@ def _compile_rules(errors: ErrorList, invalid_paths: list[str], schema: Schema, 
     def visit(node: Schema, path: str, max_evaluations: int | None, uncorrelatable: str, *, root: bool) -> None:
         properties, items = node.get("properties") or {}, node.get("items")
         additional = node.get("additionalProperties")
-        below = max_evaluations
+        child_evaluations = max_evaluations
         if node.get("type") == "array" or (node.get("type") == "object" and additional is not None):
             limit = node.get("maxItems" if node["type"] == "array" else "maxProperties")
-            below = None if limit is None or max_evaluations is None else max_evaluations * max(0, limit)
+            child_evaluations = None if limit is None or max_evaluations is None else max_evaluations * max(0, limit)
         if isinstance(additional, dict):
-            visit(additional, f"{path}.additionalProperties", below, uncorrelatable, root=False)
+            visit(additional, f"{path}.additionalProperties", child_evaluations, uncorrelatable, root=False)
         for name, subschema in properties.items():
             # values of granular and of atomic maps are correlated with old values by their keys
-            visit(subschema, f"{path}.properties[{name}]", below, uncorrelatable, root=False)
+            visit(subschema, f"{path}.properties[{name}]", child_evaluations, uncorrelatable, root=False)
         if isinstance(items, dict):
             items_uncorrelatable = uncorrelatable or (path if node.get(LIST_TYPE) != "map" else "")
-            visit(items, f"{path}.items", below, items_uncorrelatable, root=False)
+            visit(items, f"{path}.items", child_evaluations, items_uncorrelatable, root=False)
         if node.get(RULES) and not any(
             invalid == path or invalid.startswith((f"{path}.", f"{path}[")) for invalid in invalid_paths
         ):
@@ -202,8 +204,8 @@ def _check_metadata(errors: ErrorList, schema: Schema, level: str, is_object_roo
         errors.invalid(f"{path}.type", schema.get("type", ""), "must be object")
     if level == "root":
         properties = schema.get("properties") or {}
-        other = {name for name, value in schema.items() if value}
-        if other & _STRUCTURE or {*properties} - {"name", "generateName"}:
+        fields = {name for name, value in schema.items() if value}
+        if fields & _STRUCTURE or {*properties} - {"name", "generateName"}:
             message = "must not specify anything other than name and generateName, but metadata is implicitly specified"
             errors.forbidden(path, message)
 
@@ -219,13 +221,15 @@ def _check_value_validation(errors: ErrorList, schema: Schema, path: str) -> Non
     """Validate the part of a schema that may only restrict values."""
     all_of, any_of = schema.get("allOf") or [], schema.get("anyOf") or []
     int_or_string = any_of == _INT_OR_STRING_TYPES
-    first = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING_TYPES
+    has_int_or_string = bool(all_of) and all_of[0].get("anyOf") == _INT_OR_STRING_TYPES
     for index, subschema in enumerate(any_of):
         if not int_or_string:
             _check_nested_value_validation(errors, subschema, f"{path}.anyOf[{index}]")
     for index, subschema in enumerate(all_of):
         inner = (
-            {name: value for name, value in subschema.items() if name != "anyOf"} if first and index == 0 else subschema
+            {name: value for name, value in subschema.items() if name != "anyOf"}
+            if has_int_or_string and index == 0
+            else subschema
         )
         _check_nested_value_validation(errors, inner, f"{path}.allOf[{index}]")
     for index, subschema in enumerate(schema.get("oneOf") or ()):
@@ -378,10 +382,10 @@ def _check_openapi(
     if additional is not None and properties and additional is not True:
         message = "additionalProperties and properties are mutual exclusive"
         errors.forbidden(f"{path}.additionalProperties", message)
-    below: list[tuple[Any, str]] = [(schema.get("not"), "not"), (items, "items")]
+    subschemas: list[tuple[Any, str]] = [(schema.get("not"), "not"), (items, "items")]
     for part in ("allOf", "oneOf", "anyOf"):
-        below += [(subschema, f"{part}[{index}]") for index, subschema in enumerate(schema.get(part) or ())]
-    for subschema, name in below:
+        subschemas += [(subschema, f"{part}[{index}]") for index, subschema in enumerate(schema.get(part) or ())]
+    for subschema, name in subschemas:
         if isinstance(subschema, dict):
             _check_openapi(errors, subschema, f"{path}.{name}", no_defaults=no_defaults, in_metadata=in_metadata)
     if isinstance(additional, dict):

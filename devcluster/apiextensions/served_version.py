@@ -281,8 +281,8 @@ class ServedVersion:
         self._check_scale(causes, obj)
         check_embedded(causes, obj, self.schema)
         check_unique_items(causes, obj, self.schema)
-        if not causes and (wrong := path_segment(metadata.get("name", ""))):
-            causes.invalid_each("metadata.name", metadata["name"], wrong)
+        if not causes and (messages := path_segment(metadata.get("name", ""))):
+            causes.invalid_each("metadata.name", metadata["name"], messages)
         return self._with_rule_errors(causes, obj, None)
 
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
@@ -390,9 +390,9 @@ class ServedVersion:
 
     def _newer_version(self) -> str:
         """Return the first newer version in discovery order that is served and not deprecated, "" if none is."""
-        mine = version_rank(self.spec["name"])
+        rank = version_rank(self.spec["name"])
         for entry in sorted(self.definition["spec"]["versions"], key=lambda entry: version_rank(entry["name"])):
-            if entry.get("served") and not entry.get("deprecated") and version_rank(entry["name"]) < mine:
+            if entry.get("served") and not entry.get("deprecated") and version_rank(entry["name"]) < rank:
                 return str(entry["name"])
         return ""
 
@@ -490,10 +490,10 @@ class ServedVersion:
 def version_rank(name: str) -> tuple[int, int, int, str]:
     """Sort key of versions in discovery order: v2, v1, v1beta2, v1beta1, v1alpha1, and others by name."""
     kinds = {"": 0, "beta": 1, "alpha": 2}
-    rest = name.removeprefix("v")
-    major = rest[: len(rest) - len(rest.lstrip("0123456789"))]
-    stage = rest[len(major) :].rstrip("0123456789")
-    minor = rest[len(major) + len(stage) :]
+    suffix = name.removeprefix("v")
+    major = suffix[: len(suffix) - len(suffix.lstrip("0123456789"))]
+    stage = suffix[len(major) :].rstrip("0123456789")
+    minor = suffix[len(major) + len(stage) :]
     if not name.startswith("v") or not major or stage not in kinds or (stage and not minor) or (minor and not stage):
         return 3, 0, 0, name
     return kinds[stage], -int(major), -int(minor or 0), name

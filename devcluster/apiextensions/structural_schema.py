@@ -238,8 +238,8 @@ def _check_embedded_object(errors: ErrorList, obj: JSON, path: str) -> None:
     api_version, kind = obj.get("apiVersion"), obj.get("kind")
     if isinstance(api_version, str) and api_version.count("/") > 1:
         errors.invalid(f"{path}.apiVersion", api_version, f"unexpected GroupVersion string: {api_version}")
-    if isinstance(kind, str) and kind and (wrong := dns_1035_label(kind.lower())):
-        message = f"may have mixed case, but should otherwise match: {','.join(wrong)}"
+    if isinstance(kind, str) and kind and (messages := dns_1035_label(kind.lower())):
+        message = f"may have mixed case, but should otherwise match: {','.join(messages)}"
         errors.invalid(f"{path}.kind", kind, message)
     metadata = obj.get("metadata")
     if isinstance(metadata, dict):
@@ -257,12 +257,12 @@ def check_unique_items(errors: ErrorList, value: Any, schema: Schema | None, pat
         return
     if isinstance(value, dict):
         properties = schema.get("properties") or {}
-        more = additional_properties_of(schema)[1]
+        additional = additional_properties_of(schema)[1]
         for name, field in value.items():
             if name in properties:
                 check_unique_items(errors, field, properties[name], f"{path}.{name}" if path else name)
-            if more is not None:
-                check_unique_items(errors, field, more, f"{path}[{name}]")
+            if additional is not None:
+                check_unique_items(errors, field, additional, f"{path}[{name}]")
     elif isinstance(value, list):
         list_type = schema.get(LIST_TYPE)
         if list_type == "set":
@@ -291,12 +291,12 @@ def _keys_of(item: JSON | None, keys: Any) -> JSON:
 
 def _duplicate_indexes(items: list[Any]) -> list[int]:
     """Return the index of the second occurrence of each item that is repeated."""
-    seen: dict[bytes, int] = {}
+    counts: dict[bytes, int] = {}
     duplicates = []
     for index, item in enumerate(items):
         text = _encode_sorted(item)
-        seen[text] = seen.get(text, 0) + 1
-        if seen[text] == 2:
+        counts[text] = counts.get(text, 0) + 1
+        if counts[text] == 2:
             duplicates.append(index)
     return duplicates
 

@@ -38,14 +38,14 @@ def decode_continue_token(token: str) -> tuple[int, str]:
     """Return (revision, first key); revision -1: an inconsistent continuation. Raises StatusError 400."""
     try:
         if "=" in token or not _URL_BASE64.fullmatch(token):
-            good = _URL_BASE64.match(token)
-            raise ValueError(f": illegal base64 data at input byte {good.end() if good else 0}")
+            valid_prefix = _URL_BASE64.match(token)
+            raise ValueError(f": illegal base64 data at input byte {valid_prefix.end() if valid_prefix else 0}")
         try:
             text = urlsafe_b64decode(token + "=" * (-len(token) % 4))
         except Base64Error as error:
             raise ValueError(f": illegal base64 data at input byte {len(token) - 1}") from error
-        if wrong := go_json_error(text):
-            raise ValueError(f": {wrong}")
+        if message := go_json_error(text):
+            raise ValueError(f": {message}")
         decoded = msgspec.json.decode(text)
         if not isinstance(decoded, dict):
             kind = json_kind(decoded)

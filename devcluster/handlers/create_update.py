@@ -255,14 +255,16 @@ def _causes(
         old = None if old is None else from_stored(requested, old)
     elif resource.group_resource in _COMPARED_AS_SENT and sent:
         obj = restore_empty_values(obj, sent)
-    more = () if old is None else (old,)
-    causes = validate(resource, obj, *more)
+    old_object = () if old is None else (old,)
+    causes = validate(resource, obj, *old_object)
     if causes and sent and requested.crd_version is None:
-        known = {_place(cause) for cause in causes}
+        reported = {_reason_and_field(cause) for cause in causes}
         as_sent = [
-            cause for cause in validate(resource, restore_empty_values(obj, sent), *more) if _place(cause) in known
+            cause
+            for cause in validate(resource, restore_empty_values(obj, sent), *old_object)
+            if _reason_and_field(cause) in reported
         ]
-        if [*map(_place, as_sent)] == [*map(_place, causes)]:
+        if [*map(_reason_and_field, as_sent)] == [*map(_reason_and_field, causes)]:
             return as_sent
     return causes
 
@@ -271,7 +273,7 @@ _COMPARED_AS_SENT = ("configmaps", "secrets")
 """Kinds for which an absent and an empty map differ if the object is immutable."""
 
 
-def _place(cause: JSON) -> tuple[str, str]:
+def _reason_and_field(cause: JSON) -> tuple[str, str]:
     return cause["reason"], cause["field"]
 
 

@@ -155,9 +155,9 @@ def _too_many(cause: str, retry_after_seconds: int) -> errors.StatusError:
     )
 
 
-def _budget_forbidden(name: str, why: str) -> errors.StatusError:
+def _budget_forbidden(name: str, message: str) -> errors.StatusError:
     """403; Kubernetes names the resource in the singular here."""
-    return errors.forbidden(replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, why)
+    return errors.forbidden(replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, message)
 
 
 def _selects(selector: Any, labels: Mapping[str, str]) -> bool:

@@ -93,16 +93,16 @@ def _first_page_of(items: list[StoredObject], revision: int, options: ListOption
         return Page(items if select is None else [stored for stored in items if select(stored.object)], metadata)
     if select is None:
         metadata["remainingItemCount"] = len(items) - limit
-        chosen, more = items[:limit], True
+        chosen, has_more = items[:limit], True
     else:
-        chosen, more = [], False
+        chosen, has_more = [], False
         for position, stored in enumerate(items, 1):
             if select(stored.object):
                 chosen.append(stored)
                 if len(chosen) == limit:
-                    more = position < len(items)
+                    has_more = position < len(items)
                     break
-    if more:
+    if has_more:
         after = chosen[-1].key.removeprefix(_prefix(options)) + "\0"
         metadata["continue"] = encode_continue_token(revision, after)
     return Page(chosen, metadata)
@@ -113,8 +113,8 @@ def list_json(served: ServedResource, page: Page) -> bytes:
     resource = served.resource
     if served.crd_version is not None:
         metadata = {"continue": "", **page.metadata}  # untyped lists include an empty token
-        whole = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
-        return _encode(whole)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
+        empty_list = {"kind": served.list_kind, "apiVersion": resource.api_version, "metadata": metadata, "items": []}
+        return _encode(empty_list)[:-2] + b",".join([stored.json() for stored in page.items]) + b"]}\n"
     prefix = item_prefix_length(resource.kind, resource.api_version)
     head = b'{"kind":"%s","apiVersion":"%s","metadata":%s,"items":[' % (
         served.list_kind.encode(),

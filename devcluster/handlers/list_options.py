@@ -37,13 +37,13 @@ def parse_resource_version(text: str) -> int | None:
     """Parse a resourceVersion; "" is None. Raises ValueError with Kubernetes' message."""
     if not text:
         return None
-    wrong = ""
+    problem = ""
     if not (text.isascii() and text.isdigit()):
-        wrong = "invalid syntax"
+        problem = "invalid syntax"
     elif int(text) >= 1 << 64:
-        wrong = "value out of range"
-    if wrong:
-        raise ValueError(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {wrong}')
+        problem = "value out of range"
+    if problem:
+        raise ValueError(f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": {problem}')
     return int(text)
 
 
@@ -55,11 +55,11 @@ def query_integer(request: Request, name: str) -> int | None:
     if name not in request.query:
         return None
     text = request.option(name)
-    wrong = "" if _INTEGER.fullmatch(text) else "invalid syntax"
-    if not wrong and not -(1 << 63) <= int(text) < 1 << 63:
-        wrong = "value out of range"
-    if wrong:
-        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": {wrong}')
+    problem = "" if _INTEGER.fullmatch(text) else "invalid syntax"
+    if not problem and not -(1 << 63) <= int(text) < 1 << 63:
+        problem = "value out of range"
+    if problem:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": {problem}')
     return int(text)
 
 
@@ -106,8 +106,8 @@ def parse_list_options(request: Request, served: ServedResource, namespace: str,
     )
 
 
-def _forbidden(field: str, why: str) -> JSON:
-    return errors.cause("FieldValueForbidden", field, f"Forbidden: {why}")
+def _forbidden(field: str, message: str) -> JSON:
+    return errors.cause("FieldValueForbidden", field, f"Forbidden: {message}")
 
 
 def _list_causes(match: str, send: bool | None, version: str, token: str) -> list[JSON]:
@@ -133,13 +133,13 @@ def _watch_causes(match: str, send: bool | None, token: str) -> list[JSON]:
     field = "resourceVersionMatch"
     causes = []
     if send is not None and match != "NotOlderThan":
-        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        causes.append(_forbidden(field, why))
+        message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        causes.append(_forbidden(field, message))
     if not match:
         return causes
     if send is None:
-        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        causes.append(_forbidden(field, why))
+        message = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(_forbidden(field, message))
     if match != "NotOlderThan":
         text = f'Unsupported value: "{match}": supported values: "NotOlderThan"'
         causes.append(errors.cause("FieldValueNotSupported", field, text))

@@ -83,8 +83,8 @@ def _applied(live: JSON, body: bytes, kind: str, resource: Resource[Any]) -> tup
             raise errors.bad_request("Invalid JSON Patch")
         patch = {}
     if not isinstance(patch, dict):
-        wrong = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type map[string]interface {{}}"
-        raise errors.bad_request(f"{prefix}{wrong}")
+        message = f"json: cannot unmarshal {_kind_of(patch)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"{prefix}{message}")
     if kind == _MERGE:
         return patches.merge_patch(live, patch), patch, strict
     struct = schema.type_for(resource.group, resource.version, resource.kind)
@@ -142,8 +142,8 @@ def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list
     if configuration is None:
         configuration = {}
     if not isinstance(configuration, dict):
-        wrong = f"json: cannot unmarshal {_kind_of(configuration)} into Go value of type map[string]interface {{}}"
-        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {wrong}")
+        message = f"json: cannot unmarshal {_kind_of(configuration)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"error decoding YAML: error unmarshaling JSON: while decoding JSON: {message}")
     if (configuration.get("apiVersion"), configuration.get("kind")) != (resource.api_version, resource.kind):
         raise errors.bad_request(f"invalid object type: {_go_kind(configuration)}")
     metadata = configuration.get("metadata")
@@ -153,20 +153,22 @@ def read_configuration(body: bytes, resource: Resource[Any]) -> tuple[JSON, list
     named = metadata if isinstance(metadata, dict) else {}
     space, name = (text if isinstance(text := named.get(field), str) else "" for field in ("namespace", "name"))
     description = f"({space}/{name}; {_go_kind(configuration)})"
-    wrong = type_error(struct, configuration) if struct is not None else ""
+    type_message = type_error(struct, configuration) if struct is not None else ""
     if isinstance(resource, CustomResource):
-        wrong = resource.rules.type_error(configuration)
-    if wrong:
-        raise errors.internal(f"failed to create typed patch object {description}: {wrong}")
+        type_message = resource.rules.type_error(configuration)
+    if type_message:
+        raise errors.internal(f"failed to create typed patch object {description}: {type_message}")
     if struct is not None:
         ref = schema.TypeRef(struct.name, "struct", named=struct.name)
-        wrong = conversion_error(ref, configuration)
-        configuration = configuration if wrong else truncate_numbers(ref, configuration)
+        conversion_message = conversion_error(ref, configuration)
+        configuration = configuration if conversion_message else truncate_numbers(ref, configuration)
     try:
         decoding.decode(resource, configuration)
     except decoding.DecodeError as error:
         converting = f"unable to convert unstructured object to {_go_kind(configuration)}"
-        message = f"failed to convert new object {description} to proper version: {converting}: {wrong or error}"
+        message = (
+            f"failed to convert new object {description} to proper version: {converting}: {conversion_message or error}"
+        )
         raise errors.internal(message) from error
     return configuration, repeated
 
@@ -175,8 +177,8 @@ def repeated_key_warnings(repeated: list[str], mode: str) -> list[str]:
     """Return the warnings for repeated keys of a configuration. Raises StatusError 400 in strict mode."""
     if repeated and mode == "Strict":
         lines = "\n  ".join(repeated)
-        wrong = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
-        raise errors.bad_request(f"error strict decoding YAML: {wrong}")
+        message = f"error converting YAML to JSON: yaml: unmarshal errors:\n  {lines}"
+        raise errors.bad_request(f"error strict decoding YAML: {message}")
     return repeated if mode == "Warn" else []
 
 
@@ -211,10 +213,10 @@ def _decoded(
 
     def refused(reason: str) -> errors.StatusError:
         if kind == _STRATEGIC:
-            shown = patches.format_go_value(patches.remaining_patch(patch, live))
+            value = patches.format_go_value(patches.remaining_patch(patch, live))
         else:
-            shown = _encode_sorted(patched).decode()
-        text = f"Invalid value: {quoted(shown)}: {reason}"
+            value = _encode_sorted(patched).decode()
+        text = f"Invalid value: {quoted(value)}: {reason}"
         return errors.invalid("", "", "", [errors.cause("FieldValueInvalid", "patch", text)])
 
     if not isinstance(patched, dict):

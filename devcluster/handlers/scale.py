@@ -60,14 +60,14 @@ def scaled(served: ServedResource, obj: JSON, scale: JSON) -> JSON:
     name = obj["metadata"]["name"]
     metadata_of_scale = scale.get("metadata", {})
     replicas = scale.get("spec", {}).get("replicas", 0)
-    wrong = ErrorList()
+    error_list = ErrorList()
     validate_object_meta(
-        wrong,
+        error_list,
         {**metadata_of_scale, "name": name, "namespace": obj["metadata"]["namespace"]},
         namespaced=True,
         name_check=dns_subdomain,
     )
-    causes = [*wrong]
+    causes = [*error_list]
     if replicas < 0:
         text = f"Invalid value: {replicas}: must be greater than or equal to 0"
         causes.append(errors.cause("FieldValueInvalid", "spec.replicas", text))
@@ -180,8 +180,8 @@ def _not_converted(which: str, named: str) -> str:
 
 def _patched(request: Request, info: RequestInfo, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
     # the internal version of a Scale, to which patches apply, always has replicas
-    whole = {**old, "spec": {"replicas": 0, **old["spec"]}}
-    return patched(whole, request.body, patch_type, SCALE, mode)
+    complete = {**old, "spec": {"replicas": 0, **old["spec"]}}
+    return patched(complete, request.body, patch_type, SCALE, mode)
 
 
 def _with_owners(target: ServedResource, stored: StoredObject) -> JSON:
@@ -221,23 +221,23 @@ def owners_of_object(
     entries: the object's before the write. of_scale: the Scale's after it. Owners of the replicas in the Scale get a
     new entry without time, as in kube-apiserver, because their version in the Scale is another one.
     """
-    left, before = _by_owner(of_scale), _by_owner(entries)
+    scale_entries, entries_before = _by_owner(of_scale), _by_owner(entries)
     result = []
-    for owner, entry in before.items():
+    for owner, entry in entries_before.items():
         if entry.get("apiVersion", "") not in replicas_paths:
             continue
         path, fields = replicas_paths[entry["apiVersion"]], entry.get("fieldsV1", {})
-        if path is None or not _holds(fields, path) or left.pop(owner, None) is not None:
+        if path is None or not _holds(fields, path) or scale_entries.pop(owner, None) is not None:
             result.append(entry)
         elif remaining := subtract(fields, _only(path)):
             result.append({**entry, "fieldsV1": remaining})
     path = replicas_paths[api_version]
     assert path is not None, "only versions with scale are written through it"
-    for owner, entry in left.items():
+    for owner, entry in scale_entries.items():
         if _holds(entry.get("fieldsV1", {}), REPLICAS):
             own = {**entry, "apiVersion": api_version, "fieldsV1": _only(path)}
             own.pop("time", None)
-            if time := before.get(owner, JSON()).get("time"):
+            if time := entries_before.get(owner, JSON()).get("time"):
                 own["time"] = time
             result.append(own)
     return sorted_entries(result)

@@ -192,8 +192,8 @@ def _field_getters(served: ServedResource, terms: Sequence[tuple[str, bool, str]
         getter = field_getters.get(field)
         if getter is None:
             if own is None:
-                known = '"metadata.name", "metadata.namespace"'
-                raise errors.bad_request(f'"{field}" is not a known field selector: only {known}')
+                supported = '"metadata.name", "metadata.namespace"'
+                raise errors.bad_request(f'"{field}" is not a known field selector: only {supported}')
             if served.resource.group_resource == "jobs.batch":
                 raise errors.bad_request(f'field label "{field}" not supported for Job')
             if served.resource.group_resource == "resourceslices.resource.k8s.io":

@@ -30,20 +30,20 @@ def check_log_options(request: Request, name: str) -> None:
     since = request.option("sinceTime")
     if since:
         _check_time(since)
-    wrong = ErrorList()
-    seconds, lines, most = numbers["sinceSeconds"], numbers["tailLines"], numbers["limitBytes"]
-    if lines is not None and lines < 0:
-        wrong.invalid("tailLines", lines, "must be greater than or equal to 0")
-    if most is not None and most < 1:
-        wrong.invalid("limitBytes", most, "must be greater than 0")
+    error_list = ErrorList()
+    seconds, tail_lines, limit_bytes = numbers["sinceSeconds"], numbers["tailLines"], numbers["limitBytes"]
+    if tail_lines is not None and tail_lines < 0:
+        error_list.invalid("tailLines", tail_lines, "must be greater than or equal to 0")
+    if limit_bytes is not None and limit_bytes < 1:
+        error_list.invalid("limitBytes", limit_bytes, "must be greater than 0")
     if seconds is not None and since:
-        wrong.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
+        error_list.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
     elif seconds is not None and seconds < 1:
-        wrong.invalid("sinceSeconds", seconds, "must be greater than 0")
+        error_list.invalid("sinceSeconds", seconds, "must be greater than 0")
     if "stream" in request.query:  # feature gate PodLogsQuerySplitStreams is off by default
-        wrong.forbidden("stream", "may not be specified")
-    if wrong:
-        causes = [{**cause, "field": cause["field"] or "[]"} for cause in wrong]
+        error_list.forbidden("stream", "may not be specified")
+    if error_list:
+        causes = [{**cause, "field": cause["field"] or "[]"} for cause in error_list]
         raise errors.invalid("", "PodLogOptions", name, causes)
 
 
@@ -130,8 +130,8 @@ def _check_endpoints(store: Store, service: JSON | None, namespace: str, name: s
             for address in subset.get("addresses") or ():
                 if _is_of_a_pod(store, namespace, address):
                     return
-    shown = target if endpoints.get("subsets") else name
-    raise errors.StatusError(503, "ServiceUnavailable", f"no endpoints available for service {quoted(shown)}")
+    service_name = target if endpoints.get("subsets") else name
+    raise errors.StatusError(503, "ServiceUnavailable", f"no endpoints available for service {quoted(service_name)}")
 
 
 def _is_of_a_pod(store: Store, namespace: str, address: JSON) -> bool:

@@ -83,12 +83,12 @@ class FaultSource:
 def parse_faults(text: str) -> Faults:
     """Parse --faults: "error=0.02,lost-answer=0.01,seed=1". Raises UserError."""
     values: dict[str, float] = {}
-    known = {field.name for field in fields(Faults)}
+    names = {field.name for field in fields(Faults)}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         name = name.strip().replace("-", "_")
-        if name not in known:
-            choices = ", ".join(sorted(option.replace("_", "-") for option in known))
+        if name not in names:
+            choices = ", ".join(sorted(option.replace("_", "-") for option in names))
             raise UserError(f"no fault named '{name}'", hint=f"supported faults: {choices}")
         try:
             values[name] = int(value) if name == "seed" else float(value)

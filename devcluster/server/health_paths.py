@@ -59,20 +59,23 @@ checks.
 
 def health(request: Request) -> Response | None:
     """Return the response to /healthz, /livez, /readyz and their single checks; None for other paths."""
-    place, _, check = request.path.removeprefix("/").partition("/")
-    checks = HEALTH.get(f"/{place}")
+    name, _, check = request.path.removeprefix("/").partition("/")
+    checks = HEALTH.get(f"/{name}")
     if checks is None:
         return None
-    if request.path != f"/{place}":
+    if request.path != f"/{name}":
         return text_response(200, "ok") if check in checks else not_found()
     if "verbose" not in request.query:
         return _healthy("ok")
     excluded = set(request.query.get("exclude", ()))
-    lines = [f"[+]{name} excluded: ok\n" if name in excluded else f"[+]{name} ok\n" for name in checks]
+    lines = [
+        f"[+]{check_name} excluded: ok\n" if check_name in excluded else f"[+]{check_name} ok\n"
+        for check_name in checks
+    ]
     if unknown := sorted(excluded - set(checks)):
-        named = ",".join(f'"{name}"' for name in unknown)
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {named}\n")
-    return _healthy(f"{''.join(lines)}{place} check passed\n")
+        quoted_names = ",".join(f'"{check_name}"' for check_name in unknown)
+        lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted_names}\n")
+    return _healthy(f"{''.join(lines)}{name} check passed\n")
 
 
 def _healthy(text: str) -> Response:
@@ -94,8 +97,8 @@ def listed_paths(more_groups: Iterable[str] = ()) -> set[str]:
     for group_version in groups:
         paths |= {f"/apis/{group_version}", f"/apis/{group_version.partition('/')[0]}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", "/flagz", "/statusz"}
-    for place, checks in HEALTH.items():
-        paths |= {place, *(f"{place}/{check}" for check in checks)}
+    for path, checks in HEALTH.items():
+        paths |= {path, *(f"{path}/{check}" for check in checks)}
     return paths
 
 

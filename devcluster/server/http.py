@@ -267,8 +267,8 @@ class _Connection(asyncio.Protocol):
         self._body = []
         request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
         # the parser stops behind a request to upgrade the protocol, which is not supported
-        stays = self._parser.should_keep_alive() and not self._parser.should_upgrade()
-        self._waiting.append((request, stays))
+        keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
+        self._waiting.append((request, keep_alive))
         self._answer_waiting()
         self._update_reading()
 
@@ -278,25 +278,25 @@ class _Connection(asyncio.Protocol):
         """Handle waiting requests until one is deferred or the client does not read."""
         api = self._server.api
         while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
-            request, stays = self._waiting.popleft()
+            request, keep_alive = self._waiting.popleft()
             response = api.handle_or_defer(request)
             if response is not None and isinstance(response.body, bytes):
-                self._write(request, response, response.body, stays)
+                self._write(request, response, response.body, keep_alive)
             else:
                 self.deadline = math.inf
-                self.task = self._server.streams.create_task(self._answer_in_time(request, response, stays))
+                self.task = self._server.streams.create_task(self._answer_in_time(request, response, keep_alive))
                 return
         if self.task is None and not self._in_message and not self._closing:
             self.deadline = self._loop.time() + _IDLE_SECONDS
 
-    async def _answer_in_time(self, request: Request, response: Response | None, stays: bool) -> None:
+    async def _answer_in_time(self, request: Request, response: Response | None, keep_alive: bool) -> None:
         try:
             if response is None:
                 response = await self._server.api.handle(request)
             if isinstance(response.body, bytes):
-                self._write(request, response, response.body, stays)
+                self._write(request, response, response.body, keep_alive)
             else:
-                await self._stream(request, response, stays)
+                await self._stream(request, response, keep_alive)
         except AnswerLost:
             self.end()
         except Exception:
@@ -307,40 +307,40 @@ class _Connection(asyncio.Protocol):
         self._answer_waiting()
         self._update_reading()
 
-    def _head(self, response: Response, more: bytes, stays: bool) -> bytes:
+    def _head(self, response: Response, extra_headers: bytes, keep_alive: bool) -> bytes:
         lines = [
             _STATUS_LINES[response.status],
             b"Content-Type: %s\r\n" % response.content_type.encode() if response.content_type else b"",
             b"Cache-Control: %b\r\n" % response.caching.encode() if response.caching else self._server.headers,
             self._server.date(),
             *[f"{name}: {value}\r\n".encode("utf-8", "replace") for name, value in response.headers],
-            more,
+            extra_headers,
         ]
-        if not stays:
+        if not keep_alive:
             lines.append(b"Connection: close\r\n")
         lines.append(b"\r\n")
         return b"".join(lines)
 
-    def _write(self, request: Request, response: Response, body: bytes, stays: bool) -> None:
+    def _write(self, request: Request, response: Response, body: bytes, keep_alive: bool) -> None:
         if self._transport is None:
             return
-        more = b""
+        extra_headers = b""
         if len(body) >= self._server.gzip_from_bytes and "gzip" in request.headers.get("accept-encoding", ""):
             body = gzip.compress(body, compresslevel=1)
-            more = b"Content-Encoding: gzip\r\n"
+            extra_headers = b"Content-Encoding: gzip\r\n"
         if response.status != HTTPStatus.NOT_MODIFIED:  # its length would be that of the omitted body
-            more += b"Content-Length: %d\r\n" % len(body)
-        head = self._head(response, more, stays)
+            extra_headers += b"Content-Length: %d\r\n" % len(body)
+        head = self._head(response, extra_headers, keep_alive)
         self._send(head if request.method == "HEAD" else head + body)
-        self._finish(stays)
+        self._finish(keep_alive)
 
-    async def _stream(self, request: Request, response: Response, stays: bool) -> None:
+    async def _stream(self, request: Request, response: Response, keep_alive: bool) -> None:
         assert not isinstance(response.body, bytes)
         chunks = response.body
         chunked = self._parser.get_http_version() != "1.0"
-        stays = stays and chunked
+        keep_alive = keep_alive and chunked
         try:
-            if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", stays)):
+            if not self._send(self._head(response, b"Transfer-Encoding: chunked\r\n" if chunked else b"", keep_alive)):
                 return
             async for chunk in chunks:
                 await self._writable.wait()
@@ -352,10 +352,10 @@ class _Connection(asyncio.Protocol):
             close = getattr(chunks, "aclose", None)
             if close is not None:
                 await close()
-        self._finish(stays)
+        self._finish(keep_alive)
 
-    def _finish(self, stays: bool) -> None:
-        if not stays and self._transport is not None:
+    def _finish(self, keep_alive: bool) -> None:
+        if not keep_alive and self._transport is not None:
             self._closing = True
             self._transport.close()
 
@@ -378,7 +378,7 @@ class _Connection(asyncio.Protocol):
             self.end()
             return
         response = Response(status, body, content_type)
-        if not self._send(self._head(response, b"Content-Length: %d\r\n" % len(body), stays=False) + body):
+        if not self._send(self._head(response, b"Content-Length: %d\r\n" % len(body), keep_alive=False) + body):
             return
         # closing immediately would reset the connection because of unread input, and lose the response
         self.deadline = self._loop.time() + _LINGER_SECONDS

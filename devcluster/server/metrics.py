@@ -198,10 +198,10 @@ def _sizes(series: list[_Series]) -> Iterator[str]:
 
 def _open(watched: Iterable[RequestInfo]) -> Iterator[tuple[Labels, float]]:
     counts = Counter((info.served.resource, bool(info.name), bool(info.namespace)) for info in watched)
-    for (resource, named, spaced), count in counts.items():
+    for (resource, named, namespaced), count in counts.items():
         yield {
             "component": "apiserver", "group": resource.group, "resource": resource.plural, "subresource": "",
-            "scope": "resource" if named else "namespace" if spaced else "cluster",
+            "scope": "resource" if named else "namespace" if namespaced else "cluster",
             "verb": "WATCH", "version": resource.version,
         }, count  # fmt: skip
 
@@ -224,7 +224,7 @@ def _objects(store: Store) -> Iterator[str]:
 
 
 def _health() -> Iterator[str]:
-    checks = sorted((check, place[1:]) for place, names in HEALTH.items() for check in names)
+    checks = sorted((check, path[1:]) for path, names in HEALTH.items() for check in names)
     lines = [({"name": name, "type": type_}, 1) for name, type_ in checks]
     return _family("kubernetes_healthcheck", "gauge", "1 for a check that passes.", lines)
 
@@ -257,7 +257,7 @@ def _head(name: str, type_: str, help_text: str) -> tuple[str]:
 def _family(name: str, type_: str, help_text: str, lines: Iterable[tuple[Labels, float]]) -> Iterator[str]:
     yield from _head(name, type_, help_text)
     for labels, value in lines:
-        yield f"{name}{_shown(labels)} {value:.15g}\n"
+        yield f"{name}{_format_labels(labels)} {value:.15g}\n"
 
 
 def _histogram(name: str, labels: Labels, bounds: tuple[float, ...], counts: list[int], total: float) -> Iterator[str]:
@@ -265,12 +265,12 @@ def _histogram(name: str, labels: Labels, bounds: tuple[float, ...], counts: lis
     for bound, count in zip((*bounds, None), counts, strict=False):
         so_far += count
         if bound is not None:
-            yield f"{name}_bucket{_shown({**labels, 'le': f'{bound:g}'})} {so_far}\n"
-    yield f"{name}_bucket{_shown({**labels, 'le': '+Inf'})} {so_far}\n"
-    yield f"{name}_sum{_shown(labels)} {total:.15g}\n{name}_count{_shown(labels)} {so_far}\n"
+            yield f"{name}_bucket{_format_labels({**labels, 'le': f'{bound:g}'})} {so_far}\n"
+    yield f"{name}_bucket{_format_labels({**labels, 'le': '+Inf'})} {so_far}\n"
+    yield f"{name}_sum{_format_labels(labels)} {total:.15g}\n{name}_count{_format_labels(labels)} {so_far}\n"
 
 
-def _shown(labels: Labels) -> str:
+def _format_labels(labels: Labels) -> str:
     if not labels:
         return ""
     pairs = (f'{name}="{_escaped(text)}"' for name, text in sorted(labels.items()))

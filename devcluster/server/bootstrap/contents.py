@@ -107,11 +107,11 @@ def role_objects(plural: str) -> Iterator[ServerObject]:
     """Return the objects of one kind of rbac.authorization.k8s.io."""
     for key, content in _read("rbac.json")[plural].items():
         namespace, _, name = key.rpartition("/")
-        more = content.get("labels", {})
+        labels = content.get("labels", {})
         yield ServerObject(
             name,
             namespace,
-            labels={"kubernetes.io/bootstrapping": "rbac-defaults", **more},
+            labels={"kubernetes.io/bootstrapping": "rbac-defaults", **labels},
             annotations={"rbac.authorization.kubernetes.io/autoupdate": "true"},
             content={name: value for name, value in content.items() if name != "labels"},
         )
