@@ -187,3 +187,11 @@ def test_user_namespace_excludes_namespaces_of_the_host() -> None:
 )
 def test_operating_system_causes(name: str, spec: JSON, causes: list[str]) -> None:
     assert validator_causes(validate_operating_system, "spec", {**spec, "os": {"name": name}}) == causes
+
+
+def test_mount_option_policy_is_valid_only_if_allowed() -> None:
+    spec = {"securityContext": {"seLinuxChangePolicy": "MountOption"}}
+    assert validator_causes(validate_pod_security_context, "c", spec, allow_mount_option=True) == []
+    assert validator_causes(validate_pod_security_context, "c", spec) == [
+        'c.seLinuxChangePolicy: Unsupported value: "MountOption": supported values: "Recursive"'
+    ]

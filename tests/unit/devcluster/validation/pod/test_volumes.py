@@ -173,3 +173,16 @@ def test_volume_source_causes(validator: Any, source: dict[str, Any], causes: li
 )
 def test_csi_driver_name_causes(name: str, causes: list[str]) -> None:
     assert validator_causes(validate_csi_driver_name, "d", name) == causes
+
+
+def test_volume_must_not_use_claim_of_an_ephemeral_volume() -> None:
+    template = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    volumes = [
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}},
+        {"name": "b", "persistentVolumeClaim": {"claimName": "p-scratch"}},
+    ]
+    assert validator_causes(validate_volumes, "v", {"volumes": volumes}, "other") == []
+    assert validator_causes(validate_volumes, "v", {"volumes": volumes}, "p") == [
+        'v[1].persistentVolumeClaim.claimName: Invalid value: "p-scratch": '
+        "must not reference a PVC that gets created for an ephemeral volume"
+    ]
