@@ -62,7 +62,7 @@ def test_qos_class_is_immutable() -> None:
         ),
     ],
 )
-def test_terminated_container_restarts_as_its_policy_says(policy: str, exit_code: int, causes: list[str]) -> None:
+def test_terminated_container_restarts_by_its_policy(policy: str, exit_code: int, causes: list[str]) -> None:
     states = ({"running": {}}, {"terminated": {"exitCode": exit_code}})
     new, old = (
         {

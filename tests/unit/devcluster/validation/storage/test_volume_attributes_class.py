@@ -19,7 +19,7 @@ def test_volume_attributes_class_requires_driver_and_parameters() -> None:
     ]
 
 
-def test_driver_and_parameters_of_an_attributes_class_are_immutable() -> None:
+def test_driver_and_parameters_of_a_class_are_immutable() -> None:
     new = {"driverName": "c.d", "parameters": {"iops": "2"}}
     assert validator_causes(validate_volume_attributes_class_update, new, CLASS) == [
         f"{field}: Forbidden: updates to {field} are forbidden." for field in ("driverName", "parameters")

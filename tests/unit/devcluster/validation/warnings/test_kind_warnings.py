@@ -94,3 +94,41 @@ def test_tls_secret_without_pem_data_warns(data: JSON, warnings: list[str]):
 def test_kinds_without_rules_have_no_warnings():
     assert kind_warnings(("", "ConfigMap"), INGRESS_CLASS, None) == []
     assert status_warnings(("", "Node"), {"podIPs": [{"ip": "1::00"}]}) == []
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "obj", "warning"),
+    [
+        pytest.param(
+            "",
+            "Node",
+            {"spec": {"externalID": "x"}},
+            "spec.externalID: this field is deprecated, and is unused by Kubernetes",
+            id="external ID of a node",
+        ),
+        pytest.param(
+            "discovery.k8s.io",
+            "EndpointSlice",
+            {"metadata": {}, "addressType": "FQDN"},
+            "spec.addressType: FQDN endpoints are deprecated",
+            id="names as addresses",
+        ),
+        pytest.param(
+            "admissionregistration.k8s.io",
+            "ValidatingAdmissionPolicy",
+            {"metadata": {"name": "a.static.k8s.io"}},
+            'metadata.name: names ending with ".static.k8s.io" are reserved for static manifest-based configurations '
+            "and cannot be managed via the API",
+            id="reserved name of a policy",
+        ),
+    ],
+)
+def test_warning_about_a_new_object(group: str, kind: str, obj: JSON, warning: str):
+    assert kind_warnings((group, kind), obj, None) == [warning]
+
+
+def test_csi_tokens_warn_only_when_requests_change():
+    key, obj = ("storage.k8s.io", "CSIDriver"), {"spec": {"tokenRequests": [{"audience": "a"}]}}
+    [warning] = kind_warnings(key, obj, {"spec": {}})
+    assert warning.startswith("spec.serviceAccountTokenInSecrets is unset")
+    assert kind_warnings(key, obj, obj) == []

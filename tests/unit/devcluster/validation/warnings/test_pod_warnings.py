@@ -90,3 +90,43 @@ def test_nested_paths_of_one_volume_warn():
     assert list(overlapping_path_warnings({"name": "v", "configMap": {"name": "m", "items": items}})) == [
         'volume "v" (ConfigMap "m"): overlapping paths: "dir/file" with "dir"'
     ]
+
+
+def port(number: int, **fields: Any) -> JSON:
+    return {"containerPort": number, "protocol": "TCP", **fields}
+
+
+@pytest.mark.parametrize(
+    ("ports", "warnings"),
+    [
+        pytest.param([port(80), port(80, protocol="UDP")], [], id="two protocols"),
+        pytest.param([port(80), port(80)], ["ports[1]: duplicate port definition"], id="duplicate"),
+        pytest.param(
+            [port(80), port(80, hostPort=8080)], ["ports[1]: overlapping port definition"], id="with a host port"
+        ),
+        pytest.param(
+            [port(80, hostPort=8080), port(80, hostPort=8080, hostIP="10.0.0.1")],
+            ["ports[1]: dangerously ambiguous port definition"],
+            id="with a host address",
+        ),
+    ],
+)
+def test_conflicting_ports_warn(ports: list[JSON], warnings: list[str]):
+    spec = {"containers": [{"name": "c", "ports": ports}]}
+    expected = [f"spec.containers[0].{warning} with spec.containers[0].ports[0]" for warning in warnings]
+    assert pod_warnings({}, spec, "metadata", "spec") == expected
+
+
+def test_app_armor_annotation_of_a_template_is_deprecated():
+    key = "container.apparmor.security.beta.kubernetes.io/c"
+    metadata, spec = {"annotations": {key: "unconfined"}}, {"containers": [{"name": "c"}]}
+    assert pod_warnings(metadata, spec, "metadata", "spec") == []  # pods: see app_armor_warnings
+    assert pod_warnings(metadata, spec, "template.metadata", "template.spec") == [
+        f'template.metadata.annotations[{key}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+    ]
+
+
+def test_projected_volume_without_sources_warns():
+    assert list(overlapping_path_warnings({"name": "v", "projected": {"sources": [{}]}})) == [
+        'volume "v" (Projected) has no sources provided'
+    ]
