@@ -46,16 +46,17 @@ class Api:
             deferred_work=DeferredWork(),
         )
 
-    def respond(self, method: str, target: str, body: JSON | None = None) -> Response:
+    def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:
         data = b"" if body is None else json.dumps(body).encode()
-        request = Request.of(method, target, {"content-type": "application/json"}, data)
+        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        request = Request.of(method, target, {"content-type": content_type, "accept": accept}, data)
         request.route = route(request.path)
         assert request.route is not None
         return self.rest.handle(request, request.route)
 
-    def request(self, method: str, target: str, body: JSON | None = None) -> tuple[int, JSON]:
+    def request(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> tuple[int, JSON]:
         """Return the status and the decoded content of a response."""
-        response = self.respond(method, target, body)
+        response = self.respond(method, target, body, accept)
         assert isinstance(response.body, bytes)
         return response.status, json.loads(response.body)
 
@@ -115,6 +116,43 @@ async def test_invalid_read_is_rejected(api: Api, target: str, code: int, reason
     with pytest.raises(StatusError) as raised:
         api.respond("GET", target)
     assert (raised.value.code, raised.value.reason) == (code, reason)
+
+
+async def test_patch_merges_fields(api: Api):
+    api.create("a")
+    api.request("PATCH", f"{MAPS}/a", {"data": {"k": "1"}})
+    assert api.request("PATCH", f"{MAPS}/a", {"data": {"l": "2"}})[1]["data"] == {"k": "1", "l": "2"}
+
+
+async def test_dry_run_create_stores_nothing(api: Api):
+    assert api.request("POST", f"{MAPS}?dryRun=All", {"metadata": {"name": "a"}})[0] == 201
+    assert api.names() == []
+
+
+@pytest.mark.parametrize(
+    ("form", "kind"),
+    [
+        pytest.param("", "ConfigMapList", id="objects"),
+        pytest.param(";as=Table;g=meta.k8s.io;v=v1", "Table", id="table"),
+        pytest.param(";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", "PartialObjectMetadataList", id="metadata"),
+    ],
+)
+async def test_list_has_the_accepted_form(api: Api, form: str, kind: str):
+    api.create("a")
+    assert api.request("GET", MAPS, accept=f"application/json{form}")[1]["kind"] == kind
+
+
+async def test_computed_objects_are_listed_and_read(api: Api):
+    name = api.request("GET", "/api/v1/componentstatuses")[1]["items"][0]["metadata"]["name"]
+    assert api.request("GET", f"/api/v1/componentstatuses/{name}")[1]["metadata"]["name"] == name
+    with pytest.raises(StatusError, match='componentstatus "none" not found'):
+        api.respond("GET", "/api/v1/componentstatuses/none")
+
+
+async def test_watch_from_a_future_revision_returns_an_error_event(api: Api):
+    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9999999"
+    status, event = api.request("GET", f"{MAPS}?{query}")
+    assert (status, event["type"], event["object"]["code"]) == (200, "ERROR", 504)
 
 
 async def test_policies_see_no_request_after_one_has_failed(api: Api):
