@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -90,7 +91,7 @@ class HostProcess:
             return
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        if not self._process.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):  # a request that the ended process has not read
             self._process.stdin.close()
         if keep:
             self._process.returncode = self._process.poll() or 0  # prevents a warning of subprocess: it runs on purpose

@@ -75,7 +75,7 @@ class TracePages:
         return document
 
     async def lines(self, query: Mapping[str, str]) -> Any:
-        """Return a feed.Answer. Raises UserError if `owner` names a Deployment that does not exist."""
+        """Return a FeedResponse. Raises UserError if `owner` names a Deployment that does not exist."""
         namespace, owner = query.get("namespace", ""), query.get("owner", "")
         kind, _, name = owner.partition("/")
         if kind == "deployment":
