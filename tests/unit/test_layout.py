@@ -104,12 +104,6 @@ def test_wheel_contains_only_kubeloop(tmp_path):
 
 # --- tests ------------------------------------------------------------------------------------------------------------
 
-INDIRECTLY_TESTED = TESTS / "unit" / "indirectly_tested.txt"
-"""Modules that no test of their folder imports, because they are tested through the modules that use them.
-
-New modules need a test of their own. Remove a line when a test imports the module.
-"""
-
 
 def source_modules() -> Iterator[Path]:
     """Yield the modules with logic: those that define a function with a body."""
@@ -138,10 +132,7 @@ def is_tested(module: Path) -> bool:
 
 
 def test_modules_are_imported_by_tests_of_their_folder():
-    untested = {str(module) for module in source_modules() if not is_tested(module)}
-    exceptions = set(INDIRECTLY_TESTED.read_text().split())
-    assert sorted(untested - exceptions) == []
-    assert sorted(exceptions - untested) == [], f"remove these lines from {INDIRECTLY_TESTED.name}"
+    assert [str(module) for module in source_modules() if not is_tested(module)] == []
 
 
 def test_unit_tests_mirror_the_source_tree():

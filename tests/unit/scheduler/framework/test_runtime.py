@@ -5,7 +5,7 @@ import pytest
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.fit_error import Diagnosis
+from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 
@@ -21,7 +21,8 @@ def filtered(cluster: PluginCluster, framework: Framework, pod: PodInfo, *, all_
     state, snapshot = CycleState(), cluster.snapshot
     framework.run_pre_filter(state, pod, snapshot)
     rows = snapshot.all_rows if all_rows else np.array([0, 1], np.intp)
-    return [snapshot.node_infos[row].name for row in framework.run_filters(state, pod, snapshot, rows, Diagnosis())]
+    diagnosis = Diagnosis(NodeToStatus(snapshot))
+    return [snapshot.node_infos[row].name for row in framework.run_filters(state, pod, snapshot, rows, diagnosis)]
 
 
 @pytest.mark.parametrize("class_cache", [True, False])
