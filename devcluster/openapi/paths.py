@@ -37,7 +37,7 @@ _CUSTOM_MEDIA_TYPES = (JSON_TYPE, "application/yaml")
 
 @dataclass(frozen=True, slots=True)
 class _Verb:
-    """How a verb is published.
+    """OpenAPI representation of a verb.
 
     prefix: first part of operation ids. action: x-kubernetes-action. description: with "{one}" or "{many}". options:
     types whose fields are parameters, except excluded_parameters. extra_responses: responses besides 200 and 401.

@@ -42,7 +42,7 @@ def get_json(path: str, query: Mapping[str, str], *, endpoint: str | None, hint:
 
 
 def stream_json_lines(path: str, query: Mapping[str, str], *, endpoint: str | None, hint: str) -> Iterator[Any]:
-    """As get_json(), for a long response: yield the JSON value of each line as it arrives."""
+    """Yield the JSON value of each line of a long response as it arrives. Raises as get_json()."""
     with _get(path, query, endpoint, hint) as response:
         for line in response:
             yield json.loads(line)

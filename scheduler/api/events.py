@@ -17,7 +17,7 @@ from kubeloop.scheduler.cache.pod_requests import requests_nano
 
 
 class ActionType(IntFlag):
-    """What happened to a resource, as a bit mask (values of v1.36)."""
+    """Kinds of changes to a resource, as a bit mask (values of v1.36)."""
 
     ADD = 1 << 0
     DELETE = 1 << 1

@@ -51,16 +51,16 @@ async def test_json_is_encoded_once_per_version_with_fifty_watches(
     data_directory = DataDirectory(tmp_path) if durable else None
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, data_directory=data_directory)
 
-    def ask(method: str, target: str, body: Any = None) -> Any:
+    def send(method: str, target: str, body: Any = None) -> Any:
         answer = api.handle_now(Request.of(method, target, {}, b"" if body is None else msgspec.json.encode(body)))
         assert answer.status in (200, 201), answer.body
         return answer.body
 
     selectors = ("", "&labelSelector=a%3Db", "&fieldSelector=metadata.name%3Dcm")
-    watchers = [ask("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
+    watchers = [send("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
     obj = {"metadata": {"name": "cm", "labels": {"a": "b"}}, "data": {"k": "1"}}
 
-    answers = [ask("POST", PATH, obj), *(ask("PUT", f"{PATH}/cm", {**obj, "data": {"k": value}}) for value in "23")]
+    answers = [send("POST", PATH, obj), *(send("PUT", f"{PATH}/cm", {**obj, "data": {"k": value}}) for value in "23")]
     assert encoded["cm"] == len(answers)
 
     for stream in watchers:
@@ -73,8 +73,8 @@ async def test_json_is_encoded_once_per_version_with_fifty_watches(
         assert [msgspec.json.decode(line)["object"] for line in received.splitlines()] == [
             msgspec.json.decode(answer) for answer in answers
         ]
-    assert ask("GET", f"{PATH}/cm") == answers[-1]
-    ask("GET", PATH)
+    assert send("GET", f"{PATH}/cm") == answers[-1]
+    send("GET", PATH)
     assert encoded["cm"] == len(answers)
     if data_directory is not None:
         data_directory.close()
@@ -83,7 +83,7 @@ async def test_json_is_encoded_once_per_version_with_fifty_watches(
 async def test_protobuf_is_encoded_once_per_version_with_fifty_watches(encoded: Counter[str]):
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
 
-    def ask(method: str, target: str, obj: Any = None) -> Any:
+    def send(method: str, target: str, obj: Any = None) -> Any:
         body = b"" if obj is None else codec.encode({"apiVersion": "v1", "kind": "ConfigMap", **obj})
         headers = {"accept": PROTOBUF_TYPE, "content-type": PROTOBUF_TYPE}
         answer = api.handle_now(Request.of(method, target, headers, body))
@@ -91,12 +91,12 @@ async def test_protobuf_is_encoded_once_per_version_with_fifty_watches(encoded: 
         assert answer.content_type.startswith(PROTOBUF_TYPE)
         return answer.body
 
-    ask("POST", PATH, {"metadata": {"name": "cm"}})
+    send("POST", PATH, {"metadata": {"name": "cm"}})
     json_encodings = encoded["cm"]
     selectors = ("", "&labelSelector=!c", "&fieldSelector=metadata.name%3Dcm")
-    watchers = [ask("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
+    watchers = [send("GET", f"{PATH}?watch=1{selectors[number % len(selectors)]}") for number in range(WATCHERS)]
     for value in "12":
-        ask("PUT", f"{PATH}/cm", {"metadata": {"name": "cm"}, "data": {"k": value}})
+        send("PUT", f"{PATH}/cm", {"metadata": {"name": "cm"}, "data": {"k": value}})
     for stream in watchers:
         received = b""
         async for chunk in stream:
@@ -104,6 +104,6 @@ async def test_protobuf_is_encoded_once_per_version_with_fifty_watches(encoded: 
             if received.count(b"MODIFIED") == 2:
                 break
         await stream.aclose()
-    ask("GET", f"{PATH}/cm")
-    ask("GET", PATH)
+    send("GET", f"{PATH}/cm")
+    send("GET", PATH)
     assert (encoded["cm"], json_encodings) == (3, 1)

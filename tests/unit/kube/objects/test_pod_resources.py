@@ -14,7 +14,7 @@ def test_containers_are_added_and_init_containers_take_the_maximum():
     assert container_totals(spec, "requests") == {"cpu": "3"}
 
 
-def test_sidecars_are_added_to_containers_and_later_init_containers():
+def test_sidecars_add_to_containers_and_later_init_containers():
     sidecar = container("1", restartPolicy="Always")
     spec = {"containers": [container("1")], "initContainers": [sidecar, container("2")]}
     assert container_totals(spec, "requests") == {"cpu": "3"}
@@ -26,7 +26,7 @@ def test_pod_requests_include_overhead_and_pod_level_resources():
     assert pod_requests({**spec, "resources": {"requests": {"cpu": "4"}}}) == {"cpu": "4250m"}
 
 
-def test_actual_resources_count_if_larger_unless_resize_is_infeasible():
+def test_larger_actual_resources_count_unless_resize_infeasible():
     status = {"containerStatuses": [{"name": "1", "resources": {"requests": {"cpu": "3"}}}]}
     pod = {"spec": {"containers": [container("1")]}, "status": status}
     assert pod_resource_totals(pod, actual=True)["requests"] == {"cpu": "3"}

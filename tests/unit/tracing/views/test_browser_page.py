@@ -15,7 +15,7 @@ def test_served_files_have_policy_and_content_type():
     assert all(f'src="traces/{script}"'.encode() in page.body for script in SCRIPTS)
 
 
-def test_self_contained_page_loads_nothing_and_has_no_markup_of_pods():
+def test_self_contained_page_loads_nothing_and_escapes_pods():
     page = self_contained_page([document(name="</script><b>")], kind="pod", name="x", title="pod shop/x")
     assert "src=" not in page.replace("script-src", "").replace("default-src", "").replace("img-src", "").replace(
         "style-src", ""

@@ -18,8 +18,8 @@ from kubeloop.devcluster.languages.cel.lexer import bytes_value, string_value, t
     ],
 )
 def test_kinds_of_tokens(source: str, kinds: str):
-    found, issues = tokens(source)
-    assert (" ".join(token.kind for token in found), issues) == (kinds, [])
+    tokenized, issues = tokens(source)
+    assert (" ".join(token.kind for token in tokenized), issues) == (kinds, [])
 
 
 @pytest.mark.parametrize(
