@@ -109,7 +109,7 @@ _LIBRARY = Library(
 )
 
 
-class WrongExpression(ValueError):
+class InvalidExpression(ValueError):
     """The text is not a valid expression."""
 
 
@@ -121,7 +121,7 @@ class StageExpression:
         try:
             self._program = Program(text, {"self": DYN}, _LIBRARY)
         except (ExpressionError, InstantiationError) as error:
-            raise WrongExpression(str(error)) from None
+            raise InvalidExpression(str(error)) from None
 
     def value(self, obj: JSON, moment: Moment) -> Any:
         """Evaluate the expression. Raises CelError if it fails for this object."""

@@ -240,7 +240,7 @@ class _YamlValue:
 
     def expression(self) -> StageExpression:
         """Compile the CEL expression of a map with the field `expression`. Imports the compiler on first use."""
-        from kubeloop.devcluster.kubelet.stages.expressions import StageExpression, WrongExpression
+        from kubeloop.devcluster.kubelet.stages.expressions import InvalidExpression, StageExpression
 
         fields = self.fields("expression")
         if "expression" not in fields:
@@ -248,7 +248,7 @@ class _YamlValue:
         text = fields["expression"].text().strip()
         try:
             return StageExpression(text)
-        except WrongExpression as error:
+        except InvalidExpression as error:
             raise fields["expression"].error(f"CEL expression {text!r}: {error}") from None
 
     def user(self) -> str:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubeloop.devcluster.kubelet.stages.expressions import Expression, Moment, WrongExpression
+from kubeloop.devcluster.kubelet.stages.expressions import InvalidExpression, Moment, StageExpression
 
 OBJECT = {
     "metadata": {"name": "web", "creationTimestamp": "2026-01-01T11:59:50Z"},
@@ -41,7 +41,7 @@ def moment() -> Moment:
     ],
 )
 def test_condition_holds(moment, text, expected):
-    assert Expression(text).holds(OBJECT, moment) is expected
+    assert StageExpression(text).holds(OBJECT, moment) is expected
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_condition_holds(moment, text, expected):
     ],
 )
 def test_weight(moment, text, weight):
-    assert Expression(text).whole(OBJECT, moment) == weight
+    assert StageExpression(text).whole(OBJECT, moment) == weight
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_weight(moment, text, weight):
     ],
 )
 def test_delay_seconds(moment, text, seconds):
-    assert Expression(text).seconds(OBJECT, moment) == seconds
+    assert StageExpression(text).seconds(OBJECT, moment) == seconds
 
 
 @pytest.mark.parametrize("text", ["self.a ==", "unknown(self)", "other.a"])
 def test_invalid_expression_raises_error(text):
-    with pytest.raises(WrongExpression):
-        Expression(text)
+    with pytest.raises(InvalidExpression):
+        StageExpression(text)
