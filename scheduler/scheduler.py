@@ -442,7 +442,7 @@ class Scheduler:
             return flight
         waits_on_permit = framework.waiting_pod(assumed.uid) is not None
         if flight is None or waits_on_permit:
-            # Binding will take a while: the nominated node tells a cluster autoscaler where the pod will run.
+            # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
             self._patches.set(pod, nominated_node_name=node_name)
         if waits_on_permit:
             self._traces.permit_started(pod)

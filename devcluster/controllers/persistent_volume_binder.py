@@ -140,7 +140,7 @@ class PersistentVolumeController:
             else:
                 self._create_ephemeral_claims(key)
         except Exception:
-            log.exception("simulated volumes failed at an object", extra={"kind": kind, "key": key})
+            log.exception("failed to sync a volume or claim", extra={"kind": kind, "key": key})
 
     def _enqueue(self, kind: str, key: str) -> None:
         self._dirty[kind, key] = None
