@@ -17,14 +17,14 @@ import uvloop
 
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import LEASES
 
 
 async def measure(nodes: int, seconds: float) -> dict[str, float]:
     loop = asyncio.get_running_loop()
-    store = Store(seconds=loop.time)
+    store = ObjectStore(seconds=loop.time)
     simulated = SimulatedNodes(store, NodeSettings(count=nodes), clock=SystemClock(), rng=random.Random(1))
     before = time.process_time()
     simulated.register()

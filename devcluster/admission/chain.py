@@ -25,7 +25,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
@@ -46,7 +46,7 @@ _API_SERVER = Writer("kube-apiserver")
 class AdmissionChain:
     """The admission plugins over one store, in kube-apiserver's order."""
 
-    def __init__(self, store: Store, clock: Clock, policies: PolicyPlugin) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, policies: PolicyPlugin) -> None:
         self._store = store
         self._clock = clock
         self.policies = policies

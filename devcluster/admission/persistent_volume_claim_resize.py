@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import STORAGE_CLASSES, Resource
 from kubeloop.kube.quantities import parse_quantity
@@ -16,7 +16,7 @@ from kubeloop.kube.quantities import parse_quantity
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
-def check_claim_resize(store: Store, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+def check_claim_resize(store: ObjectStore, resource: Resource[Any], obj: JSON, old: JSON) -> None:
     """Raise StatusError 403 if a claim requests more storage and its class does not support expansion."""
     new, before = (
         parse_quantity(claim["spec"].get("resources", {}).get("requests", {}).get("storage", 0)) for claim in (obj, old)

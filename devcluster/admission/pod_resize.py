@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import pod_requests
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.kube.quantities import parse_quantity
 
 
-def check_pod_resize(store: Store, pod: JSON, old: JSON) -> None:
+def check_pod_resize(store: ObjectStore, pod: JSON, old: JSON) -> None:
     """Raise StatusError 403 if a bound pod's node does not exist, is not Linux, or is too small for the new `pod`."""
     name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName", "")
     if not node_name or pod["metadata"].get("generation") == old["metadata"].get("generation"):

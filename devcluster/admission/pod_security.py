@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
@@ -60,7 +60,7 @@ def check_new_namespace(namespace: JSON) -> None:
         raise errors.invalid("", "Namespace", namespace["metadata"].get("name", ""), problems)
 
 
-def check_namespace_update(store: Store, namespace: JSON, old: JSON, warnings: list[str]) -> None:
+def check_namespace_update(store: ObjectStore, namespace: JSON, old: JSON, warnings: list[str]) -> None:
     """Raise StatusError 422 for invalid labels of an update; warn about existing pods that violate a new level."""
     labels, before = (namespace_object["metadata"].get("labels", {}) for namespace_object in (namespace, old))
     if labels == before:
@@ -75,7 +75,7 @@ def check_namespace_update(store: Store, namespace: JSON, old: JSON, warnings: l
         warnings += _existing_pod_warnings(store, namespace["metadata"]["name"], enforced)
 
 
-def _existing_pod_warnings(store: Store, namespace: str, standard: _Standard) -> list[str]:
+def _existing_pod_warnings(store: ObjectStore, namespace: str, standard: _Standard) -> list[str]:
     """Return warnings about a namespace's pods that violate a level; one pod per controller is checked first."""
     first_of_controllers: list[JSON] = []
     other_pods: list[JSON] = []
@@ -109,7 +109,7 @@ def _name_and_count(names: list[str]) -> str:
 # --- pods and their templates -----------------------------------------------------------------------------------------
 
 
-def check_pod(store: Store, pod: JSON, warnings: list[str], old: JSON | None = None) -> None:
+def check_pod(store: ObjectStore, pod: JSON, warnings: list[str], old: JSON | None = None) -> None:
     """Raise StatusError 403 for a pod that violates the enforced level; warn about the `warn` level.
 
     old: the pod before an update, which is not checked if the images of its containers stay the same.
@@ -125,7 +125,7 @@ def check_pod(store: Store, pod: JSON, warnings: list[str], old: JSON | None = N
         _warn(policy.warn, metadata, spec, warnings)
 
 
-def check_template(store: Store, obj: JSON, warnings: list[str]) -> None:
+def check_template(store: ObjectStore, obj: JSON, warnings: list[str]) -> None:
     """Warn about pods that a workload or PodTemplate would create; only the pods themselves are rejected."""
     policy = _namespace_policy(store, obj["metadata"]["namespace"])
     if policy is None:
@@ -174,7 +174,7 @@ def _has_same_images(spec: JSON, old: JSON) -> bool:
 # --- labels -----------------------------------------------------------------------------------------------------------
 
 
-def _namespace_policy(store: Store, namespace: str) -> _Policy | None:
+def _namespace_policy(store: ObjectStore, namespace: str) -> _Policy | None:
     """Return the policy of a namespace; None without labels."""
     namespace_object = store.get(NAMESPACES, "", namespace)
     labels = {} if namespace_object is None else namespace_object["metadata"].get("labels", {})

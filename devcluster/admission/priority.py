@@ -6,13 +6,13 @@ Source: plugin/pkg/admission/priority of Kubernetes v1.36.
 from __future__ import annotations
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.priority_class import SYSTEM_PRIORITY_CLASSES
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, PRIORITY_CLASSES
 
 
-def set_priority(store: Store, pod: JSON) -> None:
+def set_priority(store: ObjectStore, pod: JSON) -> None:
     """Set a new pod's priority and preemption policy from its class, in place. Raises StatusError 403."""
     spec = pod["spec"]
     name = spec.get("priorityClassName", "")
@@ -46,7 +46,7 @@ def set_priority(store: Store, pod: JSON) -> None:
     spec["preemptionPolicy"] = policy
 
 
-def _default_priority_class(store: Store) -> JSON | None:
+def _default_priority_class(store: ObjectStore) -> JSON | None:
     """Return the priority class for pods without one; of several, the one with the lowest value."""
     defaults = [
         priority_class for priority_class in store.list(PRIORITY_CLASSES) if priority_class.get("globalDefault")
@@ -54,7 +54,7 @@ def _default_priority_class(store: Store) -> JSON | None:
     return min(defaults, key=lambda priority_class: int(priority_class["value"]), default=None)
 
 
-def check_single_default(store: Store, priority_class: JSON, *, new: bool) -> None:
+def check_single_default(store: ObjectStore, priority_class: JSON, *, new: bool) -> None:
     """Raise StatusError 403 if another priority class is the default already."""
     other = _default_priority_class(store) if priority_class.get("globalDefault") else None
     name = priority_class["metadata"].get("name", "")

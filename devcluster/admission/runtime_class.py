@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
@@ -17,7 +17,7 @@ from kubeloop.kube.quantities import parse_quantity
 _DIFFERS = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
 
-def _runtime_class_of(store: Store, pod: JSON) -> JSON | None:
+def _runtime_class_of(store: ObjectStore, pod: JSON) -> JSON | None:
     """Return a pod's runtime class. Raises StatusError 403 if it does not exist, 500 for an invalid name."""
     name = pod["spec"].get("runtimeClassName")
     if name is None:
@@ -42,7 +42,7 @@ def _equal_amounts(left: JSON, right: JSON) -> bool:
     )
 
 
-def apply_runtime_class(store: Store, pod: JSON) -> None:
+def apply_runtime_class(store: ObjectStore, pod: JSON) -> None:
     """Set overhead, node selector and tolerations of a new pod from its class, in place. Raises StatusError."""
     runtime_class = _runtime_class_of(store, pod)
     if runtime_class is None:
@@ -98,7 +98,7 @@ def _is_superset(wide: JSON, narrow: JSON) -> bool:
     return wide.get("operator") == "Exists"
 
 
-def check_overhead(store: Store, pod: JSON) -> None:
+def check_overhead(store: ObjectStore, pod: JSON) -> None:
     """Require the overhead of a valid new pod to be that of its runtime class. Raises StatusError 403."""
     spec = pod["spec"]
     if "overhead" not in spec and "runtimeClassName" not in spec:

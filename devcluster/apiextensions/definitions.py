@@ -28,7 +28,7 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
     is_protected_group,
     with_condition,
 )
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -53,7 +53,7 @@ class Definitions:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         deleter: ObjectDeleter,
         clock: Clock,
         deferred_work: DeferredWork,

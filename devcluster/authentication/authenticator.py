@@ -12,7 +12,7 @@ from typing import Any
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
@@ -25,7 +25,7 @@ _BOUND_KINDS: tuple[tuple[str, Resource[Any]], ...] = (("secret", SECRETS), ("po
 class Authenticator:
     """Authenticates bearer tokens. `token` is the administrator's; None: every request is the administrator's."""
 
-    def __init__(self, store: Store, clock: Clock, token: str | None, key: TokenKey) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, token: str | None, key: TokenKey) -> None:
         self._store = store
         self._clock = clock
         self._token = token

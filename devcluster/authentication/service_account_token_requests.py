@@ -12,7 +12,7 @@ from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
@@ -33,7 +33,7 @@ def default_token_duration(obj: JSON) -> None:
 
 
 def create_token(
-    store: Store, name: str, namespace: str, obj: JSON, now: datetime, rng: random.Random, key: TokenKey
+    store: ObjectStore, name: str, namespace: str, obj: JSON, now: datetime, rng: random.Random, key: TokenKey
 ) -> JSON:
     """Return a TokenRequest with its token. Raises StatusError 400, 404, 409, 422.
 
@@ -88,7 +88,7 @@ def _check_expiration(seconds: int) -> None:
         raise errors.invalid(_GROUP, _KIND, "", causes)
 
 
-def _bound_claims(store: Store, kind: str, bound: JSON) -> JSON:
+def _bound_claims(store: ObjectStore, kind: str, bound: JSON) -> JSON:
     """Return the claims about the object a token is bound to, and about a bound pod's node."""
     claims: JSON = {kind.lower(): {"name": bound["metadata"]["name"], "uid": bound["metadata"]["uid"]}}
     if kind == "Pod" and (name := bound["spec"].get("nodeName")):
@@ -97,7 +97,7 @@ def _bound_claims(store: Store, kind: str, bound: JSON) -> JSON:
     return claims
 
 
-def _bound_object(store: Store, reference: JSON, account: str, namespace: str) -> JSON:
+def _bound_object(store: ObjectStore, reference: JSON, account: str, namespace: str) -> JSON:
     kind, api_version, name = (reference.get(field, "") for field in ("kind", "apiVersion", "name"))
     # an API version with more than one slash is invalid, and its kind is looked up in the core group
     group, version = ("", "") if api_version.count("/") > 1 else api_version.rpartition("/")[::2]

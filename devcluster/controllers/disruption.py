@@ -15,7 +15,7 @@ from typing import Any
 
 from kubeloop.devcluster.api.conditions import is_true
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
@@ -52,7 +52,7 @@ class UnknownPodCount(Exception):
 class DisruptionController:
     """The controller of all budgets of a development cluster. Call run() once."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, store: ObjectStore, *, clock: Clock, rng: random.Random) -> None:
         self._store = store
         self._clock = clock
         self._events = StoreEventRecorder(store, clock=clock, rng=rng)
@@ -172,7 +172,7 @@ class DisruptionController:
             self._events.record(budget, type_, reason, message, field_path="", component=_COMPONENT, host="")
 
 
-def expected_pods(store: Store, budget: JSON, pods: list[JSON]) -> tuple[int, int, list[str]]:
+def expected_pods(store: ObjectStore, budget: JSON, pods: list[JSON]) -> tuple[int, int, list[str]]:
     """Return (expected pods, desired healthy pods, names of pods without controller). Raises UnknownPodCount."""
     spec = budget["spec"]
     at_most, at_least = spec.get("maxUnavailable"), spec.get("minAvailable")
@@ -266,7 +266,7 @@ def _conditions(budget: JSON, generation: int, reason: str, message: str, now: s
     )
 
 
-def _expected_scale(store: Store, pods: list[JSON]) -> tuple[int, list[str]]:
+def _expected_scale(store: ObjectStore, pods: list[JSON]) -> tuple[int, list[str]]:
     """Return the sum of the replicas of the pods' controllers. Raises UnknownPodCount."""
     scales: dict[str, int] = {}
     unmanaged = []
@@ -284,7 +284,7 @@ def _expected_scale(store: Store, pods: list[JSON]) -> tuple[int, list[str]]:
     return sum(scales.values()), unmanaged
 
 
-def _scaled_object(store: Store, ref: JSON, namespace: str) -> JSON | None:
+def _scaled_object(store: ObjectStore, ref: JSON, namespace: str) -> JSON | None:
     """Return the object whose replicas count for a pod owned by `ref`: for a ReplicaSet its Deployment, if any."""
     group = ref["apiVersion"].rpartition("/")[0]
     resource = _SCALED.get((group, ref["kind"]))

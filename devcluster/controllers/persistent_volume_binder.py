@@ -35,7 +35,7 @@ from kubeloop.devcluster.controllers.volume_matching import (
 )
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
@@ -64,7 +64,7 @@ _BATCH = 50  # objects per turn of the event loop
 class PersistentVolumeController:
     """The controllers of persistent volumes. Call run() once; register() may be called before it."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: random.Random, only_own: bool = False) -> None:
+    def __init__(self, store: ObjectStore, *, clock: Clock, rng: random.Random, only_own: bool = False) -> None:
         """only_own: ignore classes of other provisioners."""
         self._only_own = only_own
         self._store = store

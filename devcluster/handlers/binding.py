@@ -8,7 +8,7 @@ from __future__ import annotations
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import set_condition
 from kubeloop.devcluster.api.errors import quoted
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS
@@ -19,7 +19,7 @@ _TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/regio
 class PodBinder:
     """Binds the pods of one store."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 

@@ -25,7 +25,7 @@ from kubeloop.devcluster.registry.extension_strategies import unsupported_kind_w
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
-from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
+from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_key
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
 from kubeloop.kube.clock import Clock, rfc3339
@@ -42,7 +42,13 @@ class ObjectWriter:
     """Writes of one server."""
 
     def __init__(
-        self, store: Store, admission: AdmissionChain, addresses: ServiceAllocator, *, clock: Clock, rng: random.Random
+        self,
+        store: ObjectStore,
+        admission: AdmissionChain,
+        addresses: ServiceAllocator,
+        *,
+        clock: Clock,
+        rng: random.Random,
     ) -> None:
         self._store = store
         self._admission = admission

@@ -14,7 +14,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
 from kubeloop.devcluster.registry.custom_resource_definitions import mark_for_cleanup
-from kubeloop.devcluster.storage.store import Store, StoredObject
+from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
@@ -30,7 +30,7 @@ _JOB_WARNING = (
 class ObjectDeleter:
     """Deletes the objects of one store."""
 
-    def __init__(self, store: Store, admission: AdmissionChain, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, admission: AdmissionChain, clock: Clock) -> None:
         self._store = store
         self._admission = admission
         self._clock = clock

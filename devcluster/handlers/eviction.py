@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.delete_options import check_delete_options, unchecked_options
 from kubeloop.devcluster.managedfields.field_sets import track_update
-from kubeloop.devcluster.storage.store import Store, StoredObject
+from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import LabelSelector, convert
@@ -30,7 +30,7 @@ _BUDGETS = get_served_resource(POD_DISRUPTION_BUDGETS)
 class PodEvictor:
     """Evicts the pods of one store."""
 
-    def __init__(self, store: Store, deleter: ObjectDeleter, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, deleter: ObjectDeleter, clock: Clock) -> None:
         self._store = store
         self._deleter = deleter
         self._clock = clock

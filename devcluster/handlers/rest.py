@@ -68,7 +68,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     read_object,
 )
 from kubeloop.devcluster.serializer.responses import encode_response
-from kubeloop.devcluster.storage.store import Store, StoredObject, object_key
+from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_key
 from kubeloop.devcluster.storage.watch import Watcher
 from kubeloop.devcluster.storage.watch_encoding import (
     JSON_WATCH_ENCODER,
@@ -105,7 +105,7 @@ class Rest:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         *,
         clock: Clock,
         rng: random.Random,

@@ -15,7 +15,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
@@ -75,7 +75,7 @@ def check_ports(request: Request) -> None:
                 raise errors.bad_request(f"cannot convert to []int32: {message}")
 
 
-def log_of(store: Store, pod: JSON, container: str) -> Response:
+def log_of(store: ObjectStore, pod: JSON, container: str) -> Response:
     """Return the pod's log, which is empty. Raises StatusError 400 for an unknown container, 404 for a missing node."""
     _check_container(pod, container)
     if not pod["spec"].get("nodeName"):
@@ -84,7 +84,7 @@ def log_of(store: Store, pod: JSON, container: str) -> Response:
     return text_response(200, "")
 
 
-def refuse_stream(store: Store, pod: JSON, subresource: str, container: str) -> Response:
+def refuse_stream(store: ObjectStore, pod: JSON, subresource: str, container: str) -> Response:
     """Refuse exec, attach and portforward. Always raises StatusError 400 or 404."""
     name = pod["metadata"]["name"]
     if subresource != "portforward":
@@ -95,7 +95,7 @@ def refuse_stream(store: Store, pod: JSON, subresource: str, container: str) -> 
     raise _no_containers(subresource)
 
 
-def refuse_proxy(store: Store, resource: Resource[Any], namespace: str, target: str) -> Response:
+def refuse_proxy(store: ObjectStore, resource: Resource[Any], namespace: str, target: str) -> Response:
     """Refuse a proxy request. Always raises StatusError 400, 404 or 503. `target`: "name", "http:name:port", ..."""
     parts = target.split(":")
     scheme = parts.pop(0) if len(parts) == 3 else ""
@@ -112,7 +112,9 @@ def refuse_proxy(store: Store, resource: Resource[Any], namespace: str, target: 
     raise _no_containers("proxy")
 
 
-def _check_endpoints(store: Store, service: JSON | None, namespace: str, name: str, port: str, target: str) -> None:
+def _check_endpoints(
+    store: ObjectStore, service: JSON | None, namespace: str, name: str, port: str, target: str
+) -> None:
     if _NUMBER.fullmatch(port):
         if service is None:
             raise errors.not_found(SERVICES, name)
@@ -134,7 +136,7 @@ def _check_endpoints(store: Store, service: JSON | None, namespace: str, name: s
     raise errors.StatusError(503, "ServiceUnavailable", f"no endpoints available for service {quoted(service_name)}")
 
 
-def _is_of_a_pod(store: Store, namespace: str, address: JSON) -> bool:
+def _is_of_a_pod(store: ObjectStore, namespace: str, address: JSON) -> bool:
     target = address.get("targetRef") or {}
     pod = store.get(PODS, namespace, target.get("name", "")) if target.get("namespace") == namespace else None
     return pod is not None and any(pod_ip["ip"] == address["ip"] for pod_ip in pod["status"].get("podIPs") or ())
@@ -150,7 +152,7 @@ def _reachable(ip: str) -> bool:
     return not is_special and address != ipaddress.IPv4Address("255.255.255.255")
 
 
-def _check_node(store: Store, pod: JSON) -> None:
+def _check_node(store: ObjectStore, pod: JSON) -> None:
     """Raises StatusError 404 for a pod on a missing node; as in Kubernetes, the message calls it a missing pod."""
     node = pod["spec"]["nodeName"]
     if store.get(NODES, "", node) is None:

@@ -44,7 +44,7 @@ from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.node_addresses import NodeAddresses
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
-from kubeloop.devcluster.storage.store import Change, Store, StoredObject
+from kubeloop.devcluster.storage.store import Change, ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
@@ -65,7 +65,7 @@ class SimulatedNodes:
 
     def __init__(
         self,
-        store: Store,
+        store: ObjectStore,
         settings: NodeSettings | None = None,
         *,
         clock: Clock,

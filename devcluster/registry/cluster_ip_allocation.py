@@ -27,7 +27,7 @@ from kubeloop.devcluster.registry.service_fields import (
     prepare_addresses_for_create,
     prepare_addresses_for_update,
 )
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.core.service import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
@@ -47,7 +47,7 @@ class ServiceAllocator:
     server's own range; other ranges come from ServiceCIDRs that are ready.
     """
 
-    def __init__(self, store: Store, clock: Clock, rng: random.Random, network: ipaddress.IPv4Network) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, rng: random.Random, network: ipaddress.IPv4Network) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng

@@ -39,7 +39,7 @@ from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.durations import duration_text
@@ -85,7 +85,9 @@ class ApiServer:
         service_range: IPv4Network = SERVICE_CIDR,
         identity: Identity | None = None,
     ) -> None:
-        self.store = Store(seconds=_loop_seconds, compaction_seconds=compaction_seconds, data_directory=data_directory)
+        self.store = ObjectStore(
+            seconds=_loop_seconds, compaction_seconds=compaction_seconds, data_directory=data_directory
+        )
         self._data_directory = data_directory
         self.clock = clock
         self._bootstrap = Bootstrap(self.store, clock, rng, identity or Identity(), service_range)

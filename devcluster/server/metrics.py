@@ -17,7 +17,7 @@ from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.server.health_paths import HEALTH
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 SECONDS = (
@@ -48,7 +48,7 @@ class _Series:
 class RequestMetrics:
     """Metrics of the requests of one server. `began`: its start in seconds since the epoch."""
 
-    def __init__(self, store: Store, began: float) -> None:
+    def __init__(self, store: ObjectStore, began: float) -> None:
         self._store = store
         self._began = began
         self._series: dict[tuple[Any, ...], _Series] = {}
@@ -212,7 +212,7 @@ def _deprecated(series: list[_Series]) -> Iterator[Labels]:
     return (dict(zip(names, values, strict=True)) for values in sorted(deprecated))
 
 
-def _objects(store: Store) -> Iterator[str]:
+def _objects(store: ObjectStore) -> Iterator[str]:
     served = {
         info.resource.group_resource: 0 for info in BY_PATH.values() if info.is_stored and info.storage_resource is None
     }

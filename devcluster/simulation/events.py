@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
@@ -14,7 +14,7 @@ from kubeloop.kube.objects.resources import EVENTS
 class StoreEventRecorder:
     """Writes one Event per occurrence, without aggregation: simulated kubelets rarely repeat one."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, store: ObjectStore, *, clock: Clock, rng: random.Random) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng

@@ -10,7 +10,7 @@ from typing import Any
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.simulation.timers import TimerQueue
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS, Resource
@@ -19,7 +19,7 @@ from kubeloop.kube.objects.resources import PODS, Resource
 class Simulation:
     """Shared state of the simulated nodes. Writes reach all of their parts unless they are `quiet`."""
 
-    def __init__(self, store: Store, settings: NodeSettings, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, store: ObjectStore, settings: NodeSettings, *, clock: Clock, rng: random.Random) -> None:
         self.store = store
         self.settings = settings
         self.clock = clock

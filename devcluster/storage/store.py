@@ -129,7 +129,7 @@ def with_revision(obj: JSON, revision: int) -> JSON:
 class Table:
     """All objects of one resource, in etcd's key order, and their latest changes (the resource's watch cache)."""
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
         self._name = name
         self._objects: dict[str, StoredObject] = {}
@@ -343,7 +343,7 @@ class InitialObjects:
     on_change: Callable[[Change], None] | None = None
 
 
-class Store:
+class ObjectStore:
     """All tables and their common revision.
 
     `seconds` is a monotonic clock (the event loop's `time`). `max_changes` limits the changes kept per table.

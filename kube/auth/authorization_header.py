@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from kubeloop.kube.client.transport import Response, StreamedResponse, Transport
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport
 from kubeloop.kube.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class AuthorizedTransport:
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         value = await self._authorization.header()
         response = await self._transport.request(
             method, target, headers=_with(headers, value), body=body, timeout_seconds=timeout_seconds

@@ -14,7 +14,7 @@ import aiohttp
 from yarl import URL
 
 from kubeloop.kube.client.endpoint import Endpoint
-from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 _READ_BUFFER_BYTES = 1 << 20
@@ -62,7 +62,7 @@ class AiohttpTransport:
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError."""
         timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=self._connect_seconds)
         try:
@@ -77,7 +77,7 @@ class AiohttpTransport:
                 server_hostname=self._tls_name,
             ) as response:
                 content = await response.read()
-                return Response(response.status, content, _lower(response.headers))
+                return HttpResponse(response.status, content, _lower(response.headers))
         except _FAILURES as error:
             raise _transport_error(error, self._url) from error
 

@@ -21,7 +21,7 @@ import msgspec
 
 from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
-from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, Gone, ServerUnreachable, UnreadableResponse, from_response
 from kubeloop.kube.objects import api_types
@@ -50,7 +50,7 @@ class PatchType(Enum):
     APPLY = "application/apply-patch+yaml"
 
 
-class ListOptions(TypedDict, total=False):
+class ListArguments(TypedDict, total=False):
     """Options of all list calls: selection, page size, resource version, and request headers and lane."""
 
     label_selector: str
@@ -178,7 +178,7 @@ class Client:
         *,
         continue_: str = "",
         timeout_seconds: float | None = None,
-        **options: Unpack[ListOptions],
+        **options: Unpack[ListArguments],
     ) -> ListPage[T]:
         """Return one page of at most `limit` objects (0: all). Raises Gone if `continue_` is too old; see pages()."""
         limit = options.get("limit", 0)
@@ -197,7 +197,7 @@ class Client:
         return _decoded(page_type, response)
 
     async def pages(
-        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListArguments]
     ) -> AsyncIterator[ListPage[T]]:
         """Iterate over all pages of a list in order; 500 objects per page unless `limit` is set.
 
@@ -220,7 +220,9 @@ class Client:
                 page = ListPage(metadata=restarted_page.metadata, items=restarted_page.items, restarted=True)
             yield page
 
-    async def list_all(self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]) -> ListPage[T]:
+    async def list_all(
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListArguments]
+    ) -> ListPage[T]:
         """Return all pages as one. The metadata are those of the last page; its resourceVersion is that of the list."""
         items: list[T] = []
         metadata = ListMeta()
@@ -278,7 +280,7 @@ class Client:
             async with self.transport.stream("GET", target, headers=self._headers(None, headers)) as response:
                 if response.status != 200:
                     body = b"".join([chunk async for chunk in response.chunks])
-                    raise _error(Response(response.status, body, response.headers))
+                    raise _error(HttpResponse(response.status, body, response.headers))
                 yield _WatchEvents(resource.type, response, tolerant)
         except TransportError as error:
             raise ServerUnreachable(str(error), maybe_applied=False) from error
@@ -445,7 +447,7 @@ class Client:
         body: bytes = b"",
         lane: str = "",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send any other request (discovery, /version). `target` is path and query, escaped. Raises as the verbs do."""
         return await self._send(method, target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
 
@@ -465,7 +467,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send a request, with retries as defined in `retries`. Returns a success response or raises."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
         all_headers = self._headers(content_type if data else None, headers or self.context_headers())
@@ -516,7 +518,7 @@ class Client:
             await asyncio.sleep(policy.backoff_seconds(failures, self._rng))
 
 
-_DELETED = Response(200, b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}')
+_DELETED = HttpResponse(200, b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}')
 
 
 def _target(
@@ -548,21 +550,21 @@ def _delete_options(
     return {"kind": "DeleteOptions", "apiVersion": "v1", **options} if options else b""
 
 
-def _error(response: Response) -> ApiError:
+def _error(response: HttpResponse) -> ApiError:
     retry_after = response.headers.get("retry-after", "")
     return from_response(
         response.status, response.body, retry_after_seconds=int(retry_after) if retry_after.isdecimal() else 0
     )
 
 
-def _decoded(type_: type[T], response: Response) -> T:
+def _decoded(type_: type[T], response: HttpResponse) -> T:
     try:
         return api_types.decode(type_, response.body)
     except msgspec.DecodeError as error:
         raise UnreadableResponse(f"the response is not a {type_.__name__}: {error}", maybe_applied=True) from error
 
 
-def _json(response: Response) -> JSONValue:
+def _json(response: HttpResponse) -> JSONValue:
     try:
         return msgspec.json.decode(response.body)
     except msgspec.DecodeError as error:

@@ -21,7 +21,7 @@ from typing import cast
 import httptools
 
 from kubeloop.kube.client.endpoint import Endpoint
-from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 # A server may close a connection that has been idle for long just when the next request is sent. Requests that must not
@@ -104,14 +104,14 @@ class _Connection(asyncio.Protocol):
         self._buffered = 0
         self.transport.write(request)
 
-    async def response(self) -> Response:
+    async def response(self) -> HttpResponse:
         """Return the whole response."""
         while not self._done:
             await self._wait()
         self.deadline = math.inf
         chunks = self._chunks
         body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        return Response(self._status, body, _Headers(self._headers))
+        return HttpResponse(self._status, body, _Headers(self._headers))
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
         """Return status and headers of a streamed response."""
@@ -304,7 +304,7 @@ class AsyncioTransport:
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError.
 
         Cancellation: safe; the connection is closed, and the server may have seen the request.

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 
-class Response(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """A complete response. Header names are in lower case."""
 
     status: int
@@ -57,7 +57,7 @@ class Transport(Protocol):
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError."""
         ...
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
+from kubeloop.devcluster.api.request import HttpResponse as ServerResponse
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
-from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 
 
 class MemoryTransport:
@@ -29,13 +29,13 @@ class MemoryTransport:
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         del timeout_seconds  # handlers respond at once, or the caller cancels
         response = await self._handle_request(Request.of(method, target, headers, body))
         content = (
             response.body if isinstance(response.body, bytes) else b"".join([chunk async for chunk in response.body])
         )
-        return Response(response.status, content, _headers(response))
+        return HttpResponse(response.status, content, _headers(response))
 
     @asynccontextmanager
     async def stream(

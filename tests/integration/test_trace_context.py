@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.transport import Response, Transport
+from kubeloop.kube.client.transport import HttpResponse, Transport
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
 from kubeloop.process.control_plane import ControlPlane, Settings
@@ -37,7 +37,7 @@ class RecordingTransport:
 
     async def request(self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b"", **options):
         self.requests.append((method, target, headers.get("traceparent", ""), body))
-        response: Response = await self.inner.request(method, target, headers=headers, body=body, **options)
+        response: HttpResponse = await self.inner.request(method, target, headers=headers, body=body, **options)
         return response
 
     def sent(self, method: str, part: str) -> list[tuple[str, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.devcluster.storage.store import Store, Table
+from kubeloop.devcluster.storage.store import ObjectStore, Table
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 
@@ -17,7 +17,7 @@ class ConfigMapStore:
 
     def __init__(self, max_changes: int = 100) -> None:
         self.now = 0.0
-        self.store = Store(seconds=lambda: self.now, max_changes=max_changes, compaction_seconds=10.0)
+        self.store = ObjectStore(seconds=lambda: self.now, max_changes=max_changes, compaction_seconds=10.0)
 
     @property
     def table(self) -> Table:

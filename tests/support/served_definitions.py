@@ -12,7 +12,7 @@ from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -22,7 +22,7 @@ class ServedDefinitions:
     """A store with definitions. changed: the resources for which on_served_change was called."""
 
     def __init__(self) -> None:
-        self.store, self.changed = Store(seconds=lambda: 0.0), list[ServedResource]()
+        self.store, self.changed = ObjectStore(seconds=lambda: 0.0), list[ServedResource]()
         clock, deferred_work = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), DeferredWork()
         admission = AdmissionChain(self.store, clock, PolicyPlugin(self.store, deferred_work))
         deleter = ObjectDeleter(self.store, admission, clock)

@@ -12,7 +12,7 @@ from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
@@ -30,7 +30,7 @@ class SimulatedCluster:
         self, *, stages: Sequence[Stage] = (), data_directory: DataDirectory | None = None, **settings: Any
     ) -> None:
         self.clock = VirtualClock()
-        self.store = Store(seconds=asyncio.get_running_loop().time, data_directory=data_directory)
+        self.store = ObjectStore(seconds=asyncio.get_running_loop().time, data_directory=data_directory)
         options: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
         self.nodes = SimulatedNodes(
             self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages

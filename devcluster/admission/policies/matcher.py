@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
@@ -19,7 +19,7 @@ EquivalentResources = Callable[[ServedResource], Sequence[ServedResource]]
 class Matcher:
     """Matches requests with resource rules and selectors. equivalent_resources: for matchPolicy Equivalent."""
 
-    def __init__(self, store: Store, equivalent_resources: EquivalentResources) -> None:
+    def __init__(self, store: ObjectStore, equivalent_resources: EquivalentResources) -> None:
         self._store = store
         self._equivalent_resources = equivalent_resources
 

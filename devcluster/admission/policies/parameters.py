@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.serializer.conversion import from_stored
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
 
@@ -29,7 +29,7 @@ def param_resource(spec: JSON, find_resource: Callable[[str, str], ServedResourc
 
 
 def collect_params(
-    kind: ServedResource | None, reference: JSON | None, namespace: str, store: Store
+    kind: ServedResource | None, reference: JSON | None, namespace: str, store: ObjectStore
 ) -> Sequence[JSON | None]:
     """Return the parameter objects, one for each run of the policy; (None,) without any. Raises ConfigurationError.
 

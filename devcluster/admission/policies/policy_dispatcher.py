@@ -18,7 +18,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, Environment, Expression
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
 
 FindKind = Callable[[str, str], ServedResource | None]
@@ -85,7 +85,7 @@ class Invocation:
 class PolicyContext:
     """Everything that policies use in addition to the request."""
 
-    store: Store
+    store: ObjectStore
     matcher: Matcher
     find_resource: FindKind
     deferred_work: DeferredWork

@@ -21,7 +21,7 @@ from kubeloop.devcluster.api.served_resources import (
     CustomResourceVersion,
     ServedResource,
 )
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, Resource
 
@@ -59,7 +59,7 @@ class PolicyPlugin:
     resources, whose objects may be parameters; set when there are any.
     """
 
-    def __init__(self, store: Store, deferred_work: DeferredWork) -> None:
+    def __init__(self, store: ObjectStore, deferred_work: DeferredWork) -> None:
         self._store = store
         self._deferred_work = deferred_work
         self.current_request: Request | None = None

@@ -30,7 +30,7 @@ from kubeloop.devcluster.languages.gotemplate.functions import FunctionError
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.simulation.timers import TimerQueue
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 
@@ -43,7 +43,7 @@ class ObjectStages:
     """Applies stages to all objects of their kinds. Call run() once."""
 
     def __init__(
-        self, stages: Sequence[Stage], requests: StageRequests, store: Store, *, clock: Clock, rng: random.Random
+        self, stages: Sequence[Stage], requests: StageRequests, store: ObjectStore, *, clock: Clock, rng: random.Random
     ) -> None:
         self._requests = requests
         self._store = store

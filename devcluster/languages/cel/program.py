@@ -21,7 +21,7 @@ from kubeloop.devcluster.languages.cel.closures import (
     SAME_SCALARS,
     Closure,
     Constant,
-    Run,
+    Evaluation,
     all_or_exists,
     constant_pattern_match,
     element_pairs,
@@ -136,7 +136,7 @@ class Program:
         limit = min(limit, PER_CALL_LIMIT)
         variables = [values.get(name, MISSING) for name in self._names]
         variables += [None] * (self._slots - len(variables))
-        run = Run(variables, limit, context)
+        run = Evaluation(variables, limit, context)
         try:
             value = self._closure(run)
         except CelError as error:
@@ -193,7 +193,7 @@ class _Compiler:
             self.used_variables.add(name)
         slot = number
 
-        def ident(run: Run) -> Any:
+        def ident(run: Evaluation) -> Any:
             run.cost += 1
             value = run.variables[slot]
             if value is MISSING:
@@ -208,13 +208,13 @@ class _Compiler:
         operand, field = self.compile(node.operand), node.field
         if node.test:
 
-            def has(run: Run) -> Any:
+            def has(run: Evaluation) -> Any:
                 return has_field(operand(run), field)
 
             return has
         extra = 1 if isinstance(node.operand, Ident | Select) or _is_index(node.operand) else 2
 
-        def select(run: Run) -> Any:
+        def select(run: Evaluation) -> Any:
             value = operand(run)
             run.cost += extra
             if type(value) is TypedMap and (reader := value.view.field_reader(field)) is not None:
@@ -276,13 +276,13 @@ class _Compiler:
             if all(isinstance(element, Constant) for element in elements):
                 return Constant([element.value for element in elements if isinstance(element, Constant)])
 
-            def create_struct(run: Run) -> Any:
+            def create_struct(run: Evaluation) -> Any:
                 run.cost += runtime_costs.LIST_CREATE_COST
                 return [element(run) for element in elements]
 
             return create_struct
 
-        def make_some(run: Run) -> Any:
+        def make_some(run: Evaluation) -> Any:
             run.cost += runtime_costs.LIST_CREATE_COST
             result = []
             for index, element in enumerate(elements):
@@ -303,7 +303,7 @@ class _Compiler:
     def _map(self, node: MapNode) -> Closure:
         entries = [(self.compile(entry.key), self.compile(entry.value), entry.optional) for entry in node.entries]
 
-        def create_struct(run: Run) -> Any:
+        def create_struct(run: Evaluation) -> Any:
             run.cost += runtime_costs.MAP_CREATE_COST
             result: dict[Any, Any] = {}
             for key_of, value_of, optional in entries:
@@ -327,7 +327,7 @@ class _Compiler:
         assert create is not None, "a library that knows structs makes them"
         fields = [(str(_literal(entry.key)), self.compile(entry.value), entry.optional) for entry in node.fields]
 
-        def create_struct(run: Run) -> Any:
+        def create_struct(run: Evaluation) -> Any:
             run.cost += runtime_costs.STRUCT_CREATE_COST
             values: dict[str, Any] = {}
             for key, value_of, optional in fields:
@@ -387,7 +387,7 @@ class _Compiler:
         result = self.compile(node.result)
         self._leave(1)
 
-        def bind(run: Run) -> Any:
+        def bind(run: Evaluation) -> Any:
             run.cost += runtime_costs.LIST_CREATE_COST
             run.variables[slot] = init(run)
             return result(run)

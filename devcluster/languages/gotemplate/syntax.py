@@ -26,7 +26,7 @@ class TemplateError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Literal:
+class Constant:
     line: int
     value: str | int | float | bool | None
 
@@ -52,7 +52,7 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     line: int
     name: str
     arguments: tuple[Operand, ...]
@@ -68,7 +68,7 @@ class Pipeline:
     declares: bool = False
 
 
-Operand: TypeAlias = Literal | Dot | Variable | Fields | Call | Pipeline
+Operand: TypeAlias = Constant | Dot | Variable | Fields | FunctionCall | Pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ _UNSUPPORTED = {"define", "template", "block"}
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class TemplateToken:
     kind: str
     text: str
     line: int
     spaced: bool  # after white space
 
 
-def _tokens(text: str, line: int) -> list[Token]:
+def _tokens(text: str, line: int) -> list[TemplateToken]:
     """Return the tokens of one action."""
     tokens, at, spaced = [], 0, True
     while at < len(text):
@@ -135,14 +135,14 @@ def _tokens(text: str, line: int) -> list[Token]:
             raise TemplateError(line, f"{problem} in an action")
         kind = match.lastgroup or ""
         if kind != "space":
-            tokens.append(Token(kind, match[0], line, spaced))
+            tokens.append(TemplateToken(kind, match[0], line, spaced))
         spaced = kind == "space"
         line += match[0].count("\n")
         at = match.end()
     return tokens
 
 
-def _pieces(text: str) -> Iterator[Text | list[Token]]:
+def _pieces(text: str) -> Iterator[Text | list[TemplateToken]]:
     """Yield text and actions, white space trimmed at {{- and -}}, without comments."""
     at, line, trim = 0, 1, False
     while True:
@@ -212,7 +212,7 @@ class _Parser:
             raise TemplateError(end[0].line, f"unexpected {{{{{end[0].text}}}}}")
         return nodes
 
-    def _nodes(self) -> tuple[list[Node], list[Token] | None]:
+    def _nodes(self) -> tuple[list[Node], list[TemplateToken] | None]:
         """Return the nodes up to the end of the text (None), or up to an {{else}} or {{end}}, which is returned."""
         nodes: list[Node] = []
         for piece in self._pieces:
@@ -235,7 +235,7 @@ class _Parser:
                 nodes.append(Action(self._whole_pipeline(piece)))
         return nodes, None
 
-    def _branch(self, tokens: list[Token]) -> Branch:
+    def _branch(self, tokens: list[TemplateToken]) -> Branch:
         word, line = tokens[0].text, tokens[0].line
         in_sight = len(self._variables)
         self._loops += word == "range"
@@ -261,7 +261,7 @@ class _Parser:
         del self._variables[in_sight:]
         return branch
 
-    def _whole_pipeline(self, tokens: Sequence[Token], *, line: int = 0, ranges: bool = False) -> Pipeline:
+    def _whole_pipeline(self, tokens: Sequence[TemplateToken], *, line: int = 0, ranges: bool = False) -> Pipeline:
         if not tokens:
             raise TemplateError(line, "missing value")
         pipeline, rest = self._pipeline(list(tokens), ranges=ranges)
@@ -269,7 +269,7 @@ class _Parser:
             raise TemplateError(rest[0].line, f"unexpected {rest[0].text!r}")
         return pipeline
 
-    def _pipeline(self, tokens: list[Token], *, ranges: bool = False) -> tuple[Pipeline, list[Token]]:
+    def _pipeline(self, tokens: list[TemplateToken], *, ranges: bool = False) -> tuple[Pipeline, list[TemplateToken]]:
         """Return a pipeline up to a closing parenthesis or the end, and the remaining tokens."""
         line = tokens[0].line
         names, declares, tokens = self._assignment(tokens, ranges=ranges)
@@ -284,7 +284,7 @@ class _Parser:
             self._variables += names
         return Pipeline(line, tuple(commands), tuple(names), declares), tokens
 
-    def _assignment(self, tokens: list[Token], *, ranges: bool) -> tuple[list[str], bool, list[Token]]:
+    def _assignment(self, tokens: list[TemplateToken], *, ranges: bool) -> tuple[list[str], bool, list[TemplateToken]]:
         """Parse $x := or $x =, or, if `ranges`, $i, $x :=."""
         names = [tokens[0].text] if tokens[0].kind == "variable" else []
         at = 1
@@ -299,7 +299,7 @@ class _Parser:
                 raise TemplateError(tokens[0].line, f"undefined variable {name}")
         return names, declares, tokens[at + 1 :]
 
-    def _command(self, tokens: list[Token], line: int, *, piped: bool) -> tuple[Operand, list[Token]]:
+    def _command(self, tokens: list[TemplateToken], line: int, *, piped: bool) -> tuple[Operand, list[TemplateToken]]:
         """Parse operands up to a pipe, a closing parenthesis or the end: one value, or a function with arguments."""
         operands: list[Operand] = []
         first = tokens[0] if tokens else None
@@ -314,28 +314,28 @@ class _Parser:
                 raise TemplateError(first.line, f"{first.text} is not a function, but is given arguments")
             return operands[0], tokens
         function = operands[0]
-        if not isinstance(function, Call):  # a function's fields: `dict.name`
+        if not isinstance(function, FunctionCall):  # a function's fields: `dict.name`
             raise TemplateError(first.line, f"{first.text} needs parentheses before a field of its result")
         self._check_arguments(function, len(operands) - 1 + piped)
         for operand in operands[1:]:
-            if isinstance(operand, Call):  # a bare function among the arguments: called with none
+            if isinstance(operand, FunctionCall):  # a bare function among the arguments: called with none
                 self._check_arguments(operand, 0)
-        return Call(function.line, function.name, tuple(operands[1:])), tokens
+        return FunctionCall(function.line, function.name, tuple(operands[1:])), tokens
 
-    def _check_arguments(self, call: Call, count: int) -> None:
+    def _check_arguments(self, call: FunctionCall, count: int) -> None:
         least, most = self._functions[call.name]
         if count < least or (most is not None and count > most):
             expected = str(least) if least == most else f"at least {least}" if most is None else f"{least} to {most}"
             raise TemplateError(call.line, f"wrong number of arguments for {call.name}: wants {expected}, got {count}")
 
-    def _operand(self, tokens: list[Token]) -> tuple[Operand, list[Token]]:
+    def _operand(self, tokens: list[TemplateToken]) -> tuple[Operand, list[TemplateToken]]:
         """Parse a term with the fields that follow it without a space."""
         token, rest = tokens[0], tokens[1:]
         line = token.line
         term: Operand
         match token.kind:
             case "string" | "raw" | "char" | "number":
-                return Literal(line, _literal(token)), rest
+                return Constant(line, _literal(token)), rest
             case "variable":
                 if token.text not in self._variables:
                     raise TemplateError(line, f"undefined variable {token.text}")
@@ -344,17 +344,17 @@ class _Parser:
                 return Dot(line), rest
             case "field":
                 term = Dot(line)
-                rest = [Token("field", token.text, line, False), *rest]
+                rest = [TemplateToken("field", token.text, line, False), *rest]
             case "word":
                 if token.text in ("true", "false", "nil"):
-                    return Literal(line, {"true": True, "false": False, "nil": None}[token.text]), rest
+                    return Constant(line, {"true": True, "false": False, "nil": None}[token.text]), rest
                 if token.text in _KEYWORDS:
                     raise TemplateError(line, f"unexpected {{{{{token.text}}}}}")
                 if token.text not in self._functions:
                     raise TemplateError(line, f"function {token.text!r} is not supported")
                 if rest and not rest[0].spaced and rest[0].kind == "field":
                     raise TemplateError(line, f"{token.text} needs parentheses before a field of its result")
-                term = Call(line, token.text, ())
+                term = FunctionCall(line, token.text, ())
             case _ if token.text == "(":
                 if not rest:
                     raise TemplateError(line, "( that is not closed")
@@ -373,7 +373,7 @@ class _Parser:
         return (Fields(line, term, tuple(names)) if names else term), rest
 
 
-def _literal(token: Token) -> str | int | float:
+def _literal(token: TemplateToken) -> str | int | float:
     text = token.text
     if token.kind == "raw":
         return text[1:-1]

@@ -107,7 +107,7 @@ class _Rendering:
     def _pipeline(self, pipeline: syntax.Pipeline, dot: Any) -> Any:
         value: Any = None
         for number, command in enumerate(pipeline.commands):
-            if number and isinstance(command, syntax.Call):
+            if number and isinstance(command, syntax.FunctionCall):
                 value = self._call(command, dot, (value,))
             else:
                 value = self._value(command, dot)
@@ -117,7 +117,7 @@ class _Rendering:
 
     def _value(self, operand: syntax.Operand, dot: Any) -> Any:
         match operand:
-            case syntax.Literal(_, value):
+            case syntax.Constant(_, value):
                 return value
             case syntax.Dot():
                 return dot
@@ -131,12 +131,12 @@ class _Rendering:
                 for name in names:
                     value = _field(value, name, line)
                 return value
-            case syntax.Call():
+            case syntax.FunctionCall():
                 return self._call(operand, dot, ())
             case syntax.Pipeline():
                 return self._pipeline(operand, dot)
 
-    def _call(self, call: syntax.Call, dot: Any, last: tuple[Any, ...]) -> Any:
+    def _call(self, call: syntax.FunctionCall, dot: Any, last: tuple[Any, ...]) -> Any:
         if call.name in ("and", "or"):  # short-circuit: arguments after the deciding one are not evaluated
             value: Any = None
             for argument in call.arguments:

@@ -1,6 +1,6 @@
 """Objects that a cluster contains before the first request, and their upkeep: `Bootstrap`.
 
-Objects are created when their kind is first read (Store.add_initial_objects), so the duration of a start does not
+Objects are created when their kind is first read (ObjectStore.add_initial_objects), so the duration of a start does not
 depend on their number.
 """
 
@@ -35,7 +35,7 @@ from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity
 from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
-from kubeloop.devcluster.storage.store import InitialObjects, Store, object_key
+from kubeloop.devcluster.storage.store import InitialObjects, ObjectStore, object_key
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
@@ -84,7 +84,7 @@ class Bootstrap:
     """
 
     def __init__(
-        self, store: Store, clock: Clock, rng: random.Random, identity: Identity, service_range: IPv4Network
+        self, store: ObjectStore, clock: Clock, rng: random.Random, identity: Identity, service_range: IPv4Network
     ) -> None:
         self._store = store
         self._clock = clock

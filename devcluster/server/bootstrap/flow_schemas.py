@@ -10,7 +10,7 @@ import asyncio
 from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS, get_served_resource
 from kubeloop.devcluster.managedfields.field_sets import configuration_fields, new_entry, sorted_entries
 from kubeloop.devcluster.server.bootstrap.contents import CONSUMER, dangling
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube import schema
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
@@ -22,7 +22,7 @@ _SETTLE_DELAY_SECONDS = 0.1
 class FlowSchemas:
     """Queues FlowSchemas after writes and updates their status after a short delay."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._pending: dict[str, None] = {}

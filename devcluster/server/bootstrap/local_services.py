@@ -18,7 +18,7 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.server_objects import API_SERVER_MANAGER, object_template, stamp_object
 from kubeloop.devcluster.server.bootstrap.contents import AUTOMANAGED, api_service
-from kubeloop.devcluster.storage.store import Change, Store
+from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
@@ -26,7 +26,7 @@ from kubeloop.kube.json_object import JSON
 class LocalServices:
     """Queues group versions of written definitions and updates their APIServices."""
 
-    def __init__(self, store: Store, clock: Clock, new_uid: Callable[[], str]) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, new_uid: Callable[[], str]) -> None:
         self._store = store
         self._clock = clock
         self._new_uid = new_uid

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from kubeloop.kube.client.transport import Response, StreamedResponse, Transport, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.process.metrics.registry import Counter, Histogram, Registerer
 
 # Source: k8s.io/component-base/metrics/prometheus/restclient
@@ -47,7 +47,7 @@ class MeasuredTransport(Transport):
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         start_ns, code = self._now_ns(), "<error>"
         try:
             response = await self._transport.request(

@@ -15,7 +15,7 @@ import pytest
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.testing.virtual_time import VirtualClock
 
@@ -109,18 +109,18 @@ class FaultyApiServer:
     def watches(self) -> list[str]:
         return [request for request in self.requests if "watch=1" in request]
 
-    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None) -> Response:
+    async def request(self, method, target, *, headers, body=b"", timeout_seconds=None) -> HttpResponse:
         self.requests.append(target)
         if self.down:
             raise TransportError("connection refused", request_sent=False)
         if self.list_body is not None:
-            return Response(200, self.list_body)
+            return HttpResponse(200, self.list_body)
         query = dict(parse_qsl(urlsplit(target).query))
         pods, version, start = [*self.pods.values()], self.version, 0
         if "continue" in query:
             if self.expired_tokens:
                 self.expired_tokens -= 1
-                return Response(410, status(410, "Expired"))
+                return HttpResponse(410, status(410, "Expired"))
             token = json.loads(base64.b64decode(query["continue"]))
             pods, version, start = token["pods"], token["version"], token["start"]
         limit = int(query.get("limit", "0"))
@@ -132,7 +132,7 @@ class FaultyApiServer:
             token = {"pods": pods, "version": version, "start": start + limit}
             metadata["continue"] = base64.b64encode(json.dumps(token).encode()).decode()
         items = [{name: value for name, value in pod.items() if name not in ("kind", "apiVersion")} for pod in page]
-        return Response(200, json.dumps({"kind": "PodList", "metadata": metadata, "items": items}).encode())
+        return HttpResponse(200, json.dumps({"kind": "PodList", "metadata": metadata, "items": items}).encode())
 
     @asynccontextmanager
     async def stream(self, method, target, *, headers, body=b""):

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.transport import Response, TransportError
+from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.event_aggregation import event_note
 from kubeloop.kube.event_recorder import EventRecorder, reference_to
@@ -45,14 +45,14 @@ class Events:
         if method == "POST":
             name = value["metadata"]["name"]
             if name in self.events:
-                return Response(409, b'{"kind":"Status","reason":"AlreadyExists","code":409}')
+                return HttpResponse(409, b'{"kind":"Status","reason":"AlreadyExists","code":409}')
             self.events[name] = value
         else:
             name = target.rpartition("/")[2]
             if name not in self.events:
-                return Response(404, b'{"kind":"Status","reason":"NotFound","code":404}')
+                return HttpResponse(404, b'{"kind":"Status","reason":"NotFound","code":404}')
             self.events[name].update(value)
-        return Response(200, json.dumps(self.events[name]).encode())
+        return HttpResponse(200, json.dumps(self.events[name]).encode())
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ async def test_event_is_dropped_after_twelve_tries(server, recording, caplog):
 @pytest.mark.parametrize(("causes", "logged"), [([], True), ([{"reason": "NamespaceTerminating"}], False)])
 async def test_rejected_event_is_logged_unless_namespace_terminates(server, recording, caplog, causes, logged):
     body = {"kind": "Status", "reason": "Forbidden", "code": 403, "details": {"causes": causes}}
-    server.failures = [Response(403, json.dumps(body).encode())]
+    server.failures = [HttpResponse(403, json.dumps(body).encode())]
     with caplog.at_level(logging.WARNING):
         async with recording() as recorder:
             recorder.event(RS, "Normal", "A", "first")

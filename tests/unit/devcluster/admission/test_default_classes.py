@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
 from kubeloop.devcluster.api.served_resources import INGRESS_CLASSES
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import STORAGE_CLASSES
 from support.api_requests import InProcessApi
 
@@ -42,7 +42,7 @@ def class_of(name: str, created: str = "2026-01-01T00:00:00Z", **annotations: st
     ],
 )
 def test_default_storage_class(classes: list[JSON], claim: JSON, name: str | None):
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     for storage_class in classes:
         store.create(STORAGE_CLASSES, storage_class)
     obj: JSON = {"metadata": {}, "spec": claim}
@@ -59,7 +59,7 @@ def test_default_storage_class(classes: list[JSON], claim: JSON, name: str | Non
     ],
 )
 def test_default_ingress_class(ingress: JSON, name: str | None):
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(INGRESS_CLASSES, class_of("nginx", **{DEFAULT_INGRESS: "true"}))
     set_default_ingress_class(store, ingress)
     assert ingress.get("spec", {}).get("ingressClassName") == name

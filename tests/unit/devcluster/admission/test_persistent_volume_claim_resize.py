@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from support.api_requests import InProcessApi
 
@@ -52,7 +52,7 @@ async def test_claim_expansion_needs_a_class_that_allows_it():
     ],
 )
 def test_claim_resize(sizes: tuple[str, str], phase: str, class_names: tuple[str, str], reason: str):
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(STORAGE_CLASSES, {"metadata": {"name": "growing"}, "allowVolumeExpansion": True})
     store.create(STORAGE_CLASSES, {"metadata": {"name": "fixed"}})
     old, new = (

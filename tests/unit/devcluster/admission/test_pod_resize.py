@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.pod_resize import check_pod_resize
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NODES
 from support.api_requests import InProcessApi
 from support.validation_causes import pod
@@ -60,7 +60,7 @@ async def test_resize_beyond_the_node_capacity_is_forbidden():
     ],
 )
 def test_pod_resize(node_name: str, generation: int, reason: str, cause: str | None):
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(NODES, {"metadata": {"name": "win", "labels": {"kubernetes.io/os": "windows"}}})
     store.create(NODES, {"metadata": {"name": "small"}, "status": {"allocatable": {"cpu": "500m"}}})
     resources = {"requests": {"cpu": "1", "memory": "1Ki"}}

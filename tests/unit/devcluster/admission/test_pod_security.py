@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.pod_security import check_new_namespace, check_pod, check_template
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.api_requests import InProcessApi
 from support.validation_causes import cause_texts
@@ -143,9 +143,9 @@ async def test_invalid_labels_of_a_namespace_are_rejected():
         assert cause_texts(content["details"]["causes"]) == causes
 
 
-def namespace_store(**labels: str) -> Store:
+def namespace_store(**labels: str) -> ObjectStore:
     """Return a store with namespace `n` with PodSecurity labels."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     prefixed = {f"{LABEL}{name}": value for name, value in labels.items()}
     store.create(NAMESPACES, {"metadata": {"name": "n", "uid": "u", "labels": prefixed}})
     return store

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.admission.priority import check_single_default, set_priority
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PRIORITY_CLASSES
 from support.api_requests import InProcessApi
 
@@ -16,8 +16,8 @@ JSON = dict[str, Any]
 MISMATCH = "must not be provided in pod spec; priority admission controller computed"
 
 
-def store_with(*classes: JSON) -> Store:
-    store = Store(seconds=lambda: 0.0)
+def store_with(*classes: JSON) -> ObjectStore:
+    store = ObjectStore(seconds=lambda: 0.0)
     for priority_class in classes:
         store.create(PRIORITY_CLASSES, priority_class)
     return store

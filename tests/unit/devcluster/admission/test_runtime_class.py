@@ -9,7 +9,7 @@ import pytest
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from support.api_requests import InProcessApi
 from support.validation_causes import pod
 
@@ -67,7 +67,7 @@ async def test_runtime_class_sets_overhead_and_scheduling():
     ],
 )
 def test_pod_that_contradicts_its_runtime_class_is_forbidden(spec: JSON, code: int, message: str):
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     runtime = {"overhead": {"podFixed": {"cpu": "250m"}}, "scheduling": {"nodeSelector": {"a": "b"}}}
     store.create(RUNTIME_CLASSES, {"metadata": {"name": "small"}, **runtime})
     with pytest.raises(StatusError) as raised:
@@ -76,7 +76,7 @@ def test_pod_that_contradicts_its_runtime_class_is_forbidden(spec: JSON, code: i
 
 
 def test_toleration_covered_by_the_runtime_class_is_merged():
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     scheduling = {"tolerations": [{"key": "k", "operator": "Exists"}]}
     store.create(RUNTIME_CLASSES, {"metadata": {"name": "small"}, "scheduling": scheduling})
     narrow = {"key": "k", "operator": "Equal", "value": "v", "effect": "NoSchedule"}

@@ -12,7 +12,7 @@ from kubeloop.devcluster.api.served_resources import SUBJECT_ACCESS_REVIEWS
 from kubeloop.devcluster.authentication import access_reviews
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from support.api_requests import InProcessApi
 from support.set_clock import SetClock
 from support.validation_causes import cause_texts
@@ -118,7 +118,7 @@ async def test_token_bound_to_an_empty_reference_is_rejected(api: InProcessApi):
     ],
 )
 def test_invalid_subject_access_review(spec: JSON, causes: list[str]):
-    key, clock, store = TokenKey(), SetClock(datetime(2026, 1, 1, tzinfo=UTC)), Store(seconds=lambda: 0.0)
+    key, clock, store = TokenKey(), SetClock(datetime(2026, 1, 1, tzinfo=UTC)), ObjectStore(seconds=lambda: 0.0)
     authentication = Authenticator(store, clock, None, key)
     with pytest.raises(StatusError) as raised:
         access_reviews.review(SUBJECT_ACCESS_REVIEWS, {"metadata": {}, "spec": spec}, {}, authentication)

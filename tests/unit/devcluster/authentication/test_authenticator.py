@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SERVICE_ACCOUNTS
 from support.api_requests import InProcessApi
 from support.set_clock import SetClock
@@ -43,7 +43,7 @@ ADMINISTRATOR = {"username": "admin", "uid": "admin", "groups": ["system:masters
 
 
 def authenticator(clock: SetClock, key: TokenKey, token: str | None) -> Authenticator:
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot", "namespace": "ns", "uid": "u"}})
     return Authenticator(store, clock, token, key)
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import PODS, SERVICE_ACCOUNTS
 from support.api_requests import InProcessApi
 from support.set_clock import SetClock
@@ -176,7 +176,7 @@ CONFLICT = 'Operation cannot be fulfilled on TokenRequest.authentication.k8s.io 
 
 def create(metadata: JSON, **spec: Any) -> JSON:
     """Create a token for the service account ns/robot; ns/p is a pod of another account."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(SERVICE_ACCOUNTS, ROBOT)
     store.create(PODS, {"metadata": {"name": "p", "namespace": "ns", "uid": "p"}, "spec": {}})
     obj: JSON = {"metadata": metadata, "spec": spec}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.controllers.disruption import DisruptionController, UnknownPodCount, percent_of
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
 from kubeloop.testing.virtual_time import VirtualClock
@@ -25,7 +25,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.store = Store(seconds=asyncio.get_running_loop().time)
+        self.store = ObjectStore(seconds=asyncio.get_running_loop().time)
         self.controller = DisruptionController(self.store, clock=self.clock, rng=random.Random(1))
 
     def workload(self, replicas: int, *, ready: int | None = None, deployment: int | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import (
     EVENTS,
     NODES,
@@ -33,7 +33,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
-        self.store = Store(seconds=asyncio.get_running_loop().time)
+        self.store = ObjectStore(seconds=asyncio.get_running_loop().time)
         self.controller = PersistentVolumeController(self.store, clock=self.clock, rng=random.Random(1))
         self._uids = 0
 

@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.handlers.binding import PodBinder
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NODES, PODS
 from support.set_clock import SetClock
 
@@ -20,7 +20,7 @@ CONFLICT = 'Operation cannot be fulfilled on pods/binding "p": '
 
 def bound(pod: JSON, binding: JSON, *, dry_run: bool = False) -> JSON:
     """Bind the pod ns/p, which has the fields of `pod`, and return it."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(NODES, {"metadata": {"name": "n", "labels": {**ZONE, "other": "x"}}})
     metadata = {"name": "p", "namespace": "ns", "uid": "u", **pod.get("metadata", {})}
     store.create(PODS, {"metadata": metadata, "spec": pod.get("spec", {}), "status": {"nominatedNodeName": "m"}})

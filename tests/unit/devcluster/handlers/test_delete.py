@@ -14,7 +14,7 @@ from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import JOBS, get_served_resource
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES, PODS, Resource
 from support.set_clock import SetClock
 
@@ -26,7 +26,7 @@ class Deletion:
     """A deleter over a store that holds one object."""
 
     def __init__(self, resource: Resource[Any], obj: JSON) -> None:
-        self.clock, self.store = SetClock(NOW), Store(seconds=lambda: 0.0)
+        self.clock, self.store = SetClock(NOW), ObjectStore(seconds=lambda: 0.0)
         admission = AdmissionChain(self.store, self.clock, PolicyPlugin(self.store, DeferredWork()))
         self._deleter = ObjectDeleter(self.store, admission, self.clock)
         self._resource = resource

@@ -14,7 +14,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.handlers.eviction import PodEvictor
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import POD_DISRUPTION_BUDGETS, PODS
 from support.set_clock import SetClock
 
@@ -27,7 +27,7 @@ class Eviction:
     """An evictor over a pod ns/p on a node and budgets that select it."""
 
     def __init__(self, pod_status: JSON, *budget_statuses: JSON) -> None:
-        clock, self.store = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), Store(seconds=lambda: 0.0)
+        clock, self.store = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), ObjectStore(seconds=lambda: 0.0)
         admission = AdmissionChain(self.store, clock, PolicyPlugin(self.store, DeferredWork()))
         self._evictor = PodEvictor(self.store, ObjectDeleter(self.store, admission, clock), clock)
         metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}

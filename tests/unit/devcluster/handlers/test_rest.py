@@ -18,7 +18,7 @@ from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.handlers.rest import Rest
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.set_clock import SetClock
@@ -32,7 +32,7 @@ class Api:
 
     def __init__(self) -> None:
         clock, rng, keys = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), random.Random(1), TokenKey()
-        store = Store(seconds=lambda: 0.0)
+        store = ObjectStore(seconds=lambda: 0.0)
         store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}, "status": {"phase": "Active"}})
         self.rest = Rest(
             store,

@@ -10,7 +10,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
 JSON = dict[str, Any]
@@ -60,9 +60,9 @@ def pod(node: str = "", containers: tuple[str, ...] = ("a",)) -> JSON:
 
 
 @pytest.fixture
-def store() -> Store:
+def store() -> ObjectStore:
     """A store with the node n, the pod ns/p, and the Service ns/s with the pod as its endpoint."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(NODES, {"metadata": {"name": "n"}})
     metadata = {"name": "p", "namespace": "ns"}
     store.create(PODS, {"metadata": metadata, "status": {"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}})
@@ -73,7 +73,7 @@ def store() -> Store:
 
 
 @pytest.mark.parametrize(("node", "status"), [("", 204), ("n", 200)], ids=["without a node", "on a node"])
-def test_log_of_a_simulated_pod_is_empty(store: Store, node: str, status: int):
+def test_log_of_a_simulated_pod_is_empty(store: ObjectStore, node: str, status: int):
     response = log_of(store, pod(node), "")
     assert (response.status, response.body) == (status, b"")
 
@@ -94,7 +94,7 @@ def test_log_of_a_simulated_pod_is_empty(store: Store, node: str, status: int):
     ],
     ids=["unknown container", "two containers", "pod without a node", "missing node", "valid request"],
 )
-def test_exec_is_refused(store: Store, obj: JSON, container: str, code: int, message: str):
+def test_exec_is_refused(store: ObjectStore, obj: JSON, container: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
         refuse_stream(store, obj, "exec", container)
     assert (raised.value.code, raised.value.message) == (code, message)
@@ -111,7 +111,7 @@ def test_exec_is_refused(store: Store, obj: JSON, container: str, code: int, mes
         (SERVICES, "s:http", 503, 'no endpoints available for service "s:http"'),
     ],
 )
-def test_proxy_is_refused(store: Store, resource: Resource[Any], target: str, code: int, message: str):
+def test_proxy_is_refused(store: ObjectStore, resource: Resource[Any], target: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
         refuse_proxy(store, resource, "ns", target)
     assert (raised.value.code, raised.value.message) == (code, message)

@@ -12,7 +12,7 @@ import pytest
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import LEASES, NODES
 from kubeloop.testing.virtual_time import VirtualClock
 from support.simulated_cluster import SimulatedCluster
@@ -104,7 +104,7 @@ async def test_cordon_adds_taint_and_uncordon_removes_it():
         assert "taints" not in node["spec"]
 
 
-def node_names(store: Store) -> list[str]:
+def node_names(store: ObjectStore) -> list[str]:
     return [node["metadata"]["name"] for node in store.list(NODES)]
 
 
@@ -143,7 +143,7 @@ async def test_nodes_of_settings_are_created_once_per_data_directory(tmp_path):
 
 
 async def test_register_creates_missing_nodes_of_settings_only():
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
 
     def register(count: int) -> None:
         SimulatedNodes(store, NodeSettings(count=count), clock=VirtualClock(), rng=random.Random(1)).register()

@@ -12,7 +12,7 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import IP_ADDRESSES
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SERVICES
 from support.api_requests import InProcessApi
 from support.service_responses import SERVICES_PATH, causes_or_message, port
@@ -30,7 +30,7 @@ class Allocation:
     """An allocator of 10.0.0.0/30, which has two addresses, over an empty store."""
 
     def __init__(self) -> None:
-        self.clock, self.store = SetClock(NOW), Store(seconds=lambda: 0.0)
+        self.clock, self.store = SetClock(NOW), ObjectStore(seconds=lambda: 0.0)
         network = ipaddress.IPv4Network("10.0.0.0/30")
         self.allocator = ServiceAllocator(self.store, self.clock, random.Random(1), network)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import EVENTS
 from support.set_clock import SetClock
 
@@ -18,7 +18,7 @@ NODE: JSON = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "node-0",
 
 def recorded(*objects: JSON, component: str = "kubelet", field_path: str = "") -> list[JSON]:
     """Return the events of the objects, all recorded at one time."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     recorder = StoreEventRecorder(store, clock=SetClock(datetime(2026, 1, 1, tzinfo=UTC)), rng=random.Random(1))
     for obj in objects:
         recorder.record(obj, "Normal", "Started", "text", field_path=field_path, component=component, host="node-0")

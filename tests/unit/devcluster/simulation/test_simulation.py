@@ -10,7 +10,7 @@ import pytest
 
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import EVENTS, PODS
 from support.set_clock import SetClock
 
@@ -25,7 +25,7 @@ def clock() -> SetClock:
 
 @pytest.fixture
 def simulation(clock: SetClock) -> Simulation:
-    return Simulation(Store(seconds=lambda: 0.0), NodeSettings(), clock=clock, rng=random.Random(1))
+    return Simulation(ObjectStore(seconds=lambda: 0.0), NodeSettings(), clock=clock, rng=random.Random(1))
 
 
 def create_pod(simulation: Simulation, **metadata: Any) -> JSON:
@@ -77,14 +77,16 @@ def test_remove_pod_with_finalizers_sets_grace_period_to_zero(simulation):
 
 
 def test_disabled_events_are_not_recorded(clock):
-    simulation = Simulation(Store(seconds=lambda: 0.0), NodeSettings(events=False), clock=clock, rng=random.Random(1))
+    simulation = Simulation(
+        ObjectStore(seconds=lambda: 0.0), NodeSettings(events=False), clock=clock, rng=random.Random(1)
+    )
     simulation.event(create_pod(simulation), "Normal", "Started", "text")
     assert not simulation.records_events
     assert simulation.store.list(EVENTS) == []
 
 
 def test_uids_are_reproducible_from_the_seed(simulation, clock):
-    other = Simulation(Store(seconds=lambda: 0.0), NodeSettings(), clock=clock, rng=random.Random(1))
+    other = Simulation(ObjectStore(seconds=lambda: 0.0), NodeSettings(), clock=clock, rng=random.Random(1))
     uids = [simulation.uid(), simulation.uid()]
     assert uids == [other.uid(), other.uid()]
     assert len(set(uids)) == 2

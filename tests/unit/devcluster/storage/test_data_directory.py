@@ -1,4 +1,4 @@
-"""Store with a data directory: restarts restore objects, revision and history."""
+"""ObjectStore with a data directory: restarts restore objects, revision and history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kubeloop.devcluster.api.errors import NotDurable, StatusError
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
@@ -37,8 +37,8 @@ class StorePair:
         self.durable = self._store(self.data_directory)
         self.memory = self._store(None)
 
-    def _store(self, data_directory: DataDirectory | None) -> Store:
-        return Store(
+    def _store(self, data_directory: DataDirectory | None) -> ObjectStore:
+        return ObjectStore(
             seconds=lambda: self.now, max_changes=self.history, compaction_seconds=3.0, data_directory=data_directory
         )
 
@@ -51,7 +51,7 @@ class StorePair:
         return sum(1 for _ in self.data_directory.rows())
 
 
-def write(store: Store, resource: Any, name: str) -> None:
+def write(store: ObjectStore, resource: Any, name: str) -> None:
     obj: JSON = {"kind": resource.kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "ns"}}
     before = store.get(resource, "ns", name)
     if before is None:
@@ -60,14 +60,14 @@ def write(store: Store, resource: Any, name: str) -> None:
         store.update(resource, obj | {"data": {"n": str(int(before["data"]["n"]) + 1)}})
 
 
-def state(store: Store) -> Any:
+def state(store: ObjectStore) -> Any:
     return store.revision, {
         resource.plural: [(stored.key, stored.object) for stored in store.table(resource).list()]
         for resource in (CONFIG_MAPS, PODS)
     }
 
 
-def watch_events(store: Store, resource: Any, revision: int) -> list[Any] | str:
+def watch_events(store: ObjectStore, resource: Any, revision: int) -> list[Any] | str:
     """Return the events of a watch from `revision` on, or the reason of its error."""
     try:
         changes = store.table(resource).changes_since(revision)

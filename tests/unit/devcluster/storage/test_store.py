@@ -1,4 +1,4 @@
-"""Store: revisions, snapshots, compaction, order of keys and metadata."""
+"""ObjectStore: revisions, snapshots, compaction, order of keys and metadata."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kubeloop.kube.auth.authorization_header import AuthorizedTransport, ReloadedAuthorization, StaticAuthorization
-from kubeloop.kube.client.transport import Response, StreamedResponse
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse
 from kubeloop.kube.errors import UserError
 
 pytestmark = pytest.mark.virtual_time
@@ -27,7 +27,7 @@ class TokenServer:
 
     async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
         await asyncio.sleep(1)
-        return Response(self._status(headers), b"")
+        return HttpResponse(self._status(headers), b"")
 
     @asynccontextmanager
     async def stream(self, method, target, *, headers, body=b""):

@@ -7,7 +7,7 @@ import pytest
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.auth.exec_plugin import connect_with_library
 from kubeloop.kube.client.endpoint import endpoint_from_url
-from kubeloop.kube.client.transport import Response
+from kubeloop.kube.client.transport import HttpResponse
 from kubeloop.kube.errors import UserError
 from support.kubeconfig_server import fetch_version, require_token
 
@@ -40,7 +40,7 @@ class RecordingTransport:
 
     async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
         self.headers.append(headers)
-        return Response(200, b"{}")
+        return HttpResponse(200, b"{}")
 
 
 async def test_library_configuration_has_server_and_token(kubeconfig, plugin):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from kubeloop.kube import errors
 from kubeloop.kube.client.api_client import Client, LineSplitter, PatchType, UnreadableObject
 from kubeloop.kube.client.retries import RetryPolicy
-from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS
@@ -30,13 +30,13 @@ LOST = TransportError("lost", request_sent=True)
 NOT_SENT = TransportError("refused", request_sent=False)
 
 
-def status(code: int, reason: str, **more: Any) -> Response:
+def status(code: int, reason: str, **more: Any) -> HttpResponse:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, **more}
-    return Response(code, json.dumps(body).encode())
+    return HttpResponse(code, json.dumps(body).encode())
 
 
-def ok(value: Any, code: int = 200) -> Response:
-    return Response(code, json.dumps(value).encode())
+def ok(value: Any, code: int = 200) -> HttpResponse:
+    return HttpResponse(code, json.dumps(value).encode())
 
 
 @dataclass
@@ -73,7 +73,7 @@ class ScriptedTransport:
             raise response
         yield StreamedResponse(response.status, response.headers, self._chunks(response))
 
-    async def _chunks(self, response: Response) -> AsyncIterator[bytes]:
+    async def _chunks(self, response: HttpResponse) -> AsyncIterator[bytes]:
         for chunk in self.chunks or [response.body]:
             if isinstance(chunk, Exception):
                 raise chunk
@@ -150,8 +150,8 @@ async def test_responses_are_decoded_to_resource_type():
         (status(422, "Invalid"), errors.Invalid),
         (status(403, "SomethingNew"), errors.Forbidden),
         (status(418, "Teapot"), errors.ApiError),
-        (Response(400, b"<html>no</html>"), errors.BadRequest),
-        (Response(404, b""), errors.NotFound),
+        (HttpResponse(400, b"<html>no</html>"), errors.BadRequest),
+        (HttpResponse(404, b""), errors.NotFound),
     ],
     ids=str,
 )
@@ -165,14 +165,14 @@ async def test_error_status_raises_typed_error_without_retry(response, type_):
 
 
 async def test_non_api_response_is_unreadable_response():
-    client, _ = client_of(Response(200, b"<html>"))
+    client, _ = client_of(HttpResponse(200, b"<html>"))
     with pytest.raises(errors.UnreadableResponse) as unreadable:
         await client.create(PODS, POD, "n")
     assert unreadable.value.maybe_applied
 
 
 async def test_throttled_request_waits_for_retry_after():
-    throttled = Response(429, b"busy", {"retry-after": "3"})
+    throttled = HttpResponse(429, b"busy", {"retry-after": "3"})
     client, transport = client_of(throttled, throttled, ok(POD))
     await client.create(PODS, POD, "n")
     assert len(transport.sent) == 3
@@ -181,7 +181,7 @@ async def test_throttled_request_waits_for_retry_after():
 
 
 async def test_retries_of_throttled_requests_are_spread():
-    throttled = Response(429, b"busy", {"retry-after": "4"})
+    throttled = HttpResponse(429, b"busy", {"retry-after": "4"})
     client, transport = client_of(*[throttled] * 8, *[ok(POD)] * 8)
     async with asyncio.TaskGroup() as group:
         for _ in range(8):
@@ -192,7 +192,7 @@ async def test_retries_of_throttled_requests_are_spread():
 
 
 async def test_throttled_retries_are_limited():
-    client, transport = client_of(Response(429, b"busy", {"retry-after": "1"}))
+    client, transport = client_of(HttpResponse(429, b"busy", {"retry-after": "1"}))
     with pytest.raises(errors.TooManyRequests) as raised:
         await client.get(PODS, "a", "n")
     assert raised.value.retry_after_seconds == 1
@@ -297,7 +297,7 @@ async def test_rate_limit_applies_per_lane():
     assert transport.times[-1] - start == pytest.approx(2.0)
 
 
-def page(names: str, continue_: str = "", version: str = "9") -> Response:
+def page(names: str, continue_: str = "", version: str = "9") -> HttpResponse:
     items = [{"metadata": {"name": name}} for name in names]
     return ok({"metadata": {"resourceVersion": version, "continue": continue_}, "items": items})
 
@@ -338,7 +338,7 @@ async def test_watch_yields_events_for_any_chunks():
     gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired"}
     data = event("ADDED", POD) + b"\n" + event("BOOKMARK", end) + event("DELETED", POD) + event("ERROR", gone)
     for size in (1, 7, len(data)):
-        client, transport = client_of(Response(200, b""))
+        client, transport = client_of(HttpResponse(200, b""))
         transport.chunks = [data[at : at + size] for at in range(0, len(data), size)]
         async with client.watch(PODS, resource_version="5", timeout_seconds=60, send_initial_events=True) as events:
             received = [event async for event in events]
@@ -358,7 +358,7 @@ async def test_watch_yields_events_for_any_chunks():
 
 
 async def test_watch_of_plain_json_decodes_errors():
-    client, transport = client_of(Response(200, b""))
+    client, transport = client_of(HttpResponse(200, b""))
     transport.chunks = [event("ADDED", POD), event("ERROR", {"kind": "Status", "code": 410})]
     async with client.watch(CONFIG_MAPS) as events:
         received = [event async for event in events]
@@ -367,14 +367,14 @@ async def test_watch_of_plain_json_decodes_errors():
 
 
 async def test_watch_reads_null_lists():
-    client, transport = client_of(Response(200, b""))
+    client, transport = client_of(HttpResponse(200, b""))
     transport.chunks = [event("ADDED", {**POD, "spec": {"containers": None}})]
     async with client.watch(PODS) as events:
         assert (await anext(events)).object.spec.containers == ()
 
 
 async def test_tolerant_watch_continues_after_unreadable_object():
-    client, transport = client_of(Response(200, b""))
+    client, transport = client_of(HttpResponse(200, b""))
     transport.chunks = [event("ADDED", {**POD, "spec": {"containers": 3}}), event("ADDED", POD)]
     async with client.watch(PODS, tolerant=True) as events:
         received = [event.object async for event in events]
@@ -391,7 +391,7 @@ async def test_rejected_or_broken_watch_raises():
     with pytest.raises(errors.ServerUnreachable):
         async with client.watch(PODS):
             pass
-    client, transport = client_of(Response(200, b""))
+    client, transport = client_of(HttpResponse(200, b""))
     transport.chunks = [event("ADDED", POD), LOST]
     received = []
 
@@ -406,7 +406,7 @@ async def test_rejected_or_broken_watch_raises():
 
 
 async def test_invalid_watch_line_is_unreadable_response():
-    client, transport = client_of(Response(200, b""))
+    client, transport = client_of(HttpResponse(200, b""))
     transport.chunks = [b"<html>\n"]
     async with client.watch(PODS) as events:
         with pytest.raises(errors.UnreadableResponse):

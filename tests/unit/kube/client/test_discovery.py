@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kubeloop.kube.client.discovery import ResourceMap
-from kubeloop.kube.client.transport import Response
+from kubeloop.kube.client.transport import HttpResponse
 
 AGGREGATED = {
     "/api": {"kind": "APIGroupDiscoveryList", "items": []},
@@ -51,7 +51,7 @@ class DocumentClient:
         self.documents = documents
 
     async def raw(self, method, target, headers=None):
-        return Response(200, json.dumps(self.documents[target]).encode())
+        return HttpResponse(200, json.dumps(self.documents[target]).encode())
 
 
 @pytest.mark.parametrize("documents", [AGGREGATED, BY_GROUP], ids=["aggregated", "by group"])

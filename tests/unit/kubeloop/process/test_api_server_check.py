@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.client.transport import Response, TransportError
+from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.api_server_check import check_api_server
@@ -34,7 +34,7 @@ def lost(problem):
 
 
 def status(code, message):
-    return Response(code, b'{"kind": "Status", "code": %d, "message": "%s"}' % (code, message))
+    return HttpResponse(code, b'{"kind": "Status", "code": %d, "message": "%s"}' % (code, message))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def status(code, message):
             id="forbidden",
         ),
         pytest.param(
-            Response(404, b"<html>\n<p>not found</p></html>"),
+            HttpResponse(404, b"<html>\n<p>not found</p></html>"),
             f"{URL} is not a Kubernetes API server",
             "check the server",
             id="another server",
@@ -84,5 +84,5 @@ async def test_failed_check_raises_one_line_error_with_hint(response, problem, h
 
 
 async def test_check_passes_for_a_reachable_server():
-    client = Client(StubTransport(Response(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
+    client = Client(StubTransport(HttpResponse(200, b"{}")), clock=SystemClock(), rng=random.Random(1))
     await check_api_server(client, URL)

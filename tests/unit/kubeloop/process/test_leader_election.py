@@ -13,7 +13,7 @@ from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.client.api_client import Client, PatchType
-from kubeloop.kube.client.transport import Response
+from kubeloop.kube.client.transport import HttpResponse
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Lease
 from kubeloop.kube.objects.resources import LEASES, PODS
@@ -39,7 +39,7 @@ class CuttableTransport(MemoryTransport):
         headers: Mapping[str, str],
         body: bytes = b"",
         timeout_seconds: float | None = None,
-    ) -> Response:
+    ) -> HttpResponse:
         if self.cut:
             await asyncio.sleep(3600.0)
         return await super().request(method, target, headers=headers, body=body, timeout_seconds=timeout_seconds)

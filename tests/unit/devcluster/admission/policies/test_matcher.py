@@ -10,7 +10,7 @@ from kubeloop.devcluster.admission.policies.attributes import equivalent_resourc
 from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import BY_KIND
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NAMESPACES, NODES
 from support.admission_attributes import create_attributes
 
@@ -27,7 +27,7 @@ def constraints(*rules: JSON, **fields: Any) -> JSON:
 
 @pytest.fixture
 def matcher() -> Matcher:
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u", "labels": {"team": "a"}}})
     return Matcher(store, equivalent_resources)
 

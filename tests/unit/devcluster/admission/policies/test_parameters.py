@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.admission.policies.parameters import ConfigurationError, collect_params, param_resource
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES
 
 JSON = dict[str, Any]
@@ -17,8 +17,8 @@ CONFIG_MAP = get_served_resource(CONFIG_MAPS)
 
 
 @pytest.fixture
-def store() -> Store:
-    store = Store(seconds=lambda: 0.0)
+def store() -> ObjectStore:
+    store = ObjectStore(seconds=lambda: 0.0)
     for namespace, name, labels in (("default", "a", {}), ("default", "b", {"use": "yes"}), ("other", "c", {})):
         metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}", "labels": labels}
         store.create(CONFIG_MAPS, {"metadata": metadata})
@@ -51,11 +51,11 @@ def test_unknown_param_kind_is_an_error():
         pytest.param({"name": "gone", "parameterNotFoundAction": "Allow"}, [], id="missing and allowed"),
     ],
 )
-def test_params_of_a_reference(store: Store, reference: JSON, expected: list[str]):
+def test_params_of_a_reference(store: ObjectStore, reference: JSON, expected: list[str]):
     assert names(collect_params(CONFIG_MAP, reference, "default", store)) == expected
 
 
-def test_policy_without_params_runs_once(store: Store):
+def test_policy_without_params_runs_once(store: ObjectStore):
     assert collect_params(None, {"name": "a"}, "default", store) == (None,)
     assert collect_params(CONFIG_MAP, None, "default", store) == (None,)
 
@@ -72,6 +72,6 @@ def test_policy_without_params_runs_once(store: Store):
         ),
     ],
 )
-def test_invalid_reference_is_an_error(store: Store, resource: Any, reference: JSON, namespace: str, error: str):
+def test_invalid_reference_is_an_error(store: ObjectStore, resource: Any, reference: JSON, namespace: str, error: str):
     with pytest.raises(ConfigurationError, match=error):
         collect_params(get_served_resource(resource), reference, namespace, store)

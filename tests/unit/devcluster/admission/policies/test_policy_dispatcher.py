@@ -18,7 +18,7 @@ from kubeloop.devcluster.admission.policies.validating_admission_policy import V
 from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.devcluster.languages.policy_cel.environment import Environment
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
 from support.admission_attributes import create_attributes
 
@@ -54,7 +54,7 @@ class Dispatcher:
     """The runs of one policy on the creation of a ConfigMap. failures: (binding, message) of its misconfiguration."""
 
     def __init__(self, **spec: Any) -> None:
-        self.store, self.failures = Store(seconds=lambda: 0.0), list[tuple[str, str]]()
+        self.store, self.failures = ObjectStore(seconds=lambda: 0.0), list[tuple[str, str]]()
         rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}
         constraints = {"objectSelector": {}, "namespaceSelector": {}, "resourceRules": [rule]}
         spec = {"matchConstraints": constraints, **spec}

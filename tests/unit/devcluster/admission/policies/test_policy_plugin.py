@@ -19,7 +19,7 @@ from kubeloop.devcluster.api.served_resources import (
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.policy_cluster import ADMISSION, CONFIG_MAPS, EVERY_RESOURCE, PolicyCluster
 
@@ -129,7 +129,7 @@ asyncio.run(main())
 @pytest.fixture
 def plugin() -> PolicyPlugin:
     """Return a plugin over a store with a policy that forbids the name `a`."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}})
     selectors: JSON = {"objectSelector": {}, "namespaceSelector": {}}
     spec = {**FORBID_A, "matchConstraints": {**EVERY_RESOURCE, **selectors}}

@@ -8,7 +8,7 @@ import pytest
 
 from kubeloop.devcluster.languages.cel.closures import (
     Constant,
-    Run,
+    Evaluation,
     function_call,
     get_field,
     get_optional_field,
@@ -19,8 +19,8 @@ from kubeloop.devcluster.languages.cel.closures import (
 from kubeloop.devcluster.languages.cel.values import NONE, CelError
 
 
-def run() -> Run:
-    return Run([], 1000, "context")
+def run() -> Evaluation:
+    return Evaluation([], 1000, "context")
 
 
 @pytest.mark.parametrize(("value", "expected"), [("a", True), ("b", False), (1, False)])

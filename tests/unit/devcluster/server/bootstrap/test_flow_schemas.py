@@ -10,7 +10,7 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import FLOW_SCHEMAS, PRIORITY_LEVEL_CONFIGURATIONS
 from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 
 JSON = dict[str, Any]
 SCHEMA: JSON = {"metadata": {"name": "s", "uid": "u"}, "spec": {"priorityLevelConfiguration": {"name": "level"}}}
@@ -18,9 +18,9 @@ LEVEL: JSON = {"metadata": {"name": "level", "uid": "u"}, "spec": {}}
 
 
 @pytest.fixture
-async def store(clock) -> AsyncIterator[Store]:
+async def store(clock) -> AsyncIterator[ObjectStore]:
     """A store whose FlowSchemas are reconciled."""
-    store = Store(seconds=lambda: 0.0)
+    store = ObjectStore(seconds=lambda: 0.0)
     flow_schemas = FlowSchemas(store, clock)
     store.subscribe(FLOW_SCHEMAS, flow_schemas.note_schema)
     store.subscribe(PRIORITY_LEVEL_CONFIGURATIONS, flow_schemas.note_level)
@@ -30,7 +30,7 @@ async def store(clock) -> AsyncIterator[Store]:
     await asyncio.wait([task])
 
 
-async def dangling(store: Store) -> JSON:
+async def dangling(store: ObjectStore) -> JSON:
     """Return the Dangling condition after the delay of status updates."""
     await asyncio.sleep(1)
     schema = store.get(FLOW_SCHEMAS, "", "s")
@@ -40,7 +40,7 @@ async def dangling(store: Store) -> JSON:
 
 
 @pytest.mark.virtual_time
-async def test_condition_follows_the_priority_level(store: Store):
+async def test_condition_follows_the_priority_level(store: ObjectStore):
     store.create(FLOW_SCHEMAS, SCHEMA)
     assert (await dangling(store))["status"] == "True"
     store.create(PRIORITY_LEVEL_CONFIGURATIONS, LEVEL)
@@ -50,7 +50,7 @@ async def test_condition_follows_the_priority_level(store: Store):
 
 
 @pytest.mark.virtual_time
-async def test_unchanged_condition_is_not_written(store: Store):
+async def test_unchanged_condition_is_not_written(store: ObjectStore):
     store.create(FLOW_SCHEMAS, SCHEMA)
     before = await dangling(store)
     revision = store.revision
@@ -59,7 +59,7 @@ async def test_unchanged_condition_is_not_written(store: Store):
 
 
 @pytest.mark.virtual_time
-async def test_status_is_applied_by_the_config_consumer(store: Store):
+async def test_status_is_applied_by_the_config_consumer(store: ObjectStore):
     store.create(FLOW_SCHEMAS, SCHEMA)
     await dangling(store)
     schema = store.get(FLOW_SCHEMAS, "", "s")

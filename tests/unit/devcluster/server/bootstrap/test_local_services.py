@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.served_resources import API_SERVICES, CUSTOM_RESOURCE_DEFINITIONS
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
-from kubeloop.devcluster.storage.store import Store
+from kubeloop.devcluster.storage.store import ObjectStore
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -22,21 +22,21 @@ def definition(name: str, *, served: bool = True) -> JSON:
 
 
 @pytest.fixture
-def store() -> Store:
-    return Store(seconds=lambda: 0.0)
+def store() -> ObjectStore:
+    return ObjectStore(seconds=lambda: 0.0)
 
 
 @pytest.fixture
-def services(store: Store) -> LocalServices:
+def services(store: ObjectStore) -> LocalServices:
     return LocalServices(store, SetClock(NOW), lambda: "uid")
 
 
-def names(store: Store, services: LocalServices) -> list[str]:
+def names(store: ObjectStore, services: LocalServices) -> list[str]:
     services.settle()
     return [service["metadata"]["name"] for service in store.list(API_SERVICES)]
 
 
-def test_service_exists_while_a_definition_serves_the_version(store: Store, services: LocalServices):
+def test_service_exists_while_a_definition_serves_the_version(store: ObjectStore, services: LocalServices):
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("widgets"))
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("gadgets"))
     assert names(store, services) == ["v1.example.com"]
@@ -46,17 +46,17 @@ def test_service_exists_while_a_definition_serves_the_version(store: Store, serv
     assert names(store, services) == []
 
 
-def test_version_that_is_not_served_has_no_service(store: Store, services: LocalServices):
+def test_version_that_is_not_served_has_no_service(store: ObjectStore, services: LocalServices):
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("widgets", served=False))
     assert names(store, services) == []
 
 
-def test_definitions_stored_before_the_start_have_services(store: Store):
+def test_definitions_stored_before_the_start_have_services(store: ObjectStore):
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("widgets"))
     assert names(store, LocalServices(store, SetClock(NOW), lambda: "uid")) == ["v1.example.com"]
 
 
-def test_changed_spec_is_restored_and_deleted_service_returns(store: Store, services: LocalServices):
+def test_changed_spec_is_restored_and_deleted_service_returns(store: ObjectStore, services: LocalServices):
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("widgets"))
     services.settle()
     (created,) = store.list(API_SERVICES)
@@ -67,7 +67,7 @@ def test_changed_spec_is_restored_and_deleted_service_returns(store: Store, serv
     assert names(store, services) == ["v1.example.com"]
 
 
-def test_service_without_automanaged_label_is_not_changed(store: Store, services: LocalServices):
+def test_service_without_automanaged_label_is_not_changed(store: ObjectStore, services: LocalServices):
     service = {"metadata": {"name": "v1.example.com", "uid": "u"}, "spec": {"versionPriority": 5}}
     store.create(API_SERVICES, service)
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("widgets"))

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kubeloop.kube.client.transport import Response, StreamedResponse, TransportError
+from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 
 
@@ -18,7 +18,7 @@ class StubTransport:
     async def request(self, method, target, *, headers, body=b"", timeout_seconds=None):
         if method != "GET":
             raise TransportError("lost", request_sent=True)
-        return Response(404, b"{}")
+        return HttpResponse(404, b"{}")
 
     @asynccontextmanager
     async def stream(self, method, target, *, headers, body=b""):
