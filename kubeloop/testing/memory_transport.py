@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from kubeloop.devcluster.api.request import HttpResponse as ServerResponse
 from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request import Response as ServerResponse
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 
