@@ -18,8 +18,6 @@ from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
-from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_VALIDATORS
-from kubeloop.devcluster.apiextensions.served_version import ServedVersion, version_rank
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.registry.custom_resource_definitions import (
@@ -29,15 +27,25 @@ from kubeloop.devcluster.registry.custom_resource_definitions import (
     with_condition,
 )
 from kubeloop.devcluster.storage.store import Change, ObjectStore
-from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS
+from kubeloop.devcluster.validation.kind_validators import KindValidators, register_group
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
+    from kubeloop.devcluster.apiextensions.served_version import ServedVersion
 
 
-KIND_VALIDATORS[CUSTOM_RESOURCE_DEFINITIONS.group, CUSTOM_RESOURCE_DEFINITIONS.kind] = DEFINITION_VALIDATORS
+# The modules that check and serve definitions are imported for the first definition: most clusters have none.
+
+
+def _validators() -> dict[str, KindValidators]:
+    from kubeloop.devcluster.apiextensions.definition_validation import DEFINITION_VALIDATORS
+
+    return {CUSTOM_RESOURCE_DEFINITIONS.kind: DEFINITION_VALIDATORS}
+
+
+register_group(CUSTOM_RESOURCE_DEFINITIONS.group, _validators)
 
 _DEFINITIONS = get_served_resource(CUSTOM_RESOURCE_DEFINITIONS)
 _API_SERVER = Writer("kube-apiserver")
@@ -190,6 +198,8 @@ class Definitions:
         if established and definition is not None:
             if before and _serves_the_same(next(iter(before.values())), definition, terminating):
                 return
+            from kubeloop.devcluster.apiextensions.served_version import ServedVersion
+
             webhook = self._webhook(definition)
             versions = {
                 spec["name"]: ServedVersion(definition, spec, self._deferred_work, webhook, terminating=terminating)
@@ -248,6 +258,8 @@ class Definitions:
 
     def versions(self) -> list[ServedVersion]:
         """Return all served versions by group, then version in discovery order, then plural."""
+        from kubeloop.devcluster.apiextensions.served_version import version_rank
+
         return sorted(
             self._by_path.values(),
             key=lambda version: (
@@ -308,6 +320,8 @@ class Definitions:
         """Delete the objects; return True if none is left."""
         version = next(iter(versions.values()), None)
         if version is None:
+            from kubeloop.devcluster.apiextensions.served_version import ServedVersion
+
             stored = next(spec for spec in definition["spec"]["versions"] if spec.get("storage"))
             version = ServedVersion(definition, stored, self._deferred_work, None, terminating=True)
         table = self._store.table(version.served.resource)

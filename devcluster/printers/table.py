@@ -16,7 +16,6 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.printers.declared_columns import declared_cells, declared_columns
 from kubeloop.devcluster.printers.formatting import CellPrinter
-from kubeloop.devcluster.printers.kind_printers import PRINTERS
 from kubeloop.devcluster.serializer.conversion import to_stored
 from kubeloop.kube.json_object import JSON
 
@@ -79,6 +78,8 @@ def table(
     and apiVersion. `columns` is false in the second and later events of a watch. Raises StatusError 400 for another
     include_object.
     """
+    from kubeloop.devcluster.printers.kind_printers import PRINTERS  # needed by kubectl, not by controllers
+
     check_include_object(include_object)
     key = served.resource.group_resource
     if objects and objects[0].get("kind") == "Scale":

@@ -16,10 +16,10 @@ from kubeloop.devcluster.validation.common.object_meta import (
 )
 from kubeloop.devcluster.validation.common.required_fields import validate_required_fields
 from kubeloop.devcluster.validation.kind_validators import (
-    KIND_VALIDATORS,
     METADATA_ONLY,
     KindValidators,
     UpdateValidator,
+    validators_for,
 )
 from kubeloop.devcluster.validation.pod.pod_subresources import is_write_refused
 from kubeloop.kube import schema
@@ -31,7 +31,7 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     """Return the causes against creating `obj`; an empty list if it is valid."""
     if isinstance(resource, CustomResource):
         return resource.rules.validate_create(obj)
-    errors, validators = ErrorList(), KIND_VALIDATORS.get((resource.group, resource.kind), METADATA_ONLY)
+    errors, validators = ErrorList(), validators_for(resource.group, resource.kind)
     metadata = obj["metadata"]
     if validators.strategy_metadata:
         validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=validators.name_check)
@@ -54,7 +54,7 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
     """
     if isinstance(resource, CustomResource):
         return resource.rules.validate_update(obj, old, subresource)
-    validators, update_errors = KIND_VALIDATORS.get((resource.group, resource.kind), METADATA_ONLY), ErrorList()
+    validators, update_errors = validators_for(resource.group, resource.kind), ErrorList()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
         validators.update(update_errors, obj, old)
@@ -94,7 +94,7 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
 
 def kind_validator_warnings(resource: Resource[Any], obj: JSON, old: JSON | None) -> list[str]:
     """Return the warnings of the kind's validators, in addition to those of warnings_for(); old: None on create."""
-    return KIND_VALIDATORS.get((resource.group, resource.kind), METADATA_ONLY).warnings(obj, old)
+    return validators_for(resource.group, resource.kind).warnings(obj, old)
 
 
 def _managed_fields_errors(metadata: JSON) -> ErrorList:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import NETWORK_POLICIES, RUNTIME_CLASSES, SERVICE_CIDRS
-from kubeloop.devcluster.validation.kind_validators import KIND_VALIDATORS, METADATA_ONLY
+from kubeloop.devcluster.validation.kind_validators import METADATA_ONLY, validators_for
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
     CSI_STORAGE_CAPACITIES,
@@ -231,7 +231,7 @@ def test_validators_of_a_kind_without_update_rules_accept_all() -> None:
 
 
 def test_role_update_is_validated_only_when_rules_change() -> None:
-    update = KIND_VALIDATORS["rbac.authorization.k8s.io", "Role"].update
+    update = validators_for("rbac.authorization.k8s.io", "Role").update
     invalid = {"metadata": {}, "rules": [{"nonResourceURLs": ["/"], "verbs": ["get"]}]}
     assert validator_causes(update, {**invalid, "metadata": {"labels": {"a": "b"}}}, invalid) == []
     assert validator_causes(update, invalid, {"metadata": {}}) == [
