@@ -256,6 +256,10 @@ class Definitions:
 
         self._unsubscribe[name] = self._store.subscribe(storage_version.served.resource, note)
 
+    @property
+    def serves_custom_resources(self) -> bool:
+        return bool(self._by_path)
+
     def versions(self) -> list[ServedVersion]:
         """Return all served versions by group, then version in discovery order, then plural."""
         from kubeloop.devcluster.apiextensions.served_version import version_rank

@@ -5,67 +5,91 @@ Source: apiserver endpoints/discovery (aggregated/etag.go), kube-openapi pkg/han
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import sha512
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
-from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
-from kubeloop.devcluster.openapi.discovery import is_aggregated
+from kubeloop.devcluster.apiextensions.definitions import Definitions
+from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
 from kubeloop.devcluster.server.health_paths import indented, not_found
+from kubeloop.kube.json_object import JSON
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 
 _V3 = "/openapi/v3/"
 
 
-def document_response(documents: CustomResourceDocuments, request: Request) -> Response | None:
-    """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
-    path = request.path.rstrip("/")
-    accept = request.headers.get("accept", "")
-    if path.startswith("/openapi/"):
-        return _openapi(documents, request, path, accept)
-    document = documents.discovery(request.path, accept)
-    if document is None:
-        return None
-    behind_restful = path.count("/") > 2 or not path.startswith("/apis")
-    if request.method != "GET" and behind_restful:
-        raise errors.method_not_allowed()
-    content, form = document
-    if path == "/version":
-        return indented(200, content)
-    if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
-        address = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # the address that the client used
-        content = {**content, "serverAddressByClientCIDRs": [address]}
-    body = msgspec.json.encode(content) + b"\n"
-    digest = _digest(body) if is_aggregated(form) else ""  # of the JSON, whatever the response's encoding
-    if form.startswith("application/yaml"):
-        from kubeloop.kube import yaml  # rarely requested
+class ApiDocuments:
+    """The documents of one server.
 
-        body = yaml.write(content).encode()
-    elif form.startswith(PROTOBUF_TYPE):
-        from kubeloop.devcluster.serializer.protobuf import codec  # rarely requested
+    Documents of custom resources, and OpenAPI, are imported on first use: controllers read neither.
+    """
 
-        body = codec.encode(content)
-    response = Response(200, body, form)
-    return _cached(request, response, digest, caching="public") if digest else response
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
 
+    def response(self, request: Request) -> Response | None:
+        """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
+        path = request.path.rstrip("/")
+        accept = request.headers.get("accept", "")
+        if path.startswith("/openapi/"):
+            return self._openapi(request, path, accept)
+        document = self._discovery(request.path, accept)
+        if document is None:
+            return None
+        behind_restful = path.count("/") > 2 or not path.startswith("/apis")
+        if request.method != "GET" and behind_restful:
+            raise errors.method_not_allowed()
+        content, form = document
+        if path == "/version":
+            return indented(200, content)
+        if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
+            address = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # the address that the client used
+            content = {**content, "serverAddressByClientCIDRs": [address]}
+        body = msgspec.json.encode(content) + b"\n"
+        digest = _digest(body) if is_aggregated(form) else ""  # of the JSON, whatever the response's encoding
+        if form.startswith("application/yaml"):
+            from kubeloop.kube import yaml  # rarely requested
 
-def _openapi(documents: CustomResourceDocuments, request: Request, path: str, accept: str) -> Response:
-    document = documents.openapi(path, accept)
-    if document is None:
-        if documents.openapi(path, "") is not None:
-            return Response(406, b"", "", [("Vary", "Accept")])
-        return Response(404, b"", "") if path.startswith(_V3) else not_found()
-    response = Response(200, *document)
-    if path == "/openapi/v3":
-        return response
-    digest = documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(document[0])
-    requested_hash = request.option("hash")
-    if requested_hash and requested_hash != digest:
-        headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
-        return Response(301, b"", headers=headers)
-    return _cached(request, response, digest, caching="public, immutable" if requested_hash else "")
+            body = yaml.write(content).encode()
+        elif form.startswith(PROTOBUF_TYPE):
+            from kubeloop.devcluster.serializer.protobuf import codec  # rarely requested
+
+            body = codec.encode(content)
+        response = Response(200, body, form)
+        return _cached(request, response, digest, caching="public") if digest else response
+
+    def _discovery(self, path: str, accept: str) -> tuple[JSON, str] | None:
+        if self._definitions.serves_custom_resources:
+            return self._documents.discovery(path, accept)
+        return get_discovery_document(path, accept)
+
+    @cached_property
+    def _documents(self) -> CustomResourceDocuments:
+        from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
+
+        return CustomResourceDocuments(self._definitions)
+
+    def _openapi(self, request: Request, path: str, accept: str) -> Response:
+        document = self._documents.openapi(path, accept)
+        if document is None:
+            if self._documents.openapi(path, "") is not None:
+                return Response(406, b"", "", [("Vary", "Accept")])
+            return Response(404, b"", "") if path.startswith(_V3) else not_found()
+        response = Response(200, *document)
+        if path == "/openapi/v3":
+            return response
+        digest = self._documents.digest(path.removeprefix(_V3)) if path.startswith(_V3) else _digest(document[0])
+        requested_hash = request.option("hash")
+        if requested_hash and requested_hash != digest:
+            headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
+            return Response(301, b"", headers=headers)
+        return _cached(request, response, digest, caching="public, immutable" if requested_hash else "")
 
 
 def _cached(request: Request, response: Response, digest: str, *, caching: str) -> Response:

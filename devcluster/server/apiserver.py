@@ -12,8 +12,7 @@ import random
 import re
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Callable, Hashable
-from functools import cached_property, partial
+from collections.abc import AsyncIterator, Hashable
 from ipaddress import IPv4Network
 from time import perf_counter
 from typing import Any
@@ -34,6 +33,7 @@ from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.registry.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.serializer.responses import error_response
 from kubeloop.devcluster.server import health_paths
+from kubeloop.devcluster.server.api_documents import ApiDocuments
 from kubeloop.devcluster.server.bootstrap import Bootstrap, Identity
 from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSource
 from kubeloop.devcluster.server.metrics import RequestMetrics
@@ -122,6 +122,7 @@ class ApiServer:
         )
         self._rest.policies.definitions = self._definitions
         self._bootstrap.local_services.settle()
+        self._documents = ApiDocuments(self._definitions)
 
     async def run(self) -> None:
         """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.
@@ -258,19 +259,11 @@ class ApiServer:
             user = self._authentication.user(request.headers.get("authorization", ""))
             request.user = impersonated_user(user, request.headers)
 
-    @cached_property
-    def _documents(self) -> Callable[[Request], Response | None]:
-        """The response for a path with a discovery or OpenAPI document; None for another path."""
-        from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments  # not at the start
-        from kubeloop.devcluster.server.api_documents import document_response
-
-        return partial(document_response, CustomResourceDocuments(self._definitions))
-
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
             return self._metrics.answer(request, self._rest.watched())
-        if (document := self._documents(request)) is not None:
+        if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self._keys) or health_paths.health(request)
         if response is not None:
@@ -279,7 +272,7 @@ class ApiServer:
             resources = (version.served.resource for version in self._definitions.versions())
             return health_paths.root(f"{resource.group}/{resource.version}" for resource in resources)
         if request.path in ("/flagz", "/statusz"):
-            from kubeloop.devcluster.server import zpages  # few ask for them
+            from kubeloop.devcluster.server import zpages  # rarely requested
 
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())

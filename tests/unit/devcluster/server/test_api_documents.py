@@ -7,8 +7,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request, Response
-from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
-from kubeloop.devcluster.server.api_documents import document_response
+from kubeloop.devcluster.server.api_documents import ApiDocuments
 from support.custom_resource_requests import WIDGETS
 from support.served_definitions import ServedDefinitions
 
@@ -22,7 +21,7 @@ def served() -> ServedDefinitions:
 
 def respond(served: ServedDefinitions, path: str, method: str = "GET", **headers: str) -> Response | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return document_response(CustomResourceDocuments(served.definitions), Request.of(method, path, named))
+    return ApiDocuments(served.definitions).response(Request.of(method, path, named))
 
 
 def document(served: ServedDefinitions, path: str, **headers: str) -> Response:
