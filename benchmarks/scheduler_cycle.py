@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.informers.store import Store
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
 from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -37,7 +38,8 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
+from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -63,7 +65,7 @@ class Bench:
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None
-        self.traces = NoopRecorder()
+        self.traces = PodRecorder(clock=SystemClock(), rng=self.rng, sampler=DISABLED_SAMPLER)
         self.extenders = ()
         self.metrics = None
         self.nominator = Nominator(lambda key: None)

@@ -97,7 +97,7 @@ class Scheduler:
         self._binding: set[asyncio.Task[None]] = set()
         self._slots = config.max_bindings_in_flight  # remaining bind requests that may be in flight
         self._slot_freed = asyncio.Event()
-        self._patches = StatusPatches(client, clock, traceparent_of=traces.traceparent_of)
+        self._patches = StatusPatches(client, clock, enter_span=traces.enter_span)
 
         self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
         self.in_cycle = False  # True: the snapshot must not change, as an extender's response is awaited

@@ -26,9 +26,10 @@ WORKERS = 8
 class StatusPatches:
     """Pending status patches. set() never waits; run() sends them until cancelled."""
 
-    def __init__(self, client: Client, clock: Clock, *, traceparent_of: Callable[[Pod], str] = lambda pod: "") -> None:
+    def __init__(self, client: Client, clock: Clock, *, enter_span: Callable[[Pod], object] = lambda pod: None) -> None:
+        """`enter_span`: makes the pod's span the current one, for the patch."""
         self._client = client
-        self._traceparent_of = traceparent_of
+        self._enter_span = enter_span
         self._clock = clock
         self._pending: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest first
         self._in_progress: dict[str, asyncio.Event] = {}  # by UID, of the patches in progress; set when finished
@@ -113,7 +114,7 @@ class StatusPatches:
 
     async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
         metadata = pod.metadata
-        traceparent = self._traceparent_of(pod)
+        self._enter_span(pod)
         try:
             await self._client.patch(
                 PODS,
@@ -122,7 +123,6 @@ class StatusPatches:
                 PatchType.STRATEGIC,
                 metadata.namespace,
                 subresource="status",
-                headers={"traceparent": traceparent} if traceparent else None,
                 lane="status",
             )
         except NotFound:

@@ -301,7 +301,6 @@ class DeploymentController:
                     PatchType.MERGE,
                     deployment.metadata.namespace,
                     subresource="status",
-                    headers=reconcile.headers,
                     lane="status",
                 )
         except (ApiError, ServerUnreachable) as error:
@@ -320,9 +319,7 @@ class DeploymentController:
         async def patch(rs: ReplicaSet, body: JSONValue, claim: Claim) -> None:
             name, namespace = rs.metadata.name, rs.metadata.namespace
             with reconcile.action_span(f"{claim.value} replicaset {name}"):
-                written = await self._client.patch(
-                    REPLICA_SETS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
-                )
+                written = await self._client.patch(REPLICA_SETS, name, body, PatchType.STRATEGIC, namespace)
             self._consistency.wrote_at(
                 deployment.key, deployment.metadata.uid, REPLICA_SETS.group_resource, written.metadata.resource_version
             )

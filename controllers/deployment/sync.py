@@ -249,7 +249,6 @@ class DeploymentSync:
                     REPLICA_SETS,
                     self._with_traceparent(body),
                     deployment.metadata.namespace,
-                    headers=self._reconcile.headers,
                 )
         except AlreadyExists:
             # The cache is behind, or another template has the same hash.
@@ -411,7 +410,6 @@ class DeploymentSync:
                     name,
                     rs.metadata.namespace,
                     precondition_uid=rs.metadata.uid,
-                    headers=self._reconcile.headers,
                 )
 
     # --- rollback --------------------------------------------------------------------------------------------------
@@ -468,7 +466,6 @@ class DeploymentSync:
                 operations,
                 PatchType.JSON,
                 deployment.metadata.namespace,
-                headers=self._reconcile.headers,
             )
         self._on_write(DEPLOYMENTS.group_resource, written.metadata.resource_version)
 
@@ -522,7 +519,6 @@ class DeploymentSync:
                 PatchType.MERGE,
                 self._deployment.metadata.namespace,
                 subresource="status",
-                headers=self._reconcile.headers,
                 lane="status",
             )
         version = written.metadata.resource_version
@@ -547,9 +543,7 @@ class DeploymentSync:
             action += f" to {spec['replicas']}"
             self._reconcile.will_trigger("replicaset", rs.key)
         with self._reconcile.action_span(action):
-            updated = await self._client.patch(
-                REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace, headers=self._reconcile.headers
-            )
+            updated = await self._client.patch(REPLICA_SETS, metadata.name, patch, PatchType.MERGE, metadata.namespace)
         self._record_rs_write(updated)
         return updated
 

@@ -70,12 +70,10 @@ class _TracedActions:
         self._trace = trace
         self._changed = False
 
-    def record(self, action: str) -> dict[str, str]:
-        """Record an action that is about to start; returns the headers of its request."""
+    def record(self, action: str) -> None:
+        """Record an action that is about to start."""
         self._changed = True
         self._trace.add_action(action)
-        traceparent = self._trace.traceparent
-        return {"traceparent": traceparent} if traceparent else {}
 
     def finish(self, error: str | None) -> None:
         self._trace.finish(self._changed, error)
@@ -413,6 +411,7 @@ class GarbageCollector:
         resource, namespace = self._locate(identity)
 
         async def delete(resource_version: str) -> None:
+            actions.record(f"delete {identity.kind} {identity.name}")
             await self._client.delete(
                 resource,
                 identity.name,
@@ -420,7 +419,6 @@ class GarbageCollector:
                 propagation_policy=policy,
                 precondition_uid=identity.uid,
                 precondition_resource_version=resource_version,
-                headers=actions.record(f"delete {identity.kind} {identity.name}"),
             )
 
         try:
@@ -466,16 +464,16 @@ class GarbageCollector:
         """Patch metadata.ownerReferences; resources without strategic merge patch (custom ones) get the full list."""
         resource, namespace = self._locate(node.identity)
         name = node.identity.name
-        headers = actions.record(f"release {node.identity.kind} {name}")
+        actions.record(f"release {node.identity.kind} {name}")
         body: dict[str, Any] = {"metadata": {"ownerReferences": strategic, "uid": node.identity.uid}}
         try:
-            await self._client.patch(resource, name, body, PatchType.STRATEGIC, namespace, headers=headers)
+            await self._client.patch(resource, name, body, PatchType.STRATEGIC, namespace)
         except UnsupportedMediaType:
             current = (await self._get(node.identity)).metadata
             body = {
                 "metadata": {"resourceVersion": current.resource_version, "ownerReferences": owner_references(current)}
             }
-            await self._client.patch(resource, name, body, PatchType.MERGE, namespace, headers=headers)
+            await self._client.patch(resource, name, body, PatchType.MERGE, namespace)
 
     async def _remove_finalizer(self, identity: ObjectIdentity, finalizer: str, actions: _TracedActions) -> None:
         """Remove a finalizer. Raises Conflict if the object changed at every try."""
@@ -487,8 +485,8 @@ class GarbageCollector:
                 return
             finalizers = [name for name in current.finalizers if name != finalizer]
             body = {"metadata": {"resourceVersion": current.resource_version, "finalizers": finalizers}}
-            headers = actions.record(f"finalize {identity.kind} {identity.name}")
-            await self._client.patch(resource, identity.name, body, PatchType.MERGE, namespace, headers=headers)
+            actions.record(f"finalize {identity.kind} {identity.name}")
+            await self._client.patch(resource, identity.name, body, PatchType.MERGE, namespace)
 
         try:
             await _retry_on_conflict(remove)

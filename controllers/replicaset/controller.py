@@ -45,6 +45,7 @@ from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.event_recorder import EventSink
@@ -340,9 +341,7 @@ class ReplicaSetController:
         async def patch(pod: Pod, body: JSONValue, claim: Claim) -> None:
             name, namespace = pod.metadata.name, pod.metadata.namespace
             with reconcile.action_span(f"{claim.value} pod {name}"):
-                written = await self._client.patch(
-                    PODS, name, body, PatchType.STRATEGIC, namespace, headers=reconcile.headers
-                )
+                written = await self._client.patch(PODS, name, body, PatchType.STRATEGIC, namespace)
             if claim is Claim.ADOPT:
                 self._record_write(rs, PODS.group_resource, written)
 
@@ -397,38 +396,36 @@ class ReplicaSetController:
         if not metadata.get("labels"):
             raise CannotCreatePods("unable to create pods, no labels")
         inherited = metadata.get("annotations", {}).get(TRACEPARENT, "")
-        traceparent = self._pod_traces.new_traceparent(inherited)
         start_ns = self._clock.time_ns()
-        headers: dict[str, str] | None = None
-        if traceparent:
-            annotations = self._pod_traces.create_requested(
-                traceparent,
-                namespace=rs.metadata.namespace,
-                owner_kind=rs.kind,
-                owner_name=rs.metadata.name,
-                start_ns=start_ns,
-                link=reconcile.traceparent or None,
-                inherited=inherited,
-                scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",
-            )
+        request = self._pod_traces.create_requested(
+            namespace=rs.metadata.namespace,
+            owner_kind=rs.kind,
+            owner_name=rs.metadata.name,
+            link=reconcile.traceparent,
+            inherited=inherited,
+            scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",
+        )
+        if request.traceparent:
             # Annotations of this Pod only: the template is not changed.
-            annotations = {**metadata.get("annotations", {}), **annotations}
+            annotations = {**metadata.get("annotations", {}), **request.annotations}
             body = {**body, "metadata": {**metadata, "annotations": annotations}}
-            headers = {"traceparent": traceparent}
-            reconcile.link(traceparent, "pod")
+            reconcile.link(request.traceparent, "pod")
+        token = current_span.set(request)
         try:
-            pod = await self._client.create(PODS, body, rs.metadata.namespace, headers=headers)
+            pod = await self._client.create(PODS, body, rs.metadata.namespace)
         except (ApiError, ServerUnreachable) as error:
-            self._pod_traces.create_failed(traceparent, str(error), self._clock.time_ns())
+            self._pod_traces.create_failed(request.traceparent, str(error))
             reconcile.add_action("create pod", start_ns=start_ns, error=str(error))
             if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
                 return  # no object can be created in this namespace any more, so no event is needed
             self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
             raise
         except asyncio.CancelledError:
-            self._pod_traces.create_failed(traceparent, "cancelled", self._clock.time_ns())
+            self._pod_traces.create_failed(request.traceparent, "cancelled")
             raise
-        self._pod_traces.created(traceparent, pod, self._clock.time_ns())
+        finally:
+            current_span.reset(token)
+        self._pod_traces.created(request.traceparent, pod)
         self._record_write(rs, PODS.group_resource, pod)
         reconcile.add_action(f"create pod {pod.metadata.name}", start_ns=start_ns)
         self._events.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
@@ -437,9 +434,7 @@ class ReplicaSetController:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
             with reconcile.action_span(f"delete pod {name}"):
-                await self._client.delete(
-                    PODS, name, namespace, precondition_uid=pod.metadata.uid, headers=reconcile.headers
-                )
+                await self._client.delete(PODS, name, namespace, precondition_uid=pod.metadata.uid)
         except (ApiError, ServerUnreachable) as error:
             self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this deletion
             if not isinstance(error, NotFound):
@@ -474,7 +469,6 @@ class ReplicaSetController:
                         PatchType.MERGE,
                         metadata.namespace,
                         subresource="status",
-                        headers=reconcile.headers,
                         lane="status",
                     )
             except (ApiError, ServerUnreachable):

@@ -11,7 +11,7 @@ import asyncio
 import random
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from kubeloop.kube.client.current_span import TRACEPARENT_HEADER, request_traceparent
 from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
@@ -51,14 +52,13 @@ class PatchType(Enum):
 
 
 class ListArguments(TypedDict, total=False):
-    """Options of all list calls: selection, page size, resource version, and request headers and lane."""
+    """Options of all list calls: selection, page size, resource version and lane."""
 
     label_selector: str
     field_selector: str
     limit: int
     resource_version: str
     resource_version_match: str
-    headers: Mapping[str, str] | None
     lane: str
 
 
@@ -101,8 +101,9 @@ class _Lane:
 class Client:
     """Kubernetes verbs over one Transport.
 
-    Every call takes `headers` (W3C traceparent) and `lane`. Names are escaped here; selectors are passed as strings.
-    Raises ApiError for an error response, ServerUnreachable if no response came after the retries that the verb allows.
+    Every call takes `lane`, and every request but a watch has the trace context of the running task (`current_span`).
+    Names are escaped here; selectors are passed as strings. Raises ApiError for an error response, ServerUnreachable if
+    no response came after the retries that the verb allows.
 
     Cancellation: safe. A cancelled write may have reached the server.
     """
@@ -126,8 +127,6 @@ class Client:
         self._rng = rng
         self._timeout_seconds = timeout_seconds
         self._retries = retries or RetryPolicy()
-        # for requests without explicit headers: headers of the calling task, such as its trace context
-        self.context_headers: Callable[[], Mapping[str, str] | None] = lambda: None
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
         self._body_headers = {
@@ -148,13 +147,12 @@ class Client:
         *,
         subresource: str = "",
         resource_version: str = "",
-        headers: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> T:
         """Return one object. A `subresource` must have the resource's type ("status"); for others see get_raw."""
         target = _target(resource, namespace, name, subresource, {"resourceVersion": resource_version})
-        response = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        response = await self._send("GET", target, lane=lane, timeout_seconds=timeout_seconds)
         return _decoded(resource.type, response)
 
     async def get_raw(
@@ -164,12 +162,11 @@ class Client:
         namespace: str = "",
         *,
         subresource: str = "",
-        headers: Mapping[str, str] | None = None,
         lane: str = "",
     ) -> JSONValue:
         """Return one object, or a subresource of another type ("scale"), as plain JSON."""
         target = _target(resource, namespace, name, subresource, {})
-        return _json(await self._send("GET", target, headers=headers, lane=lane))
+        return _json(await self._send("GET", target, lane=lane))
 
     async def list(
         self,
@@ -191,8 +188,8 @@ class Client:
             "resourceVersionMatch": options.get("resource_version_match", ""),
         }
         target = _target(resource, namespace, "", "", query)
-        headers, lane = options.get("headers"), options.get("lane", "")
-        response = await self._send("GET", target, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        lane = options.get("lane", "")
+        response = await self._send("GET", target, lane=lane, timeout_seconds=timeout_seconds)
         page_type: type[ListPage[T]] = ListPage[resource.type]  # type: ignore[name-defined]
         return _decoded(page_type, response)
 
@@ -245,7 +242,6 @@ class Client:
         allow_bookmarks: bool = True,
         send_initial_events: bool = False,
         resource_version_match: str = "",
-        headers: Mapping[str, str] | None = None,
         tolerant: bool = False,
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
         """Open a watch: an iterator of changes until the server ends the stream.
@@ -267,17 +263,17 @@ class Client:
             "sendInitialEvents": "true" if send_initial_events else "",
             "resourceVersionMatch": resource_version_match or ("NotOlderThan" if send_initial_events else ""),
         }
-        return self._watch(resource, _target(resource, namespace, "", "", query), headers, tolerant)
+        return self._watch(resource, _target(resource, namespace, "", "", query), tolerant)
 
     @asynccontextmanager
     async def _watch(
-        self, resource: Resource[T], target: str, headers: Mapping[str, str] | None, tolerant: bool
+        self, resource: Resource[T], target: str, tolerant: bool
     ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
         bucket = self._lanes[""].bucket
         if bucket is not None:
             await bucket.take()
         try:
-            async with self.transport.stream("GET", target, headers=self._headers(None, headers)) as response:
+            async with self.transport.stream("GET", target, headers=self._get_headers) as response:
                 if response.status != 200:
                     body = b"".join([chunk async for chunk in response.chunks])
                     raise _error(HttpResponse(response.status, body, response.headers))
@@ -293,16 +289,13 @@ class Client:
         body: Body,
         namespace: str = "",
         *,
-        headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> T:
         """Create an object; returns it as stored. Retried only if the server cannot have seen the request."""
         target = _target(resource, namespace, "", "", query)
-        response = await self._send(
-            "POST", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
-        )
+        response = await self._send("POST", target, body=body, lane=lane, timeout_seconds=timeout_seconds)
         return _decoded(resource.type, response)
 
     async def create_raw(
@@ -313,16 +306,13 @@ class Client:
         *,
         name: str = "",
         subresource: str = "",
-        headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> JSONValue:
         """POST to a collection or subresource (pods/binding, pods/eviction); returns the response as plain JSON."""
         target = _target(resource, namespace, name, subresource, query)
-        response = await self._send(
-            "POST", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
-        )
+        response = await self._send("POST", target, body=body, lane=lane, timeout_seconds=timeout_seconds)
         return _json(response)
 
     async def update(
@@ -333,7 +323,6 @@ class Client:
         namespace: str = "",
         *,
         subresource: str = "",
-        headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
@@ -341,9 +330,7 @@ class Client:
         """Replace an object. If `body` has metadata.resourceVersion, a lost request is retried, and may then raise
         Conflict because of its own first try."""
         target = _target(resource, namespace, name, subresource, query)
-        response = await self._send(
-            "PUT", target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds
-        )
+        response = await self._send("PUT", target, body=body, lane=lane, timeout_seconds=timeout_seconds)
         return _decoded(resource.type, response)
 
     async def update_raw(
@@ -354,12 +341,11 @@ class Client:
         namespace: str = "",
         *,
         subresource: str = "",
-        headers: Mapping[str, str] | None = None,
         lane: str = "",
     ) -> JSONValue:
         """Like update(), for responses of another type ("scale")."""
         target = _target(resource, namespace, name, subresource, {})
-        return _json(await self._send("PUT", target, body=body, headers=headers, lane=lane))
+        return _json(await self._send("PUT", target, body=body, lane=lane))
 
     async def patch(
         self,
@@ -372,7 +358,6 @@ class Client:
         subresource: str = "",
         field_manager: str = "",
         force: bool = False,
-        headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
@@ -386,7 +371,6 @@ class Client:
             target,
             body=body,
             content_type=patch_type.value,
-            headers=headers,
             lane=lane,
             timeout_seconds=timeout_seconds,
         )
@@ -402,7 +386,6 @@ class Client:
         propagation_policy: str = "",
         precondition_uid: str = "",
         precondition_resource_version: str = "",
-        headers: Mapping[str, str] | None = None,
         lane: str = "",
         timeout_seconds: float | None = None,
     ) -> JSONValue:
@@ -415,9 +398,7 @@ class Client:
             grace_period_seconds, propagation_policy, precondition_uid, precondition_resource_version
         )
         target = _target(resource, namespace, name, "", {})
-        response = await self._send(
-            "DELETE", target, body=options, headers=headers, lane=lane, timeout_seconds=timeout_seconds
-        )
+        response = await self._send("DELETE", target, body=options, lane=lane, timeout_seconds=timeout_seconds)
         return _json(response)
 
     async def delete_collection(
@@ -429,14 +410,13 @@ class Client:
         field_selector: str = "",
         grace_period_seconds: int | None = None,
         propagation_policy: str = "",
-        headers: Mapping[str, str] | None = None,
         lane: str = "",
     ) -> JSONValue:
         """Delete all objects of a resource that match; returns the response as plain JSON."""
         query = {"labelSelector": label_selector, "fieldSelector": field_selector}
         options = _delete_options(grace_period_seconds, propagation_policy, "", "")
         target = _target(resource, namespace, "", "", query)
-        return _json(await self._send("DELETE", target, body=options, headers=headers, lane=lane))
+        return _json(await self._send("DELETE", target, body=options, lane=lane))
 
     async def raw(
         self,
@@ -454,8 +434,11 @@ class Client:
     # --- sending ---------------------------------------------------------------------------------------------------
 
     def _headers(self, content_type: str | None, extra: Mapping[str, str] | None) -> Mapping[str, str]:
-        common = self._get_headers if content_type is None else self._body_headers[content_type]
-        return {**common, **extra} if extra else common
+        headers = self._get_headers if content_type is None else self._body_headers[content_type]
+        traceparent = request_traceparent()
+        if traceparent:
+            headers = {**headers, TRACEPARENT_HEADER: traceparent}
+        return {**headers, **extra} if extra else headers
 
     async def _send(
         self,
@@ -470,7 +453,7 @@ class Client:
     ) -> HttpResponse:
         """Send a request, with retries as defined in `retries`. Returns a success response or raises."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        all_headers = self._headers(content_type if data else None, headers or self.context_headers())
+        all_headers = self._headers(content_type if data else None, headers)
         limits, policy = self._lanes[lane], self._retries
         failures = throttled = 0
         maybe_applied = False

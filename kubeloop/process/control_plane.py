@@ -40,7 +40,6 @@ from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
 from kubeloop.tracing.provider import Tracing
-from kubeloop.tracing.recording.current_span import current_trace_headers
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
@@ -372,8 +371,6 @@ class ControlPlane:
             schedules=lambda name: runs_scheduler and name in schedulers,
             creators=frozenset(kind for name, kind in _CREATORS.items() if name in enabled),
         )
-        if self.tracing.sampler.records_traces:
-            self.client.context_headers = current_trace_headers
         self._pod_handler = self.informers.informer(PODS).add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda pod, _initial: traces.observed(pod),

@@ -10,7 +10,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from kubeloop.tracing.recording.current_span import log_traceparent
+from kubeloop.kube.client.current_span import log_traceparent
 from kubeloop.tracing.spans.traceparent import parse_traceparent
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"

@@ -165,17 +165,14 @@ async def _apply_one(
             **annotations,
         }  # an annotation in the manifest takes precedence
     body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
-    headers = {"traceparent": traceparent} if traceparent else None
     title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
     try:
         if not manifest.name:  # generateName: every apply creates another object
-            await client.create(resource, body, namespace, query=_FIELD_MANAGER, headers=headers)
+            await client.create(resource, body, namespace, query=_FIELD_MANAGER)
             return title, "created"
         before = await _content_or_none(client, resource, manifest.name, namespace)
         query = {**_FIELD_MANAGER, "force": "true"}
-        after = await client.patch(
-            resource, manifest.name, body, PatchType.APPLY, namespace, query=query, headers=headers
-        )
+        after = await client.patch(resource, manifest.name, body, PatchType.APPLY, namespace, query=query)
     except ApiError as error:
         server_error = error.code >= 500 or error.code == 429
         hint = (

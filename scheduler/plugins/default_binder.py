@@ -31,7 +31,6 @@ class DefaultBinder:
         Cancellation: the request may have been sent; the informer then shows the result.
         """
         metadata = pod.pod.metadata
-        traceparent = self._handle.traces.traceparent_of(pod.pod)
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -45,7 +44,6 @@ class DefaultBinder:
                 metadata.namespace,
                 name=metadata.name,
                 subresource="binding",
-                headers={"traceparent": traceparent} if traceparent else None,
                 lane="binding",
             )
         except (ApiError, ServerUnreachable) as error:

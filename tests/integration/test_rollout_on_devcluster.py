@@ -20,7 +20,7 @@ from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
 from support.manifests import deployment
 from support.rollout_simulation import DiscardedEvents
 
@@ -32,10 +32,10 @@ async def test_deployment_rolls_out_back_and_replaces_released_pods(clock: Virtu
     server = ApiServer(clock=clock, rng=rng, token=None)
     client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
     informers = InformerFactory(client, clock=clock, rng=rng)
-    shared = {"clock": clock, "recorder": DiscardedEvents(), "traces": NoopRecorder()}
+    shared = {"clock": clock, "recorder": DiscardedEvents(), "traces": DisabledReconcileRecorder()}
     parts: list[Any] = [DeploymentController(client, informers, **shared)]
     parts += [
-        ReplicaSetController(client, informers, pod_traces=NoopRecorder(), variant=variant, **shared)
+        ReplicaSetController(client, informers, pod_traces=DisabledPodRecorder(), variant=variant, **shared)
         for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
     ]
     nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)

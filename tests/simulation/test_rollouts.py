@@ -17,8 +17,8 @@ from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS
 from kubeloop.controllers.runtime.pod_status import is_active, is_available, is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.rollout_simulation import (
     RolloutSimulation,
     SimulationSettings,
@@ -58,7 +58,7 @@ class CachedReplicaSet:
     desired_replicas_annotation: str | None  # size of the Deployment when it was last scaled
 
 
-class ReconcileInputs(NoopRecorder):
+class ReconcileInputs(DisabledReconcileRecorder):
     """Contents of the caches at the start of each reconcile, which its decision must be consistent with.
 
     Recorded by the hook for traces, which every reconcile calls before it decides. A key is never reconciled twice at

@@ -22,7 +22,7 @@ from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
@@ -95,7 +95,7 @@ class PluginCluster:
         self.nominator = Nominator(self.pods.get)
         self.client: Any = RecordingClient()
         self.recorder: Any = RecordedEvents()
-        self.traces = NoopRecorder()
+        self.traces = DisabledPodRecorder()
         self.extenders: list[Extender] = []
         self.metrics: Any = None
         self.clock = SetClock(NOW)

@@ -10,13 +10,11 @@ MS = 1_000_000
 def request_pod(tracing, pod, clock, name="web-5f-abcde", link=None):
     """Create a pod as the ReplicaSet controller does. Returns the pod of the informer, and its traceparent."""
     traces = tracing.pods
-    traceparent = traces.new_traceparent()
-    annotations = traces.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns, link=link
-    )
+    request = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", link=link)
+    traceparent, annotations = request.traceparent, request.annotations
     clock.pass_ms(2)
     created = pod(name, annotations=annotations)
-    traces.created(traceparent, created, clock.ns)
+    traces.created(traceparent, created)
     clock.pass_ms(1)
     traces.observed(created)
     return created, traceparent
@@ -60,12 +58,9 @@ async def finished(tracing, exporter):
 
 def trace_pod(tracing, pod, clock, name, milliseconds, node="n1"):
     traces = tracing.pods
-    traceparent = traces.new_traceparent()
-    traces.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
-    )
+    traceparent = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f").traceparent
     created = pod(name, traceparent=traceparent)
-    traces.created(traceparent, created, clock.ns)
+    traces.created(traceparent, created)
     traces.observed(created)
     traces.queued(created, "active", "PodAdd")
     traces.attempt_started(created, 1)

@@ -188,7 +188,7 @@ class ReplayClient:
         self.cached[resource.plural, key] = copy.deepcopy(obj)
         return convert(resource.type, obj)
 
-    async def create(self, resource: Resource[Any], body: Json, namespace: str = "", *, headers: Any = None) -> Any:
+    async def create(self, resource: Resource[Any], body: Json, namespace: str = "") -> Any:
         obj = msgspec.json.decode(msgspec.json.encode(body))
         call = self._call("create", resource, namespace, obj["metadata"].get("name", ""))
         call["object"] = obj
@@ -212,7 +212,6 @@ class ReplayClient:
         namespace: str = "",
         *,
         subresource: str = "",
-        headers: Any = None,
         lane: str = "",
     ) -> Any:
         body = msgspec.json.decode(msgspec.json.encode(body))
@@ -248,7 +247,6 @@ class ReplayClient:
         namespace: str = "",
         *,
         precondition_uid: str = "",
-        headers: Any = None,
     ) -> Json:
         call = self._call("delete", resource, namespace, name)
         self.calls.append(call)

@@ -23,11 +23,12 @@ from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET,
 from kubeloop.devcluster.serializer.patches import merge_patch
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.client.current_span import request_traceparent
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ServerUnreachable, from_status
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS, Resource
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
 
 Json = Any
 NAMESPACE = "default"
@@ -70,10 +71,10 @@ class RolloutSimulation:
     )  # called with the name of a Pod that a controller deletes
     objects: dict[tuple[str, str], Json] = field(default_factory=dict)
     writes: Counter[str] = field(default_factory=Counter)
-    traces: Any = field(default_factory=NoopRecorder)
-    pod_traces: Any = field(default_factory=NoopRecorder)
+    traces: Any = field(default_factory=DisabledReconcileRecorder)
+    pod_traces: Any = field(default_factory=DisabledPodRecorder)
     events: Any = field(default_factory=DiscardedEvents)
-    created_with: list[tuple[Json, Any]] = field(default_factory=list)  # body and headers of each create
+    created_with: list[tuple[Json, str]] = field(default_factory=list)  # body and traceparent of each create
 
     def __post_init__(self) -> None:
         self._version = 1
@@ -224,13 +225,13 @@ class RolloutSimulation:
         await self._request()
         return convert(resource.type, self._existing(resource, f"{namespace}/{name}"))
 
-    async def create(self, resource: Resource[Any], body: Json, namespace: str = "", *, headers: Any = None) -> Any:
+    async def create(self, resource: Resource[Any], body: Json, namespace: str = "") -> Any:
         await self._request()
         obj = msgspec.json.decode(msgspec.json.encode(body))
         name = obj["metadata"].get("name")
         if name and (resource.plural, f"{namespace}/{name}") in self.objects:
             raise from_status(Status(status="Failure", reason="AlreadyExists", code=409, message=f"{name} exists"))
-        self.created_with.append((obj, headers))
+        self.created_with.append((obj, request_traceparent()))
         created = self._create(resource.plural, obj)
         self.writes[f"create {resource.plural}"] += 1
         self.on_write("create", resource.plural, None, created)
@@ -246,7 +247,6 @@ class RolloutSimulation:
         namespace: str = "",
         *,
         subresource: str = "",
-        headers: Any = None,
         lane: str = "",
     ) -> Any:
         await self._request()
@@ -274,7 +274,6 @@ class RolloutSimulation:
         namespace: str = "",
         *,
         precondition_uid: str = "",
-        headers: Any = None,
     ) -> Json:
         if resource is PODS:
             self.on_delete_request(name)

@@ -44,23 +44,17 @@ class TracedPods:
             yield url
 
     def requested(self, name: str) -> None:
-        traces = self.tracing.pods
-        self.traceparents[name] = traceparent = traces.new_traceparent()
-        traces.create_requested(
-            traceparent,
-            namespace="shop",
-            owner_kind="ReplicaSet",
-            owner_name="web-5f",
-            start_ns=traces.now_ns(),
-            link=self.creator,
+        request = self.tracing.pods.create_requested(
+            namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", link=self.creator
         )
+        self.traceparents[name] = request.traceparent
 
     def pending(self, name: str, *, message: str = "") -> None:
         """Create and queue a pod; with a message, record an unschedulable attempt with this message."""
         self.requested(name)
         traces = self.tracing.pods
         pod = self._put_pod(name)
-        traces.created(self.traceparents[name], pod, traces.now_ns())
+        traces.created(self.traceparents[name], pod)
         traces.observed(pod)
         traces.queued(pod, "active", "PodAdd")
         if message:

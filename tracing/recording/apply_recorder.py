@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Attributes, Span, Trace
@@ -37,15 +38,18 @@ class ApplyRecorder:
             self._root = TraceContext(trace_id, new_span_id(rng), sampler.samples_root(trace_id))
 
     def begin(self) -> str:
-        """Return the traceparent for a request sent now, and for the object it applies; "" without tracing."""
+        """Start the span of an object's requests, which are sent by the running task. Returns its traceparent, for the
+        object; "" without tracing."""
         if self._root is None:
             return ""
         context = TraceContext(self._root.trace_id, new_span_id(self._rng), self._root.sampled)
         self._started[context.traceparent] = self._time_ns()
+        current_span.set(context)
         return context.traceparent
 
     def end(self, traceparent: str, kind: str, namespace: str, name: str, outcome: str, error: str = "") -> None:
-        """Record the response to the request of begin()."""
+        """Record the end of the object's requests."""
+        current_span.set(None)
         start_ns = self._started.pop(traceparent, 0)
         if self._root is None or not start_ns:
             return

@@ -23,11 +23,12 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Protocol
 
-from kubeloop.kube.clock import Clock, SystemClock
+import msgspec
+
+from kubeloop.kube.client.current_span import current_span
+from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.current_span import current_span
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
-from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER, Sampler
+from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_record import (
     ATTEMPT_FINISHED,
     ATTEMPT_STARTED,
@@ -52,7 +53,7 @@ from kubeloop.tracing.spans.traceparent import (
     parse_traceparent,
 )
 
-__all__ = ["AttemptFacts", "NoopRecorder", "OpenRecordStore", "PodRecorder"]
+__all__ = ["AttemptFacts", "OpenRecordStore", "PodCreateRequest", "PodRecorder"]
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,19 @@ DEFAULT_CREATORS = frozenset({"ReplicaSet", "ReplicationController"})
 MAX_SAVED_PER_SWEEP = 1_000  # some 10 ms
 MAX_COMPARED_PER_SWEEP = 20_000
 _CONDITIONS = tuple(condition for condition, _ in START_PHASES)
+
+
+class PodCreateRequest(msgspec.Struct, frozen=True, gc=False):
+    """Trace context of the request that creates a pod, and the pod's annotations; both empty without tracing."""
+
+    traceparent: str = ""
+    annotations: dict[str, str] = {}
+
+    def log_context(self) -> str:
+        return self.traceparent
+
+
+_UNTRACED_REQUEST = PodCreateRequest()
 
 
 class OpenRecordStore(Protocol):
@@ -114,7 +128,6 @@ class PodRecorder:
         self._failed: dict[str, int] = {}  # time of the failed create (ns) by traceparent, for requested pods, in order
         self._awaiting_response: dict[str, int] = {}  # end of the trace (ns) by UID, of pods with a bind in flight
         self._to_save: Iterator[PodRecord] | None = None  # rest of the current pass over all open records
-        self._last_created: tuple[str, TraceContext | None] = "", None  # the last new traceparent, and its context
         self._starts_traces, self._records_traces = sampler.starts_traces, sampler.records_traces
         self._restored: dict[str, tuple[PodRecord, int]] = {}  # by UID or traceparent; until when it was followed (ns)
 
@@ -129,54 +142,39 @@ class PodRecorder:
 
     # --- create request --------------------------------------------------------------------------------------------
 
-    def new_traceparent(self, inherited: str = "") -> str:
-        """Return a traceparent for the header of a pod's create request; "" without tracing.
+    def create_requested(
+        self,
+        *,
+        namespace: str,
+        owner_kind: str,
+        owner_name: str,
+        link: str = "",
+        inherited: str = "",
+        scheduler_name: str = "default-scheduler",
+    ) -> PodCreateRequest:
+        """Open a record. Call before the request: the watch event may come first.
 
-        `inherited`: a traceparent that the template has: the pod's span becomes a child of it.
+        `link`: traceparent of the reconcile. `inherited`: a traceparent that the template has: the pod's span becomes a
+        child of it.
         """
+        start_ns = self._time_ns()
         parent = parse_traceparent(inherited) if inherited else None
         if parent is not None and self._sampler.enabled:
             sampled = self._sampler.samples_child(parent.trace_id, parent.sampled)
             context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
         elif self._starts_traces:
-            trace_id = new_trace_id(self._rng)
-            context = TraceContext(trace_id, new_span_id(self._rng), self._sampler.samples_root(trace_id))
+            context = self._new_context()
         else:
-            return ""
+            return _UNTRACED_REQUEST
         traceparent = context.traceparent
-        self._last_created = traceparent, context
-        return traceparent
-
-    def create_requested(
-        self,
-        traceparent: str,
-        *,
-        namespace: str,
-        owner_kind: str,
-        owner_name: str,
-        start_ns: int,
-        link: str | None = None,
-        inherited: str = "",
-        scheduler_name: str = "default-scheduler",
-    ) -> dict[str, str]:
-        """Open a record and return the pod's annotations. Call before the request: the watch event may come first.
-
-        `link`: of the reconcile's span. `inherited`: as in new_traceparent.
-        """
-        last_traceparent, context = self._last_created
-        if traceparent != last_traceparent:
-            context = parse_traceparent(traceparent)
-        if context is None:
-            return {}
         annotations = {TRACEPARENT_ANNOTATION: traceparent}
         if not self._sampler.records(context.sampled):
-            return annotations
+            return PodCreateRequest(traceparent, annotations)
         record = PodRecord(context, start_ns, traceparent)
         record.namespace = namespace
         record.owner_kind, record.owner_name = owner_kind, owner_name
         record.create_start_ns = start_ns
-        record.link = link or ""
-        parent = parse_traceparent(inherited) if inherited else None
+        record.link = link
         record.parent_span_id = parent.span_id if parent is not None else ""
         by_creator = not self._schedules(scheduler_name)
         if by_creator:
@@ -189,24 +187,24 @@ class PodRecorder:
             self.store.save(record)
         if len(self._requested) + len(self._followed) > self._max_open:
             self._evict()
-        return annotations
+        return PodCreateRequest(traceparent, annotations)
 
-    def created(self, traceparent: str, pod: Pod, end_ns: int) -> None:
+    def created(self, traceparent: str, pod: Pod) -> None:
         record = self._requested.get(traceparent)
         if record is None:
             record = self._followed.get(pod.metadata.uid)  # the watch event came first
         else:
             self._follow(traceparent, record, pod)
         if record is not None and record.traceparent == traceparent:
-            record.create_end_ns = end_ns
+            record.create_end_ns = self._time_ns()
             record.is_journaled = False
 
-    def create_failed(self, traceparent: str, error: str, end_ns: int) -> None:
+    def create_failed(self, traceparent: str, error: str) -> None:
         record = self._requested.get(traceparent)
         if record is not None:
-            record.create_end_ns, record.create_error = end_ns, error
+            record.create_end_ns, record.create_error = self._time_ns(), error
             record.is_journaled = False
-            self._failed[traceparent] = end_ns
+            self._failed[traceparent] = record.create_end_ns
 
     # --- informer events -------------------------------------------------------------------------------------------
 
@@ -269,8 +267,7 @@ class PodRecorder:
             record.add((QUEUED, self._time_ns(), queue, reason), self._max_facts)
 
     def attempt_started(self, pod: Pod, attempt: int) -> None:
-        record = self._followed.get(pod.metadata.uid)
-        current_span.set(record)
+        record = self.enter_span(pod)
         if record is not None:
             record.add((ATTEMPT_STARTED, self._time_ns(), attempt, None), self._max_facts)
 
@@ -301,8 +298,7 @@ class PodRecorder:
         self._phase_finished(pod, "pre-bind", error)
 
     def bind_started(self, pod: Pod, node: str) -> None:
-        record = self._followed.get(pod.metadata.uid)
-        current_span.set(record)
+        record = self.enter_span(pod)
         if record is not None:
             record.bind_in_flight = True
             record.add((PHASE_STARTED, self._time_ns(), "bind", node), self._max_facts)
@@ -320,14 +316,20 @@ class PodRecorder:
         if uid in self._awaiting_response:
             self._finish(uid, record, self._outcome(record), max(now_ns, self._awaiting_response[uid]))
 
-    # --- queries ---------------------------------------------------------------------------------------------------
+    def enter_span(self, pod: Pod) -> PodRecord | None:
+        """Make the pod's span the current one of the running task, for requests and log records; returns the record.
 
-    def traceparent_of(self, pod: Pod) -> str:
-        """Return the pod's traceparent, for headers of requests about it; "" if there is none."""
+        A pod without a record has the trace context of its annotation.
+        """
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            return record.traceparent
-        return pod.metadata.annotations.get(TRACEPARENT_ANNOTATION, "")
+            current_span.set(record)
+            return record
+        traceparent = pod.metadata.annotations.get(TRACEPARENT_ANNOTATION)
+        current_span.set(parse_traceparent(traceparent) if traceparent else None)
+        return None
+
+    # --- queries ---------------------------------------------------------------------------------------------------
 
     def open_records(self) -> Iterable[PodRecord]:
         """Iterate over open records. Do not await while iterating."""
@@ -418,8 +420,7 @@ class PodRecorder:
     # ---------------------------------------------------------------------------------------------------------------
 
     def _phase_started(self, pod: Pod, phase: str) -> None:
-        record = self._followed.get(pod.metadata.uid)
-        current_span.set(record)
+        record = self.enter_span(pod)
         if record is not None:
             record.add((PHASE_STARTED, self._time_ns(), phase, None), self._max_facts)
 
@@ -427,6 +428,10 @@ class PodRecorder:
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.add((PHASE_FINISHED, self._time_ns(), phase, error), self._max_facts)
+
+    def _new_context(self) -> TraceContext:
+        trace_id = new_trace_id(self._rng)
+        return TraceContext(trace_id, new_span_id(self._rng), self._sampler.samples_root(trace_id))
 
     def _follow(self, traceparent: str, record: PodRecord, pod: Pod) -> None:
         """Move the record of a create request to the followed pods."""
@@ -478,8 +483,7 @@ class PodRecorder:
         parent_span_id = link = ""
         continued = False
         if context is None:
-            trace_id = new_trace_id(self._rng)
-            context = TraceContext(trace_id, new_span_id(self._rng), self._sampler.samples_root(trace_id))
+            context = self._new_context()
         elif annotation is not None and (created_here or not annotation.by_creator):
             continued, start_ns = True, min(now_ns, annotation.start_ns)
             parent_span_id, link = annotation.parent_span_id, annotation.link
@@ -558,12 +562,3 @@ def _since_ns(pod: Pod, condition: str) -> int | None:
 
 def _second_ends_ns(moment: datetime | None) -> int | None:
     return (int(moment.timestamp()) + 1) * 1_000_000_000 if moment is not None else None
-
-
-class NoopRecorder(PodRecorder, ReconcileRecorder):
-    """Records nothing: tracing is disabled, or a test or benchmark does not need it."""
-
-    def __init__(self) -> None:
-        clock, rng = SystemClock(), random.Random(0)
-        PodRecorder.__init__(self, clock=clock, rng=rng, sampler=DISABLED_SAMPLER)
-        ReconcileRecorder.__init__(self, clock=clock, rng=rng, sampler=DISABLED_SAMPLER)

@@ -9,11 +9,11 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
-from kubeloop.tracing.recording.current_span import current_span
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER, TraceContext, new_span_id, new_trace_id
+from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id, new_trace_id
 
 MAX_ACTIONS = 100  # listed in a span; further ones are only counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
@@ -59,12 +59,6 @@ class Reconcile:
             self._context = self._owner._new_context()
             self._traceparent = self._context.traceparent if self._context else ""
         return self._traceparent
-
-    @property
-    def headers(self) -> dict[str, str] | None:
-        """Headers for requests of this reconcile; None without tracing."""
-        traceparent = self.traceparent
-        return {TRACEPARENT_HEADER: traceparent} if traceparent else None
 
     def log_context(self) -> str:
         """Return the traceparent for a log record. A reconcile that logs something is recorded."""

@@ -1,4 +1,4 @@
-"""W3C trace context (traceparent): on requests as a header and on pods as an annotation (KEP-5915).
+"""W3C trace context (traceparent), and the annotations of pods that carry it (KEP-5915).
 
 Imports msgspec and the standard library only.
 """
@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 
 import msgspec
 
 TRACEPARENT_ANNOTATION = "tracing.k8s.io/traceparent"
-TRACEPARENT_HEADER = "traceparent"
 POD_TRACE_ANNOTATION = "kubeloop.io/pod-trace"
 """Marks the span in TRACEPARENT_ANNOTATION as the pod's own root span. Value: PodTraceAnnotation."""
 
@@ -31,6 +29,10 @@ class TraceContext(msgspec.Struct, frozen=True, gc=False, array_like=True):
     @property
     def traceparent(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
+
+    def log_context(self) -> str:
+        """Return "": log records do not refer to spans that this process does not record."""
+        return ""
 
 
 def parse_traceparent(text: str) -> TraceContext | None:
@@ -84,8 +86,3 @@ def new_trace_id(rng: random.Random) -> str:
 
 def new_span_id(rng: random.Random) -> str:
     return f"{rng.getrandbits(64) or 1:016x}"
-
-
-def request_headers(traceparent: str) -> Mapping[str, str]:
-    """Return request headers that carry the trace context; none if `traceparent` is ""."""
-    return {TRACEPARENT_HEADER: traceparent} if traceparent else {}

@@ -7,8 +7,8 @@ from typing import Any
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import replay_client
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 
 
@@ -17,7 +17,9 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     api, events = replay_client.ReplayClient(record), RecordedEvents()
     informers = replay_client.filled_informers(api, record["state"], clock)
     queue = replay_client.RecordingQueue(record["num_requeues"])
-    controller = DeploymentController(api, informers, clock=clock, recorder=events, traces=NoopRecorder(), queue=queue)
+    controller = DeploymentController(
+        api, informers, clock=clock, recorder=events, traces=DisabledReconcileRecorder(), queue=queue
+    )
     replay_client.fill(informers, record["state"])
     queue.calls.clear()
     error = await controller.process(record["key"])

@@ -23,8 +23,8 @@ from kubeloop.kube.objects.api_types import (
     to_json,
 )
 from kubeloop.kube.selectors import SelectorError, selector_from
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import replay_client
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 from support.replay_client import plain
 
@@ -101,7 +101,7 @@ async def test_scale(rows):
             client=api,
             events=events,
             clock=replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
-            reconcile=NoopRecorder().reconcile("deployment", deployment.key),
+            reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
             pods_by_rs=lambda: [],
             cached_rs=lambda key: None,
             on_write=lambda resource, version: None,
@@ -244,7 +244,7 @@ async def test_requeue_stuck(rows):
             replay_client.filled_informers(api, {}, clock),
             clock=clock,
             recorder=RecordedEvents(),
-            traces=NoopRecorder(),
+            traces=DisabledReconcileRecorder(),
             queue=queue,
         )
         after = controller._recheck_seconds(deployment.key, left)

@@ -8,8 +8,8 @@ from typing import Any
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import replay_client
+from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
@@ -41,7 +41,7 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
             informers,
             clock=clock,
             recorder=RecordedEvents(),
-            traces=NoopRecorder(),
+            traces=DisabledReconcileRecorder(),
             queue=queue,
         )
         replay_client.fill(informers, record["state"])
@@ -65,8 +65,8 @@ async def test_replica_set_handlers_match_v1_36(records):
             informers,
             clock=clock,
             recorder=RecordedEvents(),
-            traces=NoopRecorder(),
-            pod_traces=NoopRecorder(),
+            traces=DisabledReconcileRecorder(),
+            pod_traces=DisabledPodRecorder(),
             queue=queue,
         )
         replay_client.fill(informers, record["state"])

@@ -8,9 +8,9 @@ from typing import Any
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import replay_client
+from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 
 
@@ -54,8 +54,8 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
         informers,
         clock=clock,
         recorder=events,
-        traces=NoopRecorder(),
-        pod_traces=NoopRecorder(),
+        traces=DisabledReconcileRecorder(),
+        pod_traces=DisabledPodRecorder(),
         queue=queue,
         burst_replicas=record["burst_replicas"],
     )

@@ -35,7 +35,8 @@ from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from support.disabled_recorders import DisabledPodRecorder
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -88,7 +89,7 @@ class RecordedCluster:
         self.rng = random.Random(0)
         self.client: Any = None
         self.recorder: Any = None
-        self.traces = NoopRecorder()
+        self.traces = DisabledPodRecorder()
         self.extenders = ()
         self.metrics = None
         self.framework = Framework(default_profile(), self, lambda: self.nominator, registry=IN_TREE_PLUGINS)

@@ -20,7 +20,8 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import FitError
 from kubeloop.scheduler.framework.runtime import SchedulingError
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from support.disabled_recorders import DisabledPodRecorder
 
 KINDS: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,
@@ -72,7 +73,7 @@ def scheduler_of(cluster: dict[str, Any], clock: Any, class_cache: bool) -> Sche
         clock=clock,
         rng=random.Random(1),
         recorder=informers,
-        traces=NoopRecorder(),
+        traces=DisabledPodRecorder(),
     )
     for name, resource in KINDS.items():
         store = informers.informer(resource).store

@@ -40,10 +40,10 @@ async def test_created_pods_carry_trace_context_but_templates_do_not(clock: Virt
     cluster.apply("deployments", deployment(replicas=3))
     await run_for(cluster, 60.0)
 
-    pods = [(body, headers) for body, headers in cluster.created_with if body["kind"] == "Pod"]
+    pods = [(body, traceparent) for body, traceparent in cluster.created_with if body["kind"] == "Pod"]
     assert len(pods) == 3
     parents = [body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for body, _ in pods]
-    assert [headers["traceparent"] for _, headers in pods] == parents
+    assert [traceparent for _, traceparent in pods] == parents
     assert len({parent.split("-")[1] for parent in parents}) == 3, "each Pod has a trace of its own"
     (rs,) = cluster.all("replicasets")
     assert TRACEPARENT_ANNOTATION not in str(rs["spec"]["template"])

@@ -14,7 +14,7 @@ import pytest
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduler_cluster import InMemoryCluster
 
@@ -37,7 +37,7 @@ def scheduling(cluster: InMemoryCluster, clock: Any) -> Callable[..., Any]:
             clock=clock,
             rng=random.Random(1),
             recorder=cluster,
-            traces=traces or NoopRecorder(),
+            traces=traces or DisabledPodRecorder(),
             metrics=metrics,
         )
         task = asyncio.get_running_loop().create_task(scheduler.run())

@@ -28,7 +28,7 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder
 
 GPU = "example.com/gpu"
 PROFILES = """
@@ -379,7 +379,7 @@ class RandomCluster:
             clock=VirtualClock(),
             rng=self.rng,
             recorder=server,
-            traces=NoopRecorder(),
+            traces=DisabledPodRecorder(),
         )
         assume = scheduler.cache.assume_pod
 

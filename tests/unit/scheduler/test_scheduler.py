@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from support.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -247,7 +248,7 @@ async def test_metrics_of_attempts_queues_and_plugins(cluster, scheduling):
     assert len(calls["preemption"]) >= 1
 
 
-class RecordedTraces(NoopRecorder):
+class RecordedTraces(DisabledPodRecorder):
     """Pod recorder that records queueing and attempts."""
 
     def __init__(self) -> None:

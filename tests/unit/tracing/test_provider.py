@@ -43,7 +43,8 @@ async def test_run_exports_in_background_and_rest_at_end(tracing, pod, manual_cl
 def test_same_seed_gives_same_ids(manual_clock):
     def ids(seed):
         tracing = Tracing(clock=manual_clock, rng=random.Random(seed), environ={})
-        return [tracing.pods.new_traceparent() for _ in range(5)]
+        owner = {"namespace": "shop", "owner_kind": "ReplicaSet", "owner_name": "web-5f"}
+        return [tracing.pods.create_requested(**owner).traceparent for _ in range(5)]
 
     assert ids(1) == ids(1) != ids(2)
 

@@ -18,8 +18,8 @@ from kubeloop.controllers.deployment.sync import (
     rollback_revision,
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from support import replay_client
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
@@ -87,7 +87,7 @@ async def sync_deployment(
     api, queue = replay_client.ReplayClient({"state": state}), replay_client.RecordingQueue()
     informers = replay_client.filled_informers(api, state, clock)
     controller = DeploymentController(
-        api, informers, clock=clock, recorder=RecordedEvents(), traces=NoopRecorder(), queue=queue
+        api, informers, clock=clock, recorder=RecordedEvents(), traces=DisabledReconcileRecorder(), queue=queue
     )
     replay_client.fill(informers, state)
     queue.calls.clear()

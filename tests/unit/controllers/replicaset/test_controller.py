@@ -12,8 +12,8 @@ from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
+from support.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -28,7 +28,7 @@ async def controller(fake_apiserver, recorded_events, start):
         clock=fake_apiserver.clock,
         recorder=recorded_events,
         traces=ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3)),
-        pod_traces=NoopRecorder(),
+        pod_traces=DisabledPodRecorder(),
     )
     await start(fake_apiserver.informers, controller)
     return controller

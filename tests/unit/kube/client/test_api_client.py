@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 
 from kubeloop.kube import errors
 from kubeloop.kube.client.api_client import Client, LineSplitter, PatchType, UnreadableObject
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NODES, PODS
+from kubeloop.tracing.spans.traceparent import TraceContext
 
 pytestmark = pytest.mark.virtual_time
 
@@ -91,7 +93,7 @@ def client_of(*responses: Any, **options: Any) -> tuple[Client, ScriptedTranspor
 async def test_verbs_send_their_requests():
     client, transport = client_of(ok(POD))
     patch = {"metadata": {"labels": {"a": "b"}}}
-    await client.get(PODS, "a", "n", resource_version="0", headers={"traceparent": "00-1"})
+    await client.get(PODS, "a", "n", resource_version="0")
     await client.get_raw(PODS, "a b", "n", subresource="scale")
     await client.create(PODS, POD, "n", query={"fieldValidation": "Strict"})
     await client.create_raw(PODS, b'{"a":1}', "n", name="a", subresource="binding", lane="binding")
@@ -115,7 +117,7 @@ async def test_verbs_send_their_requests():
         ("DELETE", "/api/v1/namespaces/n/pods?labelSelector=a%20in%20%28b%2Cc%29"),
     ]
     headers = [request["headers"] for request in transport.sent]
-    assert headers[0] == {"accept": "application/json", "user-agent": "kubeloop", "traceparent": "00-1"}
+    assert headers[0] == {"accept": "application/json", "user-agent": "kubeloop"}
     assert headers[2]["content-type"] == "application/json"
     assert headers[5]["content-type"] == "application/strategic-merge-patch+json"
     assert headers[6]["content-type"] == "application/apply-patch+yaml"
@@ -130,6 +132,21 @@ async def test_verbs_send_their_requests():
         "propagationPolicy": "Orphan",
         "preconditions": {"uid": "u"},
     }
+
+
+async def test_requests_have_the_trace_context_of_the_running_task():
+    client, transport = client_of(ok(POD))
+    context = TraceContext("1" * 32, "2" * 16, True)
+    current_span.set(context)
+    await client.get(PODS, "a", "n")
+    await client.create(PODS, POD, "n")
+    await client.raw("GET", "/api", headers={"accept": "text/html"})
+    async with client.watch(PODS):
+        current_span.set(None)
+    await client.get(PODS, "a", "n")
+    headers = [request["headers"] for request in transport.sent]
+    assert [sent.get("traceparent") for sent in headers] == [*[context.traceparent] * 3, None, None]
+    assert headers[2]["accept"] == "text/html"
 
 
 async def test_responses_are_decoded_to_resource_type():

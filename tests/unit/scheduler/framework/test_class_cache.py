@@ -20,7 +20,7 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.class_cache import ClassCache, compact
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 from support.scheduler_strategies import QUICKLY, pods, populated
 
@@ -95,7 +95,7 @@ async def test_decisions_are_equal_without_class_cache(seed, cluster, clock):
             clock=clock,
             rng=rng,
             recorder=cluster,
-            traces=NoopRecorder(),
+            traces=DisabledPodRecorder(),
         )
         for class_cache in (True, False)
     )

@@ -23,7 +23,7 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import NoopRecorder
+from support.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
 
@@ -357,7 +357,7 @@ async def test_constructor_error_is_a_user_error(cluster, clock, plugin_profile,
             clock=clock,
             rng=random.Random(1),
             recorder=cluster,
-            traces=NoopRecorder(),
+            traces=DisabledPodRecorder(),
         )
     assert str(error.value) == problem
 

@@ -32,13 +32,11 @@ def crash(tmp_path):
 
 def create_pod(tracing, pod, clock, name="web-5f-a"):
     traces = tracing.pods
-    traceparent = traces.new_traceparent()
-    annotations = traces.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
-    )
+    request = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
+    traceparent, annotations = request.traceparent, request.annotations
     clock.pass_ms(2)
     web = pod(name, annotations=annotations)
-    traces.created(traceparent, web, clock.ns)
+    traces.created(traceparent, web)
     traces.observed(web)
     return web
 
@@ -126,9 +124,8 @@ async def test_pod_deleted_between_processes_has_trace(
         fail_attempt(before, create_pod(before, pod, manual_clock), manual_clock)
         await before.flush()
     else:
-        traceparent = before.pods.new_traceparent()
         about = {"namespace": "shop", "owner_kind": "ReplicaSet", "owner_name": "web-5f"}
-        before.pods.create_requested(traceparent, start_ns=manual_clock.ns, **about)
+        traceparent = before.pods.create_requested(**about).traceparent
     crash(journal)
     manual_clock.pass_ms(60_000)
     after = make_tracing(manual_clock, exporter)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from kubeloop.kube.client.current_span import current_span, log_traceparent, request_traceparent
 from kubeloop.tracing.recording import pod_recorder
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, NoopRecorder
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodCreateRequest, PodRecorder
+from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER
 from kubeloop.tracing.spans.trace import Link
 from support.pod_traces import MS, attempt, bind, finished, request_pod
 
@@ -25,15 +29,12 @@ async def test_deleted_pending_pod_ends_trace_with_error(tracing, pod, manual_cl
 
 async def test_watch_event_may_come_before_create_response(tracing, pod, manual_clock, exporter):
     traces, clock = tracing.pods, manual_clock
-    traceparent = traces.new_traceparent()
-    traces.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
-    )
+    traceparent = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f").traceparent
     clock.pass_ms(1)
     web = pod(traceparent=traceparent)
     traces.observed(web)
     clock.pass_ms(1)
-    traces.created(traceparent, web, clock.ns)
+    traces.created(traceparent, web)
     clock.pass_ms(1)
     traces.observed(pod(traceparent=traceparent, node="n1"))
     trace = await finished(tracing, exporter)
@@ -69,7 +70,7 @@ async def test_trace_continues_with_same_ids_after_restart(make_tracing, pod, ma
     after = make_tracing(manual_clock, exporter, seed=2)
     manual_clock.pass_ms(5000)
     after.pods.observed(web)
-    assert after.pods.traceparent_of(web) == traceparent
+    assert after.pods.open_record(web.metadata.uid).traceparent == traceparent
     after.pods.queued(web, "active", "PodAdd")
     attempt(after, web, manual_clock, 1, AttemptFacts("scheduled", nodes=1, feasible=1, node="n1"))
     bind(after, web, manual_clock, "n1")
@@ -86,7 +87,7 @@ async def test_trace_continues_with_same_ids_after_restart(make_tracing, pod, ma
 async def test_pod_of_another_creator_gets_its_own_trace(tracing, pod, manual_clock, exporter):
     bare = pod("bare", owner="")
     tracing.pods.observed(bare)
-    traceparent = tracing.pods.traceparent_of(bare)
+    traceparent = tracing.pods.open_record(bare.metadata.uid).traceparent
     assert traceparent.endswith("-01")
     tracing.pods.observed(pod("bare", owner="", node="n1"))
     trace = await finished(tracing, exporter)
@@ -110,7 +111,6 @@ async def test_unsampled_pod_has_no_trace(make_tracing, pod, manual_clock, expor
     tracing = make_tracing(manual_clock, exporter, environ={"OTEL_TRACES_SAMPLER": "always_off"})
     web, traceparent = request_pod(tracing, pod, manual_clock)
     assert traceparent == ""
-    assert tracing.pods.traceparent_of(web) == ""
     assert web.metadata.annotations == {}
     tracing.pods.queued(web, "active", "")
     tracing.pods.observed(pod(traceparent=traceparent, node="n1"))
@@ -128,12 +128,9 @@ async def test_pods_first_observed_bound_or_ended_are_ignored(tracing, pod):
 
 async def test_failed_create_ends_trace_after_delay(tracing, pod, manual_clock, exporter):
     traces = tracing.pods
-    traceparent = traces.new_traceparent()
-    traces.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=manual_clock.ns
-    )
+    traceparent = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f").traceparent
     manual_clock.pass_ms(1)
-    traces.create_failed(traceparent, "403 quota", manual_clock.ns)
+    traces.create_failed(traceparent, "403 quota")
     await tracing.flush()
     assert exporter.traces == []
     manual_clock.pass_ms(11_000)
@@ -145,11 +142,8 @@ async def test_failed_create_ends_trace_after_delay(tracing, pod, manual_clock, 
 
 async def test_lost_create_response_is_resolved_by_watch_event(tracing, pod, manual_clock, exporter):
     traces = tracing.pods
-    traceparent = traces.new_traceparent()
-    traces.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=manual_clock.ns
-    )
-    traces.create_failed(traceparent, "connection lost", manual_clock.ns)
+    traceparent = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f").traceparent
+    traces.create_failed(traceparent, "connection lost")
     traces.observed(pod(traceparent=traceparent))
     manual_clock.pass_ms(20_000)
     await tracing.flush()
@@ -170,38 +164,32 @@ async def test_number_of_open_records_is_bounded(make_tracing, pod, manual_clock
     assert "too many pending pods" in log_record.getMessage()
 
 
-def test_noop_recorder_accepts_every_call(pod):
-    recorder = NoopRecorder()
+def test_disabled_recorder_accepts_every_call(pod, manual_clock):
+    recorder = PodRecorder(clock=manual_clock, rng=random.Random(1), sampler=DISABLED_SAMPLER)
     web = pod()
-    assert recorder.new_traceparent() == ""
-    recorder.create_requested("", namespace="shop", owner_kind="ReplicaSet", owner_name="x", start_ns=0)
-    recorder.created("", web, 1)
-    recorder.create_failed("", "no", 1)
+    request = recorder.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="x")
+    assert request == PodCreateRequest()
+    recorder.created("", web)
+    recorder.create_failed("", "no")
     recorder.observed(web)
     recorder.attempt_started(web, 1)
     recorder.attempt_finished(web, AttemptFacts("scheduled"))
     recorder.bind_started(web, "n")
     recorder.bind_finished(web)
     recorder.deleted(web)
-    assert recorder.traceparent_of(web) == ""
-    assert recorder.reconcile("deployment", "shop/web").traceparent == ""
+    assert current_span.get() is None
     assert [*recorder.open_records()] == []
 
 
 async def test_template_traceparent_is_parent_of_pod_spans(tracing, pod, manual_clock, exporter):
     other_traceparent = "00-11111111111111111111111111111111-2222222222222222-01"
-    traceparent = tracing.pods.new_traceparent(other_traceparent)
-    annotations = tracing.pods.create_requested(
-        traceparent,
-        namespace="shop",
-        owner_kind="ReplicaSet",
-        owner_name="x",
-        start_ns=manual_clock.ns,
-        inherited=other_traceparent,
+    request = tracing.pods.create_requested(
+        namespace="shop", owner_kind="ReplicaSet", owner_name="x", inherited=other_traceparent
     )
+    traceparent, annotations = request.traceparent, request.annotations
     assert annotations["tracing.k8s.io/traceparent"] == traceparent
     web = pod(annotations=annotations)
-    tracing.pods.created(traceparent, web, manual_clock.ns)
+    tracing.pods.created(traceparent, web)
     tracing.pods.observed(pod(annotations=annotations, node="n1"))
     trace = await finished(tracing, exporter)
     assert (trace.trace_id, trace.root.parent_span_id) == ("1" * 32, "2" * 16)
@@ -212,14 +200,8 @@ async def test_restart_restores_parent_and_reconcile_link(make_tracing, pod, man
     link = "00-33333333333333333333333333333333-4444444444444444-01"
     before = make_tracing(manual_clock)
     annotations = before.pods.create_requested(
-        before.pods.new_traceparent(other_traceparent),
-        namespace="shop",
-        owner_kind="ReplicaSet",
-        owner_name="x",
-        start_ns=manual_clock.ns,
-        link=link,
-        inherited=other_traceparent,
-    )
+        namespace="shop", owner_kind="ReplicaSet", owner_name="x", link=link, inherited=other_traceparent
+    ).annotations
     after = make_tracing(manual_clock, exporter, seed=2)
     after.pods.observed(pod(annotations=annotations))
     after.pods.observed(pod(annotations=annotations, node="n1"))
@@ -241,12 +223,10 @@ async def test_creator_ends_trace_and_other_scheduler_adds_child(make_tracing, p
     creator.pods.limit_scope(schedules=lambda name: False, creators=frozenset({"ReplicaSet"}))
     scheduler = make_tracing(manual_clock, scheduling, seed=2)
     scheduler.pods.limit_scope(schedules=lambda name: True, creators=frozenset())
-    traceparent = creator.pods.new_traceparent()
-    annotations = creator.pods.create_requested(
-        traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=manual_clock.ns
-    )
+    request = creator.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
+    traceparent, annotations = request.traceparent, request.annotations
     web = pod(annotations=annotations)
-    creator.pods.created(traceparent, web, manual_clock.ns)
+    creator.pods.created(traceparent, web)
     for tracing in (creator, scheduler):
         tracing.pods.observed(web)
     manual_clock.pass_ms(50)
@@ -325,3 +305,28 @@ def test_changed_records_are_saved_in_slices(tracing, pod, manual_clock, monkeyp
     tracing.pods.sweep()
     tracing.pods.sweep()
     assert saved.names == ["p0", "p1", "p2", "p3", "p4", "p4"]
+
+
+def test_current_span_is_set_during_work_on_pod_and_reconcile(tracing, pod, manual_clock):
+    web, traceparent = request_pod(tracing, pod, manual_clock)
+    assert request_traceparent() == ""
+    tracing.pods.attempt_started(web, 1)
+    assert log_traceparent() == request_traceparent() == traceparent
+    tracing.pods.attempt_finished(web, AttemptFacts("scheduled"))
+    assert log_traceparent() == ""
+    reconcile = tracing.reconciles.reconcile("deployment", "shop/web")
+    assert request_traceparent() == reconcile.traceparent
+    reconcile.finish(changed=False)
+    assert request_traceparent() == ""
+    assert tracing.recent.reconciles() == []
+
+
+def test_current_span_of_unrecorded_pod_is_its_annotation(make_tracing, pod, manual_clock):
+    tracing = make_tracing(manual_clock, environ={"OTEL_TRACES_SAMPLER": "always_off"})
+    other_traceparent = "00-11111111111111111111111111111111-2222222222222222-00"
+    tracing.pods.bind_started(pod(traceparent=other_traceparent), "n1")
+    assert request_traceparent() == other_traceparent
+    assert log_traceparent() == "", "nothing is recorded for it"
+    tracing.pods.bind_started(pod("invalid", traceparent="00-1\r\nx: y"), "n1")
+    assert request_traceparent() == ""
+    assert tracing.pods.open_count() == 0

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kubeloop.tracing.recording.current_span import log_traceparent
+from kubeloop.kube.client.current_span import log_traceparent
 from kubeloop.tracing.recording.reconcile_recorder import MAX_ACTIONS, MAX_LINKS, ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link
 

@@ -143,18 +143,18 @@ def test_any_order_of_calls_gives_one_nested_tree(script, make_tracing, make_clo
         return tracing.pods
 
     traces = begin(1)
-    traceparent = traces.new_traceparent()
-    web = pod(traceparent=traceparent)
+    traceparent = ""
+    web = pod()
     for number, (call, milliseconds) in enumerate(script):
         clock.pass_ms(milliseconds)  # a clock may be set back
         if call == "create":
-            traces.create_requested(
-                traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=clock.ns
-            )
+            request = traces.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
+            traceparent = request.traceparent
+            web = pod(traceparent=traceparent)
         elif call == "created":
-            traces.created(traceparent, web, clock.ns)
+            traces.created(traceparent, web)
         elif call == "failed":
-            traces.create_failed(traceparent, "no", clock.ns)
+            traces.create_failed(traceparent, "no")
         elif call == "observe":
             traces.observed(web)
         elif call == "bound":

@@ -8,7 +8,6 @@ from kubeloop.tracing.spans.traceparent import (
     PodTraceAnnotation,
     parse_pod_trace_annotation,
     parse_traceparent,
-    request_headers,
 )
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -41,11 +40,6 @@ def test_invalid_traceparent_is_none(text):
 
 def test_later_version_is_parsed_as_version_00():
     assert parse_traceparent(f"01-{TRACE}-{SPAN}-01-more").trace_id == TRACE
-
-
-def test_request_headers_are_empty_without_traceparent():
-    assert request_headers("x") == {"traceparent": "x"}
-    assert request_headers("") == {}
 
 
 @pytest.mark.parametrize(

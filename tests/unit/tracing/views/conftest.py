@@ -13,21 +13,15 @@ def traces_of_rollout(tracing, pod, manual_clock):
     traces = tracing.pods
     reconcile = tracing.reconciles.reconcile("replicaset", "shop/web-5f", "replicas")
     for name, attempts in (("web-5f-a", 1), ("web-5f-b", 2)):
-        traceparent = traces.new_traceparent()
-        traces.create_requested(
-            traceparent,
-            namespace="shop",
-            owner_kind="ReplicaSet",
-            owner_name="web-5f",
-            start_ns=manual_clock.ns,
-            link=reconcile.traceparent,
-        )
+        traceparent = traces.create_requested(
+            namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", link=reconcile.traceparent
+        ).traceparent
         started_ns = manual_clock.ns
         manual_clock.pass_ms(2)
         pending = pod(name, traceparent=traceparent)
         traces.observed(pending)
         manual_clock.pass_ms(1.5)
-        traces.created(traceparent, pending, manual_clock.ns)  # after the watch event
+        traces.created(traceparent, pending)  # after the watch event
         reconcile.add_action(f"create pod {name}", start_ns=started_ns, link=traceparent)
         for attempt in range(1, attempts + 1):
             traces.queued(pending, "active", "PodAdd")

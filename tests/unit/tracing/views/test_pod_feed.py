@@ -34,16 +34,13 @@ class Cluster:
         return pod
 
     def create(self, name):
-        traces = self.tracing.pods
-        self.traceparents[name] = traceparent = traces.new_traceparent()
-        traces.create_requested(
-            traceparent, namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f", start_ns=self.clock.ns
-        )
+        request = self.tracing.pods.create_requested(namespace="shop", owner_kind="ReplicaSet", owner_name="web-5f")
+        self.traceparents[name] = request.traceparent
         self.clock.pass_ms(1)
 
     def appear(self, name):
         shown = self.show(name)
-        self.tracing.pods.created(self.traceparents[name], shown, self.clock.ns)
+        self.tracing.pods.created(self.traceparents[name], shown)
         self.tracing.pods.observed(shown)
         self.tracing.pods.queued(shown, "active", "PodAdd")
         self.clock.pass_ms(1)

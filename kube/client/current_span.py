@@ -1,19 +1,19 @@
-"""Trace context of the running task, for log records and outgoing requests.
+"""Trace context of the running task: the client sends it as the header `traceparent`, log records contain it.
 
 A recorder sets the current pod record or reconcile when work on it begins; tasks started during that work inherit it.
-Imports `kubeloop.tracing.spans.traceparent` only.
+Imports the standard library only.
 """
 
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Final, Protocol
 
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_HEADER
+TRACEPARENT_HEADER: Final = "traceparent"  # https://www.w3.org/TR/trace-context/#traceparent-header
 
 
 class TracedOperation(Protocol):
-    """A pod record or a reconcile: something that has a trace."""
+    """A pod, a reconcile or a request: something that has a trace."""
 
     @property
     def traceparent(self) -> str:
@@ -29,16 +29,13 @@ current_span: ContextVar[TracedOperation | None] = ContextVar("kubeloop-traced",
 """Operation that the running task works on; None if it is not traced."""
 
 
-def current_trace_headers() -> dict[str, str] | None:
-    """Return request headers with the trace context of the running task; None if it is not traced."""
+def request_traceparent() -> str:
+    """Return the traceparent for a request of the running task, "" if its operation is not traced."""
     operation = current_span.get()
-    if operation is None:
-        return None
-    traceparent = operation.traceparent
-    return {TRACEPARENT_HEADER: traceparent} if traceparent else None
+    return operation.traceparent if operation is not None else ""
 
 
 def log_traceparent() -> str:
-    """Return the traceparent of the running task's operation, "" if there is none."""
+    """Return the traceparent for a log record of the running task, "" if its operation is not traced."""
     operation = current_span.get()
     return operation.log_context() if operation is not None else ""
