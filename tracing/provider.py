@@ -21,8 +21,8 @@ from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
-from kubeloop.tracing.recording.pod_recorder import MAX_OPEN, PodRecorder
-from kubeloop.tracing.recording.recent_traces import MAX_PODS, RecentTraces
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules, sampler_from_environment
 from kubeloop.tracing.sampling.tail_rules import UnsampledReconciles, matching_tail_rule
@@ -84,8 +84,6 @@ class Tracing:
         tail_rules: TailRules = NO_TAIL_RULES,
         until_ready: bool = False,
         metrics: TraceMetrics | None = None,
-        max_open: int = MAX_OPEN,
-        max_recent_pods: int = MAX_PODS,
     ) -> None:
         """`exporter` replaces the one that `environ` (default: os.environ) configures. `until_ready`: pod traces end
         when the pod is ready, not when it is bound."""
@@ -112,12 +110,11 @@ class Tracing:
             on_finished=self._pod_finished,
             on_evicted=self._pod_evicted,
             until_ready=until_ready,
-            max_open=max_open,
         )
         self.reconciles = ReconcileRecorder(
             clock=clock, rng=rng, sampler=self.sampler, on_finished=self._reconcile_finished
         )
-        self.recent = RecentTraces(clock=clock, open_records=self.pods.open_records, max_pods=max_recent_pods)
+        self.recent = RecentTraces(clock=clock, open_records=self.pods.open_records)
 
     @property
     def exports(self) -> bool:
@@ -136,7 +133,8 @@ class Tracing:
     def use_journal(self, journal: TraceJournal) -> None:
         """Save records to `journal` from now on, and restore those of terminated processes. Call it before run()."""
         with journal.recover(self._clock.time_ns()) as recovered:
-            self._journal = self.pods.store = journal
+            self._journal = journal
+            self.pods.save_to(journal)
             for record, until_ns in recovered.open:
                 journal.save(record)
                 self.pods.restore(record, until_ns)

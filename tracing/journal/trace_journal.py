@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeloop.kube.errors import UserError
-from kubeloop.tracing.spans.pod_record import ATTEMPT_FINISHED, AttemptFacts, PodRecord
+from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
 
@@ -38,7 +38,7 @@ DELAY_SECONDS: Final = 0.01  # some 10 us per pod in a write, however many pods 
 MAX_COPIED_PER_STEP: Final = 100  # records, some 2 ms
 MAX_FILE_BYTES: Final = 1 << 30  # a larger file is ignored: no journal grows to this size
 _SUFFIX: Final = ".trace-journal"
-_FORMAT: Final = 3
+_FORMAT: Final = 4
 _HEADER, _POD, _RECONCILE, _TRACE, _DELETED = range(5)
 _header_struct = struct.Struct("<IB")
 _TRACEPARENT, _FACTS, _JOURNALED_FACTS = (
@@ -295,8 +295,10 @@ class TraceJournal:
                 raise FileNotFoundError(path)
             size, kind = _header_struct.unpack(os.read(descriptor, _header_struct.size))
             header = msgspec.msgpack.decode(os.read(descriptor, size))
-            if kind == _HEADER and header["format"] == _FORMAT and header["server"] == self._server:
-                return descriptor
+            if kind == _HEADER and header["server"] == self._server:
+                if header["format"] == _FORMAT:
+                    return descriptor
+                log.warning("traces of another version of kubeloop are not continued", extra={"journal": str(path)})
             if now_ns - os.fstat(descriptor).st_mtime_ns > STALE_SECONDS * 1e9:
                 path.unlink(missing_ok=True)
         except (OSError, struct.error, msgspec.DecodeError, KeyError, TypeError, ValueError):
@@ -371,10 +373,6 @@ def _collect(files: list[_FileContent], recovered: RecoveredRecords) -> None:
 def _record(content: Any) -> PodRecord:
     record = msgspec.convert(content, PodRecord)
     record.journaled_facts, record.is_journaled = -1, False
-    record.facts = [
-        (kind, time_ns, msgspec.convert(first, AttemptFacts) if kind == ATTEMPT_FINISHED else first, second)
-        for kind, time_ns, first, second in record.facts
-    ]
     return record
 
 

@@ -1,6 +1,6 @@
 """Pod recorder: one trace per pod, from the create request until the informer shows the pod bound (or ready).
 
-On the hot path, a method appends a tuple to the pod's record; `pod_spans.pod_trace` builds spans from it on demand. A
+On the hot path, a method appends a fact to the pod's record; `pod_spans.pod_trace` builds spans from it on demand. A
 record is open from the create request, or from the first observation of a pod that is not bound:
 
     requested --created/observed--> followed --bound (or ready), deleted--> finished: passed to `on_finished`
@@ -30,17 +30,15 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.pod_record import (
-    ATTEMPT_FINISHED,
-    ATTEMPT_STARTED,
     MAX_FACTS,
-    PHASE_FINISHED,
-    PHASE_STARTED,
-    QUEUED,
     START_PHASES,
     TERMINATING,
-    UNFOLLOWED,
+    Attempt,
     AttemptFacts,
+    Gap,
+    Phase,
     PodRecord,
+    Wait,
 )
 from kubeloop.tracing.spans.traceparent import (
     POD_TRACE_ANNOTATION,
@@ -106,20 +104,17 @@ class PodRecorder:
         sampler: Sampler = Sampler(),  # noqa: B008  # immutable
         on_finished: Callable[[PodRecord], None] = lambda record: None,
         on_evicted: Callable[[PodRecord], None] = lambda record: None,
-        store: OpenRecordStore | None = None,
         until_ready: bool = False,
-        max_open: int = MAX_OPEN,
     ) -> None:
-        """`on_finished` receives each finished record, `on_evicted` each record dropped because of `max_open`."""
+        """`on_finished` receives each finished record, `on_evicted` each record dropped because of MAX_OPEN."""
         self._clock = clock
         self._time_ns = clock.time_ns
         self._rng = rng
         self._sampler = sampler
         self._on_finished = on_finished
         self._on_evicted = on_evicted
-        self.store = store
+        self._store: OpenRecordStore | None = None
         self._until_ready = until_ready
-        self._max_open = max_open
         self._max_facts = MAX_FACTS
         self._schedules: Callable[[str], bool] = lambda scheduler_name: True
         self._creators = DEFAULT_CREATORS
@@ -133,6 +128,10 @@ class PodRecorder:
 
     def now_ns(self) -> int:
         return self._time_ns()
+
+    def save_to(self, store: OpenRecordStore) -> None:
+        """Save open records in `store` from now on."""
+        self._store = store
 
     def limit_scope(self, *, schedules: Callable[[str], bool], creators: frozenset[str]) -> None:
         """Limit which pods are recorded: those of this process's schedulers (by name), and those created by its
@@ -183,9 +182,9 @@ class PodRecorder:
             PodTraceAnnotation(start_ns, record.parent_span_id, record.link, by_creator)
         )
         self._requested[traceparent] = record
-        if self.store is not None:
-            self.store.save(record)
-        if len(self._requested) + len(self._followed) > self._max_open:
+        if self._store is not None:
+            self._store.save(record)
+        if len(self._requested) + len(self._followed) > MAX_OPEN:
             self._evict()
         return PodCreateRequest(traceparent, annotations)
 
@@ -241,7 +240,7 @@ class PodRecorder:
             self._check_end(uid, record, pod, now_ns)
         elif pod.metadata.deletion_timestamp is not None and not record.terminating:
             record.terminating = True
-            record.add((QUEUED, now_ns, TERMINATING, ""), self._max_facts)
+            record.add(Wait(now_ns, TERMINATING), self._max_facts)
 
     def deleted(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -264,26 +263,25 @@ class PodRecorder:
         """
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            record.add((QUEUED, self._time_ns(), queue, reason), self._max_facts)
+            record.add(Wait(self._time_ns(), queue, reason), self._max_facts)
 
     def attempt_started(self, pod: Pod, attempt: int) -> None:
         record = self.enter_span(pod)
         if record is not None:
-            record.add((ATTEMPT_STARTED, self._time_ns(), attempt, None), self._max_facts)
+            record.add(Attempt(self._time_ns(), attempt), self._max_facts)
 
     def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
         """Record the end of the scheduling cycle: a node is selected, or no node fits, or the cycle failed."""
         current_span.set(None)
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            record.add((ATTEMPT_FINISHED, self._time_ns(), facts, None), self._max_facts)
+            record.finish_attempt(self._time_ns(), facts)
 
     def reserved(self, pod: Pod, node: str, start_ns: int, error: str | None = None) -> None:
         """Record the run of the Reserve plugins, from `start_ns` to now."""
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            record.add((PHASE_STARTED, start_ns, "reserve", node), self._max_facts)
-            record.add((PHASE_FINISHED, self._time_ns(), "reserve", error), self._max_facts)
+            record.add(Phase(start_ns, "reserve", node, self._time_ns(), error), self._max_facts)
 
     def permit_started(self, pod: Pod) -> None:
         self._phase_started(pod, "permit")
@@ -301,9 +299,9 @@ class PodRecorder:
         record = self.enter_span(pod)
         if record is not None:
             record.bind_in_flight = True
-            record.add((PHASE_STARTED, self._time_ns(), "bind", node), self._max_facts)
-            if self.store is not None:  # if this process is killed now, only the store has the facts of a bound pod
-                self.store.save(record)
+            record.add(Phase(self._time_ns(), "bind", node), self._max_facts)
+            if self._store is not None:  # if this process is killed now, only the store has the facts of a bound pod
+                self._store.save(record)
 
     def bind_finished(self, pod: Pod, error: str | None = None) -> None:
         uid = pod.metadata.uid
@@ -312,7 +310,7 @@ class PodRecorder:
             return
         now_ns = self._time_ns()
         record.bind_in_flight = False
-        record.add((PHASE_FINISHED, now_ns, "bind", error), self._max_facts)
+        record.finish_phase("bind", now_ns, error)
         if uid in self._awaiting_response:
             self._finish(uid, record, self._outcome(record), max(now_ns, self._awaiting_response[uid]))
 
@@ -358,8 +356,8 @@ class PodRecorder:
             record = self._followed[uid]
             self._finish(uid, record, self._outcome(record), since_ns)
         self._max_facts = max(MIN_FACTS, min(MAX_FACTS, MAX_TOTAL_FACTS // (self.open_count() + 1)))
-        if self.store is not None:
-            self._save_some(self.store)
+        if self._store is not None:
+            self._save_some(self._store)
 
     def _save_some(self, store: OpenRecordStore) -> None:
         """Save changed records, at most MAX_SAVED_PER_SWEEP; the next sweep continues."""
@@ -397,7 +395,7 @@ class PodRecorder:
             if record.bound_ns and not self._until_ready:
                 record.finish("bound", record.bound_ns)
             elif record.uid:
-                record.add((UNFOLLOWED, until_ns, now_ns, "kubeloop was not running"))
+                record.add(Gap(until_ns, now_ns, "kubeloop was not running"))
                 record.finish("deleted", now_ns, "deleted while kubeloop was not running")
             else:
                 record.create_error = record.create_error or "kubeloop ended before the response"
@@ -411,10 +409,10 @@ class PodRecorder:
         for record in self._followed.values():
             if record.bound_ns or not record.observed_ns:
                 continue
-            waits = [fact for fact in record.facts if fact[0] == QUEUED]
-            record.facts = [(UNFOLLOWED, record.observed_ns, now_ns, "another kubeloop process was the leader")]
+            waits = [fact for fact in record.facts if type(fact) is Wait]
+            record.facts = [Gap(record.observed_ns, now_ns, "another kubeloop process was the leader")]
             if waits:
-                record.facts.append((QUEUED, now_ns, waits[-1][2], waits[-1][3]))
+                record.facts.append(Wait(now_ns, waits[-1].queue, waits[-1].reason))
             record.journaled_facts = min(record.journaled_facts, 0)
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -422,12 +420,12 @@ class PodRecorder:
     def _phase_started(self, pod: Pod, phase: str) -> None:
         record = self.enter_span(pod)
         if record is not None:
-            record.add((PHASE_STARTED, self._time_ns(), phase, None), self._max_facts)
+            record.add(Phase(self._time_ns(), phase), self._max_facts)
 
     def _phase_finished(self, pod: Pod, phase: str, error: str | None) -> None:
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
-            record.add((PHASE_FINISHED, self._time_ns(), phase, error), self._max_facts)
+            record.finish_phase(phase, self._time_ns(), error)
 
     def _new_context(self) -> TraceContext:
         trace_id = new_trace_id(self._rng)
@@ -439,8 +437,8 @@ class PodRecorder:
         self._failed.pop(traceparent, None)
         record.set_pod(pod)
         self._followed[pod.metadata.uid] = record
-        if self.store is not None:  # if this process is killed and the pod is deleted, only the store has its trace
-            self.store.save(record)
+        if self._store is not None:  # if this process is killed and the pod is deleted, only the store has its trace
+            self._store.save(record)
 
     def _follow_restored(self, key: str, pod: Pod) -> PodRecord:
         """Follow a pod whose record was restored. Events in between are derived from the pod as far as possible."""
@@ -460,7 +458,7 @@ class PodRecorder:
         if not record.observed_ns:
             record.observed_ns = observed_ns
         if observed_ns > until_ns:
-            record.add((UNFOLLOWED, until_ns, observed_ns, "kubeloop was not running"), self._max_facts)
+            record.add(Gap(until_ns, observed_ns, "kubeloop was not running"), self._max_facts)
         self._followed[pod.metadata.uid] = record
         return record
 
@@ -499,7 +497,7 @@ class PodRecorder:
         record.scheduler = "" if scheduled_here else pod.spec.scheduler_name
         record.set_pod(pod)
         self._followed[pod.metadata.uid] = record
-        if len(self._requested) + len(self._followed) > self._max_open:
+        if len(self._requested) + len(self._followed) > MAX_OPEN:
             self._evict()
         return record
 
@@ -547,8 +545,8 @@ class PodRecorder:
             traceparent = next(iter(self._requested))
             record = self._requested.pop(traceparent)
             self._failed.pop(traceparent, None)
-        if self.store is not None:
-            self.store.delete(record)
+        if self._store is not None:
+            self._store.delete(record)
         self._on_evicted(record)
 
 

@@ -24,15 +24,12 @@ class RecentTraces:
         *,
         clock: Clock,
         open_records: Callable[[], Iterable[PodRecord]] = lambda: (),
-        max_pods: int = MAX_PODS,
-        max_reconciles: int = MAX_RECONCILES,
     ) -> None:
         """`open_records`: records of pods whose trace has not ended; they are included."""
         self._clock = clock
         self._open_records = open_records
-        self._max_pods = max_pods
         self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
-        self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=max_reconciles)
+        self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=MAX_RECONCILES)
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -41,7 +38,7 @@ class RecentTraces:
         key = record.uid or record.traceparent
         self._pods.pop(key, None)
         self._pods[key] = record
-        if len(self._pods) > self._max_pods:
+        if len(self._pods) > MAX_PODS:
             del self._pods[next(iter(self._pods))]
 
     def add_reconcile(self, reconcile: ReconcileRecord | Trace) -> None:

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.tracing.sampling.samplers import TailRules
-from kubeloop.tracing.spans.pod_record import (
-    ATTEMPT_FINISHED,
-    COMPLETE_OUTCOMES,
-    PHASE_FINISHED,
-    AttemptFacts,
-    PodRecord,
-)
+from kubeloop.tracing.spans.pod_record import COMPLETE_OUTCOMES, Attempt, Phase, PodRecord
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -24,18 +18,23 @@ def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
         return f"slower-than={limit_seconds:g}s"
     if rules.failed and (record.outcome not in COMPLETE_OUTCOMES or record.create_error or _has_failure(record)):
         return "failed"
-    if rules.preempted and any(isinstance(fact[2], AttemptFacts) and fact[2].nominated_node for fact in record.facts):
+    if rules.preempted and _has_preempted(record):
         return "preempted"
     return ""
 
 
 def _has_failure(record: PodRecord) -> bool:
-    for kind, _, first, second in record.facts:
-        if kind == ATTEMPT_FINISHED and first.result != "scheduled":
-            return True
-        if kind == PHASE_FINISHED and second is not None:
-            return True
-    return False
+    return any(
+        (type(fact) is Attempt and fact.result is not None and fact.result.result != "scheduled")
+        or (type(fact) is Phase and fact.error is not None)
+        for fact in record.facts
+    )
+
+
+def _has_preempted(record: PodRecord) -> bool:
+    return any(
+        type(fact) is Attempt and fact.result is not None and fact.result.nominated_node for fact in record.facts
+    )
 
 
 class UnsampledReconciles:

@@ -1,26 +1,16 @@
-"""Record of one pod: timestamps and facts that the recorder appends, and from which `pod_spans` builds spans."""
+"""Record of one pod: timestamps and facts that the recorder appends, and from which `pod_spans` builds spans.
+
+A fact is a wait in a queue, a scheduling attempt, a phase of binding, or a gap. `timeline` decides when each one ends.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.spans.traceparent import TraceContext
-
-QUEUED, ATTEMPT_STARTED, ATTEMPT_FINISHED, PHASE_STARTED, PHASE_FINISHED, GAP, UNFOLLOWED = range(7)
-
-Fact = tuple[int, int, Any, Any]
-"""Kind, time (ns), and two details by kind.
-
-    QUEUED            queue, reason
-    ATTEMPT_STARTED   attempt number, None
-    ATTEMPT_FINISHED  AttemptFacts, None
-    PHASE_STARTED     phase, node
-    PHASE_FINISHED    phase, error
-    UNFOLLOWED        end (ns), reason
-"""
 
 MAX_FACTS = 600  # some 100 attempts; of a longer history the first and last facts are stored
 
@@ -62,6 +52,48 @@ class AttemptFacts(msgspec.Struct, gc=False, array_like=True):
     victims: int = 0
 
 
+class Wait(msgspec.Struct, gc=False, array_like=True, tag=0):
+    """Wait in a queue, or TERMINATING, until the next wait, attempt or gap. `reason`: the event that moved the pod."""
+
+    start_ns: int
+    queue: str
+    reason: str = ""
+
+
+class Attempt(msgspec.Struct, gc=False, array_like=True, tag=1):
+    """Scheduling attempt. end_ns 0, no result: not finished."""
+
+    start_ns: int
+    number: int
+    end_ns: int = 0
+    result: AttemptFacts | None = None
+
+
+class Phase(msgspec.Struct, gc=False, array_like=True, tag=2):
+    """Run of the plugins of one extension point of the binding cycle: reserve, permit, pre-bind or bind.
+
+    end_ns 0: not finished. `error`: None on success.
+    """
+
+    start_ns: int
+    name: str
+    node: str = ""
+    end_ns: int = 0
+    error: str | None = None
+
+
+class Gap(msgspec.Struct, gc=False, array_like=True, tag=3):
+    """Time without facts: the pod was not followed, or (dropped) facts were dropped because there were too many."""
+
+    start_ns: int
+    end_ns: int
+    reason: str
+    dropped: bool = False
+
+
+Fact = Wait | Attempt | Phase | Gap
+
+
 class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     """Record of one pod. Times in ns since the epoch; 0: unknown or not yet.
 
@@ -97,22 +129,50 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     reason: str = ""  # set if outcome is not one of COMPLETE_OUTCOMES
     tail_rule: str = ""  # tail rule that selected the trace although the sampler did not
     reconstructed: bool = False  # built from the object's fields, not from observed events
-    facts: list[Fact] = []  # in order of recording
-    journaled_facts: int = -1  # number of facts that the journal holds
+    facts: list[Fact] = []  # in order of their start
+    finished_facts: int = 0  # number of attempts and phases that were finished
+    journaled_facts: int = -1  # number of facts that the journal holds as they are
     is_journaled: bool = False  # whether the journal holds the other fields as they are
 
     def __post_init__(self) -> None:
         self.traceparent = self.traceparent or self.context.traceparent
 
     def add(self, fact: Fact, limit: int = MAX_FACTS) -> None:
-        """Append a fact. Beyond `limit` facts, a GAP replaces the middle third."""
+        """Append a fact. Beyond `limit` facts, a Gap replaces the middle third."""
         facts = self.facts
         facts.append(fact)
         if len(facts) > limit:
-            first, dropped = limit // 3, limit // 3
-            gap_at_ns = facts[first][1]
-            facts[first : first + dropped] = [(GAP, gap_at_ns, None, None)]
+            first = limit // 3
+            last = 2 * first
+            gap = Gap(facts[first].start_ns, facts[last].start_ns, "only the first and last attempts are recorded", True)
+            facts[first:last] = [gap]
             self.journaled_facts = min(self.journaled_facts, first)
+
+    def finish_attempt(self, end_ns: int, result: AttemptFacts) -> None:
+        """Finish the last attempt, unless it is finished already."""
+        facts = self.facts
+        for index in range(len(facts) - 1, -1, -1):
+            attempt = facts[index]
+            if type(attempt) is Attempt:
+                if not attempt.end_ns:
+                    attempt.end_ns, attempt.result = end_ns, result
+                    self._finished(index)
+                return
+
+    def finish_phase(self, name: str, end_ns: int, error: str | None) -> None:
+        """Finish the last phase with this name, unless it is finished already."""
+        facts = self.facts
+        for index in range(len(facts) - 1, -1, -1):
+            phase = facts[index]
+            if type(phase) is Phase and phase.name == name:
+                if not phase.end_ns:
+                    phase.end_ns, phase.error = end_ns, error
+                    self._finished(index)
+                return
+
+    def _finished(self, index: int) -> None:
+        self.finished_facts += 1
+        self.journaled_facts = min(self.journaled_facts, index)
 
     def log_context(self) -> str:
         return self.traceparent
@@ -139,3 +199,32 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+
+def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:
+    """Return the facts of a record, each with its end (ns) and, for a wait, the event that ended it ("": none).
+
+    A wait ends with the next wait, attempt or gap; an unfinished attempt with the next attempt or gap; an unfinished
+    phase with the next gap. Otherwise they end when the pod is bound, with the trace, or, if it is open, at `now_ns`.
+    """
+    wait_end_ns = attempt_end_ns = phase_end_ns = record.bound_ns or record.end_ns or now_ns
+    woken_by = ""
+    entries: list[tuple[Fact, int, str]] = []
+    for fact in reversed(record.facts):
+        if type(fact) is Wait:
+            entries.append((fact, wait_end_ns, woken_by))
+            wait_end_ns = fact.start_ns
+            woken_by = "" if fact.queue == TERMINATING else fact.reason
+        elif type(fact) is Phase:
+            entries.append((fact, fact.end_ns or phase_end_ns, ""))
+        elif type(fact) is Attempt:
+            entries.append((fact, fact.end_ns or attempt_end_ns, ""))
+            wait_end_ns = attempt_end_ns = fact.start_ns
+            woken_by = ""
+        else:
+            assert type(fact) is Gap
+            entries.append((fact, fact.end_ns, ""))
+            wait_end_ns = attempt_end_ns = phase_end_ns = fact.start_ns
+            woken_by = ""
+    entries.reverse()
+    return entries

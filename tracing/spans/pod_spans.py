@@ -10,19 +10,16 @@ from collections.abc import Iterator
 from typing import Literal
 
 from kubeloop.tracing.spans.pod_record import (
-    ATTEMPT_FINISHED,
-    ATTEMPT_STARTED,
     COMPLETE_OUTCOMES,
-    GAP,
-    PHASE_FINISHED,
-    PHASE_STARTED,
-    QUEUED,
     START_PHASES,
     TERMINATING,
-    UNFOLLOWED,
+    Attempt,
     AttemptFacts,
-    Fact,
+    Gap,
+    Phase,
     PodRecord,
+    Wait,
+    timeline,
 )
 from kubeloop.tracing.spans.trace import Attributes, Link, Span, SpanEvent, Trace, span_ids
 
@@ -113,32 +110,25 @@ class _SpanBuilder:
         error: str | None = None,
         kind: Literal["internal", "client", "consumer"] = "internal",
         events: tuple[SpanEvent, ...] = (),
-        parent: Span | None = None,
     ) -> Span:
-        """Add a span, clamped to its parent's time."""
-        if parent is None:
-            parent_id, lowest, highest = self._root_id, self._start_ns, self._end_ns
-        else:
-            parent_id, lowest, highest = parent.span_id, parent.start_ns, parent.end_ns
+        """Add a child of the root, clamped to the root's time."""
         # no min() and max(): this is most of the cost of building a trace
+        lowest, highest = self._start_ns, self._end_ns
         start_ns = lowest if start_ns < lowest else highest if start_ns > highest else start_ns
         end_ns = start_ns if end_ns < start_ns else highest if end_ns > highest else end_ns
-        span = Span(
-            name,
-            next(self._ids),
-            start_ns,
-            end_ns,
-            parent_id,
-            attributes or {},
-            (),
-            events,
-            error,
-            kind,
-        )
+        span = Span(name, next(self._ids), start_ns, end_ns, self._root_id, attributes or {}, (), events, error, kind)
         self._spans.append(span)
-        if parent is None:
-            self._covered.append((start_ns, end_ns))
+        self._covered.append((start_ns, end_ns))
         return span
+
+    def _add_step(
+        self, attempt: Span, name: str, start_ns: int, end_ns: int, attributes: Attributes | None = None
+    ) -> None:
+        """Add a child of a scheduling attempt, clamped to its time."""
+        lowest, highest = attempt.start_ns, attempt.end_ns
+        start_ns = lowest if start_ns < lowest else highest if start_ns > highest else start_ns
+        end_ns = start_ns if end_ns < start_ns else highest if end_ns > highest else end_ns
+        self._spans.append(Span(name, next(self._ids), start_ns, end_ns, attempt.span_id, attributes or {}))
 
     def _add_creation(self) -> None:
         record = self._record
@@ -158,82 +148,44 @@ class _SpanBuilder:
 
     def _add_facts(self) -> None:
         record = self._record
-        wait: Fact | None = None
-        attempt: Fact | None = None
-        phases: dict[str, Fact] = {}
         bind_finished_ns = 0
-        for fact in record.facts:
-            kind, time_ns, first, second = fact
-            if kind in (QUEUED, ATTEMPT_STARTED, GAP, UNFOLLOWED) and wait is not None:
-                self._add_wait(wait, time_ns, second if kind == QUEUED and first != TERMINATING else "")
-                wait = None
-            if kind == QUEUED:
-                wait = fact
-            elif kind == ATTEMPT_STARTED:
-                if attempt is not None:
-                    self._add_attempt(attempt, time_ns, None)
-                attempt = fact
-            elif kind == ATTEMPT_FINISHED:
-                if attempt is not None:
-                    self._add_attempt(attempt, time_ns, first)
-                attempt = None
-            elif kind == PHASE_STARTED:
-                phases[first] = fact
-            elif kind == PHASE_FINISHED:
-                started = phases.pop(first, None)
-                if started is not None:
-                    self._add_phase(started, time_ns, second)
-                if first == "bind" and second is None:
-                    bind_finished_ns = time_ns
-            elif kind == GAP:
-                attempt = None
-                phases.clear()
-                self._add_not_recorded(time_ns)
-            elif kind == UNFOLLOWED:
-                if attempt is not None:
-                    self._add_attempt(attempt, time_ns, None)
-                    attempt = None
-                for started in phases.values():
-                    self._add_phase(started, time_ns, None)
-                phases.clear()
-                self._add_not_followed(time_ns, first, second)
-        end_ns = record.bound_ns or self._end_ns
-        if wait is not None:
-            self._add_wait(wait, end_ns, "")
-        if attempt is not None:
-            self._add_attempt(attempt, end_ns, None)
-        for started in phases.values():
-            self._add_phase(started, end_ns, None)
+        for fact, end_ns, woken_by in timeline(record, self._end_ns):
+            if type(fact) is Wait:
+                self._add_wait(fact, end_ns, woken_by)
+            elif type(fact) is Phase:
+                self._add_phase(fact, end_ns)
+                if fact.name == "bind" and fact.error is None:
+                    bind_finished_ns = fact.end_ns
+            elif type(fact) is Attempt:
+                self._add_attempt(fact, end_ns)
+            elif type(fact) is Gap:
+                name = "not recorded" if fact.dropped else "not followed"
+                self._add(name, fact.start_ns, end_ns, {"kubeloop.reason": fact.reason})
         if bind_finished_ns and record.bound_ns:
             self._add("confirmation", bind_finished_ns, record.bound_ns, kind="consumer")
-
-    def _add_not_recorded(self, time_ns: int) -> None:
-        """Add a span from a GAP to the next recorded fact."""
-        until_ns = next((fact[1] for fact in self._record.facts if fact[1] > time_ns and fact[0] != GAP), time_ns)
-        reason: Attributes = {"kubeloop.reason": "only the first and last attempts are recorded"}
-        self._add("not recorded", time_ns, until_ns, reason)
 
     def _add_not_followed(self, start_ns: int, end_ns: int, reason: str) -> None:
         self._add("not followed", start_ns, end_ns, {"kubeloop.reason": reason})
 
-    def _add_wait(self, wait: Fact, end_ns: int, woken_by: str) -> None:
-        _, start_ns, queue, reason = wait
-        attributes: Attributes = {"kubeloop.reason": reason} if reason else {}
+    def _add_wait(self, wait: Wait, end_ns: int, woken_by: str) -> None:
+        attributes: Attributes = {"kubeloop.reason": wait.reason} if wait.reason else {}
         if woken_by:
             attributes["kubeloop.woken_by"] = woken_by
-        self._add(queue if queue == TERMINATING else f"queue {queue}", start_ns, end_ns, attributes)
+        name = TERMINATING if wait.queue == TERMINATING else f"queue {wait.queue}"
+        self._add(name, wait.start_ns, end_ns, attributes)
 
-    def _add_phase(self, started: Fact, end_ns: int, error: str | None) -> None:
-        _, start_ns, phase, node = started
-        attributes: Attributes = {"k8s.node.name": node} if node else {}
-        if phase == "bind":
-            attributes |= {"http.request.method": "POST", "kubeloop.resource": "pods/binding"}
-        self._add(phase, start_ns, end_ns, attributes, error=error, kind="client" if phase == "bind" else "internal")
+    def _add_phase(self, phase: Phase, end_ns: int) -> None:
+        attributes: Attributes = {"k8s.node.name": phase.node} if phase.node else {}
+        if phase.name != "bind":
+            self._add(phase.name, phase.start_ns, end_ns, attributes, error=phase.error)
+            return
+        attributes |= {"http.request.method": "POST", "kubeloop.resource": "pods/binding"}
+        self._add("bind", phase.start_ns, end_ns, attributes, error=phase.error, kind="client")
 
-    def _add_attempt(self, started: Fact, end_ns: int, facts: AttemptFacts | None) -> None:
-        _, start_ns, number, _ = started
+    def _add_attempt(self, attempt: Attempt, end_ns: int) -> None:
         self._attempts += 1
-        attributes: Attributes = {"kubeloop.attempt": number}
+        start_ns, facts = attempt.start_ns, attempt.result
+        attributes: Attributes = {"kubeloop.attempt": attempt.number}
         if facts is None:
             self._add("scheduling attempt", start_ns, end_ns, attributes)
             return
@@ -249,22 +201,22 @@ class _SpanBuilder:
         span = self._add("scheduling attempt", start_ns, end_ns, attributes, error=error, events=events)
         steps = [step for step in (facts.pre_filter_ns, facts.filter_ns) if step is not None]
         if steps and steps[0][0] > span.start_ns:
-            self._add("snapshot", span.start_ns, steps[0][0], parent=span)
+            self._add_step(span, "snapshot", span.start_ns, steps[0][0])
         if facts.pre_filter_ns:
-            self._add("pre-filter", *facts.pre_filter_ns, parent=span)
+            self._add_step(span, "pre-filter", *facts.pre_filter_ns)
         # The attributes are recorded also if the filters were not timed.
         nodes: Attributes = {"kubeloop.nodes": facts.nodes, "kubeloop.feasible_nodes": facts.feasible}
         for plugin, count in facts.rejections.items():
             nodes[f"kubeloop.rejected.{plugin}"] = count
         if facts.filter_ns:
-            self._add("filter", *facts.filter_ns, nodes, parent=span)
+            self._add_step(span, "filter", *facts.filter_ns, nodes)
         elif facts.nodes:
-            self._add("filter", span.start_ns, span.start_ns, nodes, parent=span)
+            self._add_step(span, "filter", span.start_ns, span.start_ns, nodes)
         if facts.post_filter_ns:
             preemption: Attributes = {"kubeloop.victims": facts.victims}
             if facts.nominated_node:
                 preemption["kubeloop.nominated_node"] = facts.nominated_node
-            self._add("post-filter", *facts.post_filter_ns, preemption, parent=span)
+            self._add_step(span, "post-filter", *facts.post_filter_ns, preemption)
         if facts.score_ns:
             best = facts.scores[:MAX_SCORES]
             scores: Attributes = {
@@ -272,7 +224,7 @@ class _SpanBuilder:
                 "kubeloop.score.nodes": [node for node, _ in best],
                 "kubeloop.score.totals": [total for _, total in best],
             }
-            self._add("score", *facts.score_ns, scores, parent=span)
+            self._add_step(span, "score", *facts.score_ns, scores)
 
     def _attempt_events(self, facts: AttemptFacts, end_ns: int) -> tuple[SpanEvent, ...]:
         rejected_ns = facts.filter_ns[1] if facts.filter_ns else end_ns

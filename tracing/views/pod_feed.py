@@ -175,7 +175,10 @@ class PodFeed:
         entry = self._entries.get(key)
         facts: tuple[object, ...] = ()
         if record is not None:
-            facts = (len(record.facts), record.observed_ns, record.create_end_ns, record.bound_ns, record.end_ns)
+            facts = (
+                *(len(record.facts), record.finished_facts),
+                *(record.observed_ns, record.create_end_ns, record.bound_ns, record.end_ns),
+            )
         if entry is None:
             entry = _Entry()
         elif entry.record is record and entry.pod is pod and entry.facts == facts:

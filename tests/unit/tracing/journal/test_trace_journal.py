@@ -125,7 +125,7 @@ async def test_pod_deleted_between_processes_has_trace(
         await before.flush()
     else:
         about = {"namespace": "shop", "owner_kind": "ReplicaSet", "owner_name": "web-5f"}
-        traceparent = before.pods.create_requested(**about).traceparent
+        before.pods.create_requested(**about)
     crash(journal)
     manual_clock.pass_ms(60_000)
     after = make_tracing(manual_clock, exporter)
@@ -288,10 +288,51 @@ async def test_later_writes_have_only_new_facts(make_tracing, pod, manual_clock,
     after = make_tracing(manual_clock, exporter, seed=2)
     after.use_journal(TraceJournal(tmp_path, SERVER))
     ((restored, _),) = after.pods._restored.values()
-    assert restored.facts == [(w, at, a, b) for w, at, a, b in record.facts]
+    assert restored.facts == record.facts
     assert (restored.name, restored.uid, restored.observed_ns, restored.link) == (
         record.name,
         record.uid,
         record.observed_ns,
         record.link,
     )
+
+
+async def test_fact_that_ends_after_it_was_written_is_written_again(make_tracing, pod, manual_clock, tmp_path, crash):
+    before = make_tracing(manual_clock)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
+    web = create_pod(before, pod, manual_clock)
+    before.pods.attempt_started(web, 1)
+    before.pods.reserved(web, "n1", manual_clock.ns)
+    before.pods.sweep()
+    journal.write_out()
+    before.pods.attempt_finished(web, AttemptFacts("scheduled", node="n1"))
+    before.pods.bind_started(web, "n1")
+    journal.write_out()
+    before.pods.bind_finished(web, "409 conflict")
+    before.pods.sweep()
+    record = before.pods.open_record(web.metadata.uid)
+    crash(journal)
+    after = make_tracing(manual_clock, seed=2)
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    ((restored, _),) = after.pods._restored.values()
+    assert restored.facts == record.facts
+    assert restored.facts[0].result.node == "n1"
+    assert restored.facts[-1].error == "409 conflict"
+
+
+async def test_journal_of_another_version_is_reported(
+    make_tracing, pod, manual_clock, tmp_path, crash, caplog, monkeypatch
+):
+    before = make_tracing(manual_clock)
+    monkeypatch.setattr(journal_module, "_FORMAT", 3)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
+    create_pod(before, pod, manual_clock)
+    crash(journal)
+    monkeypatch.undo()
+    after = make_tracing(manual_clock, seed=2)
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    assert not after.pods._restored
+    (log_record,) = caplog.records
+    assert "another version of kubeloop" in log_record.getMessage()

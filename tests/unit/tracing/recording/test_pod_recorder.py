@@ -153,8 +153,8 @@ async def test_lost_create_response_is_resolved_by_watch_event(tracing, pod, man
     assert trace.spans[1].error == "connection lost"
 
 
-async def test_number_of_open_records_is_bounded(make_tracing, pod, manual_clock, exporter, caplog):
-    tracing = make_tracing(manual_clock, exporter, max_open=10)
+async def test_number_of_open_records_is_bounded(tracing, pod, exporter, caplog, monkeypatch):
+    monkeypatch.setattr(pod_recorder, "MAX_OPEN", 10)
     for number in range(25):
         tracing.pods.observed(pod(f"p{number}"))
     assert len([*tracing.pods.open_records()]) == 10
@@ -293,7 +293,8 @@ def test_changed_records_are_saved_in_slices(tracing, pod, manual_clock, monkeyp
             self.names.append(f"not {record.name}")
 
     monkeypatch.setattr(pod_recorder, "MAX_SAVED_PER_SWEEP", 3)
-    tracing.pods.store = saved = Saved()
+    saved = Saved()
+    tracing.pods.save_to(saved)
     pods = [pod(f"p{number}") for number in range(5)]
     for web in pods:
         tracing.pods.observed(web)

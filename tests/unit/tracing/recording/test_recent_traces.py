@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kubeloop.tracing.recording import recent_traces
 from kubeloop.tracing.recording.recent_traces import RecentTraces
 from kubeloop.tracing.spans.trace import Span, Trace
 from support.pod_traces import trace_pod
@@ -35,8 +36,8 @@ def test_open_trace_ends_now(tracing, pod, manual_clock):
     assert root["status"] == {"code": "OK"}
 
 
-def test_only_newest_traces_are_stored(make_tracing, pod, manual_clock):
-    tracing = make_tracing(manual_clock, max_recent_pods=3)
+def test_only_newest_traces_are_stored(tracing, pod, manual_clock, monkeypatch):
+    monkeypatch.setattr(recent_traces, "MAX_PODS", 3)
     for number in range(10):
         trace_pod(tracing, pod, manual_clock, f"p{number}", 1)
     assert len(tracing.recent) == 3
@@ -44,8 +45,9 @@ def test_only_newest_traces_are_stored(make_tracing, pod, manual_clock):
     assert tracing.recent.find_pod_trace("shop", "p7") is not None
 
 
-def test_reconciles_are_limited_and_found_by_key(manual_clock):
-    recent = RecentTraces(clock=manual_clock, max_reconciles=2)
+def test_reconciles_are_limited_and_found_by_key(manual_clock, monkeypatch):
+    monkeypatch.setattr(recent_traces, "MAX_RECONCILES", 2)
+    recent = RecentTraces(clock=manual_clock)
     for number in range(3):
         root = Span("reconcile deployment", f"{number + 1:016x}", 0, 1, attributes={"kubeloop.key": f"shop/{number}"})
         recent.add_reconcile(Trace(f"{number + 1:032x}", (root,)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects import api_types
+from kubeloop.tracing.recording import recent_traces
 from kubeloop.tracing.views import pod_feed as feed_module
 from kubeloop.tracing.views.pod_feed import PodFeed, untraced_line
 
@@ -155,8 +156,9 @@ async def test_unknown_cursor_resets_client(cluster, cursor):
 
 
 async def test_client_that_missed_removals_is_reset(make_tracing, pod, manual_clock, monkeypatch):
-    cluster = Cluster(make_tracing(manual_clock, max_recent_pods=2), pod, manual_clock)
+    cluster = Cluster(make_tracing(manual_clock), pod, manual_clock)
     feed = cluster.feed()
+    monkeypatch.setattr(recent_traces, "MAX_PODS", 2)
     monkeypatch.setattr(feed_module, "_MAX_REMOVED", 3)
     feed._removed = type(feed._removed)(maxlen=3)
     late, prompt = Reader(feed), Reader(feed)
@@ -179,7 +181,7 @@ async def test_client_that_missed_removals_is_reset(make_tracing, pod, manual_cl
 def test_incremental_client_equals_new_client(make_tracing, pod, make_clock, events, limit):
     async def run():
         clock = make_clock()
-        cluster = Cluster(make_tracing(clock, max_recent_pods=3), pod, clock)
+        cluster = Cluster(make_tracing(clock), pod, clock)
         feed = cluster.feed()
         reader = Reader(feed, limit)
         steps = {}
@@ -202,11 +204,10 @@ def test_incremental_client_equals_new_client(make_tracing, pod, make_clock, eve
         }
         feed.check()
 
-    feed_seconds, feed_module.COMPARE_SECONDS = feed_module.COMPARE_SECONDS, 0.0
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(feed_module, "COMPARE_SECONDS", 0.0)
+        patched.setattr(recent_traces, "MAX_PODS", 3)
         asyncio.run(run())
-    finally:
-        feed_module.COMPARE_SECONDS = feed_seconds
 
 
 def test_untraced_unschedulable_pod_has_reason(pod):
