@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-DropReason = Literal["queue full", "unreachable", "refused", "shutdown"]
+DropReason = Literal["queue full", "unreachable", "refused", "export failed", "shutdown"]
 LostReason = Literal["too many open", "too many finished"]
 
 

@@ -12,12 +12,13 @@ import logging
 import os
 import random
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, Exporters, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
@@ -49,21 +50,6 @@ BUSY_SHARE, IDLE_SHARE = 0.005, 0.25  # of the loop's time, for building spans: 
 QUIET_SECONDS = 1.0  # ... when none has finished for this long
 LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # share while traces finish, if the oldest one has waited for LATE_SECONDS
 OUTBOX_LIMIT = 20_000  # finished traces waiting for export; beyond, the oldest are dropped, with a log message
-SHUTDOWN_SECONDS = 5.0
-
-
-class TraceExporter(Protocol):
-    """Destination of finished traces outside of the process. Called on the event loop; must not block."""
-
-    def export(self, trace: Trace, key: str = "") -> None: ...
-
-    def delivered(self) -> list[str]:
-        """Return the keys of traces that were exported or dropped since the last call."""
-        ...
-
-    def shut_down(self) -> None:
-        """Send the remaining traces and wait for them; called in a thread."""
-        ...
 
 
 class Tracing:
@@ -96,7 +82,7 @@ class Tracing:
         self._metrics = metrics or TraceMetrics()
         self._exporter = exporter
         if exporter is None and self.sampler.records_traces:
-            self._exporter = _configured_exporter(environ, self._metrics)
+            self._exporter = configured_exporters(environ, self._metrics)
         self._journal: TraceJournal | None = None
         self._outbox: deque[tuple[PodRecord | ReconcileRecord | Trace, str]] = deque()
         self._unsampled = UnsampledReconciles()
@@ -122,8 +108,8 @@ class Tracing:
 
     @property
     def provider(self) -> TracerProvider | None:
-        """The SDK's TracerProvider with the same destination, for spans of plugins; None without OTLP export."""
-        return getattr(self._exporter, "provider", None)
+        """The SDK's TracerProvider with the same destinations, for spans of plugins; None without export."""
+        return self._exporter.provider if isinstance(self._exporter, Exporters) else None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON for /configz."""
@@ -166,7 +152,7 @@ class Tracing:
             self.pods.sweep()
             self._export(len(self._outbox))
             if self._exporter is not None:
-                await self._shut_down(self._exporter)
+                await asyncio.to_thread(self._exporter.shut_down, SHUTDOWN_SECONDS)
             if self._journal is not None:
                 self._confirm_delivered(self._journal)
                 self._journal.close()
@@ -321,43 +307,6 @@ class Tracing:
     def _confirm_delivered(self, journal: TraceJournal) -> None:
         if self._exporter is not None:
             journal.delivered(self._exporter.delivered())
-
-    async def _shut_down(self, exporter: TraceExporter) -> None:
-        try:
-            async with asyncio.timeout(SHUTDOWN_SECONDS):
-                await asyncio.to_thread(exporter.shut_down)
-        except TimeoutError:
-            log.warning("timeout while exporting the last spans")
-
-
-def exports_otlp(environ: Mapping[str, str]) -> bool:
-    """Return True if an OTLP endpoint is set and OTEL_TRACES_EXPORTER does not exclude it."""
-    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    return bool(endpoint) and "otlp" in _exporters(environ)
-
-
-def _configured_exporter(environ: Mapping[str, str], metrics: TraceMetrics) -> TraceExporter | None:
-    """Return the exporter of OTEL_TRACES_EXPORTER; None for no export. The SDK is imported only if needed."""
-    exporters = _exporters(environ)
-    unknown = [name for name in exporters if name not in ("otlp", "console", "none")]
-    if unknown:
-        log.warning("OTEL_TRACES_EXPORTER must be otlp, console or none; ignored: %s", ", ".join(unknown))
-    if exports_otlp(environ):
-        if "console" in exporters:
-            log.warning("OTEL_TRACES_EXPORTER: traces are exported by OTLP only, not to the console")
-        from kubeloop.tracing.export.otlp_exporter import OtlpExporter, export_settings
-
-        return OtlpExporter(export_settings(environ), metrics)
-    if "console" in exporters:
-        from kubeloop.tracing.export.console import ConsoleExporter
-        from kubeloop.tracing.export.otlp_exporter import resource_attributes
-
-        return ConsoleExporter(resource_attributes())
-    return None
-
-
-def _exporters(environ: Mapping[str, str]) -> Sequence[str]:
-    return [name.strip().lower() for name in (environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")]
 
 
 def _scheduled_time(pod: Pod) -> datetime | None:

@@ -1,1 +1,1 @@
-"""Export of finished traces: OTLP over HTTP, or JSON on stdout."""
+"""Export of finished traces: OTLP over HTTP, or through installed exporters of the OpenTelemetry SDK."""

@@ -42,7 +42,7 @@ class RecordingExporter:
         delivered, self.keys = self.keys, []
         return delivered
 
-    def shut_down(self) -> None:
+    def shut_down(self, within_seconds) -> None:
         self.is_shut_down = True
 
 

@@ -8,8 +8,9 @@ import random
 import msgspec
 import pytest
 
+from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects import api_types
-from kubeloop.tracing.provider import Tracing, exports_otlp
+from kubeloop.tracing.provider import Tracing
 from support.pod_traces import trace_pod
 
 
@@ -49,31 +50,14 @@ def test_same_seed_gives_same_ids(manual_clock):
     assert ids(1) == ids(1) != ids(2)
 
 
-@pytest.mark.parametrize(
-    ("environ", "enabled"),
-    [
-        ({}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318/v1/traces"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", "OTEL_TRACES_EXPORTER": "none"}, False),
-    ],
-)
-def test_endpoint_enables_export(environ, enabled):
-    assert exports_otlp(environ) is enabled
+def test_exporter_is_selected_by_environment(manual_clock, caplog):
+    def exports(**environ):
+        environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
+        return Tracing(clock=manual_clock, rng=random.Random(1), environ=environ).exports
 
-
-def test_exporter_is_selected_by_environment(manual_clock, pod, capsys, caplog):
-    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9"}
-
-    def tracing_for(**environ):
-        return Tracing(clock=manual_clock, rng=random.Random(1), environ=environ)
-
-    assert not tracing_for(**endpoint, OTEL_TRACES_EXPORTER="none").exports
-    assert tracing_for(**endpoint, OTEL_TRACES_EXPORTER="otlp").exports
+    assert not exports(OTEL_TRACES_EXPORTER="none")
+    assert exports(OTEL_TRACES_EXPORTER="otlp")
+    assert not exports(OTEL_TRACES_SAMPLER="always_off")
     assert caplog.records == []
-    assert not tracing_for(**endpoint, OTEL_TRACES_EXPORTER="zipkin").exports
-    assert "zipkin" in caplog.text
-    console = tracing_for(OTEL_TRACES_EXPORTER="console")
-    console.reconciles.reconcile("replicaset", "shop/web").finish(changed=True)
-    console._export(1)
-    assert '"name": "reconcile replicaset"' in capsys.readouterr().out
+    with pytest.raises(UserError, match="zipkin"):
+        exports(OTEL_TRACES_EXPORTER="zipkin")

@@ -9,23 +9,13 @@ import socket
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.tracing.export.batch_thread import BatchSettings
 from kubeloop.tracing.export.otlp_exporter import ExportSettings, OtlpExporter, export_settings
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Span, Trace
 from support.cli_processes import TIMEOUT_SECONDS
 from support.otlp import Collector
-
-
-class CountingMetrics(TraceMetrics):
-    def __init__(self):
-        self.exported = 0
-        self.dropped = {}
-
-    def spans_exported(self, spans):
-        self.exported += spans
-
-    def spans_dropped(self, reason, spans):
-        self.dropped[reason] = self.dropped.get(reason, 0) + spans
+from support.trace_metrics import CountingMetrics
 
 
 def trace(number, count=2):
@@ -45,7 +35,9 @@ def collector():
 
 def test_traces_arrive_whole_and_are_reported_delivered(collector):
     metrics = CountingMetrics()
-    settings = ExportSettings(f"{collector.url}/v1/traces", headers={"x-key": "s"}, is_gzip=True, batch_spans=5)
+    settings = ExportSettings(
+        f"{collector.url}/v1/traces", headers={"x-key": "s"}, is_gzip=True, batches=BatchSettings(100, 5)
+    )
     exporter = OtlpExporter(settings, metrics)
     for number in range(5):
         exporter.export(trace(number), f"key {number}")
@@ -69,9 +61,7 @@ def test_unreachable_collector_drops_spans_and_logs_once(caplog):
         not_listening.bind(("127.0.0.1", 0))  # reserves the port
         settings = ExportSettings(
             f"http://127.0.0.1:{not_listening.getsockname()[1]}/v1/traces",
-            batch_spans=2,
-            queue_spans=10,
-            batch_seconds=0.01,
+            batches=BatchSettings(queue_spans=10, batch_spans=2, batch_seconds=0.01),
         )
         metrics = CountingMetrics()
         exporter = OtlpExporter(settings, metrics)
@@ -98,30 +88,14 @@ def test_rejected_batch_is_not_retried(collector):
 def test_queue_is_bounded_with_slow_collector(collector):
     collector.delay_seconds = 0.3
     metrics = CountingMetrics()
-    exporter = OtlpExporter(ExportSettings(f"{collector.url}/v1/traces", batch_spans=2, queue_spans=20), metrics)
+    settings = ExportSettings(f"{collector.url}/v1/traces", batches=BatchSettings(queue_spans=20, batch_spans=2))
+    exporter = OtlpExporter(settings, metrics)
     for number in range(200):
         exporter.export(trace(number))
-    assert exporter._spans <= 20
+    assert exporter._thread._spans <= 20
     exporter.shut_down(0.1)
-    exporter._thread.join(TIMEOUT_SECONDS)
+    exporter._thread._thread.join(TIMEOUT_SECONDS)
     assert metrics.exported + sum(metrics.dropped.values()) == 400
-
-
-def test_service_name_from_environment_is_used(monkeypatch, collector):
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
-    exporter = OtlpExporter(ExportSettings(f"{collector.url}/v1/traces"))
-    exporter.export(trace(0))
-    exporter.shut_down(TIMEOUT_SECONDS)
-    assert collector.resources()[0]["service.name"] == "mine"
-
-
-def test_sdk_tracer_of_plugins_exports_to_same_collector(monkeypatch, collector):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-    exporter = OtlpExporter(export_settings({"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}))
-    with exporter.provider.get_tracer("mine").start_as_current_span("thinking"):
-        pass
-    exporter.shut_down(TIMEOUT_SECONDS)
-    assert [span.name for span in collector.spans()] == ["thinking"]
 
 
 @pytest.mark.parametrize(
@@ -145,10 +119,7 @@ def test_sdk_tracer_of_plugins_exports_to_same_collector(monkeypatch, collector)
                 headers={"a": "1", "b": "two words"},
                 attempt_seconds=3.0,
                 is_gzip=True,
-                queue_spans=500,
-                batch_spans=500,
-                delay_seconds=0.25,
-                batch_seconds=9.0,
+                batches=BatchSettings(queue_spans=500, batch_spans=500, delay_seconds=0.25, batch_seconds=9.0),
             ),
         ),
         (
@@ -168,7 +139,7 @@ def test_invalid_endpoint_is_user_error():
 
 def test_missing_certificate_is_user_error():
     with pytest.raises(UserError, match="certificates"):
-        OtlpExporter(ExportSettings("https://c/v1/traces", certificate="/no/such/file"))
+        OtlpExporter(ExportSettings("https://c/v1/traces", certificate="/no/such/file"), TraceMetrics())
 
 
 def test_invalid_numbers_are_replaced_by_defaults(caplog):

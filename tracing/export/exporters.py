@@ -1,0 +1,130 @@
+"""Exporters that OTEL_TRACES_EXPORTER selects: kubeloop's own for `otlp`, others through their entry points.
+
+The modules of an exporter, and the OpenTelemetry SDK, are imported only if the exporter is selected.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from kubeloop.kube.errors import UserError
+from kubeloop.tracing.metrics_interface import TraceMetrics
+from kubeloop.tracing.spans.trace import Trace
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+
+SHUTDOWN_SECONDS: Final = 4.0
+
+
+class TraceExporter(Protocol):
+    """Destination of finished traces outside of the process. Called on the event loop; must not block."""
+
+    def export(self, trace: Trace, key: str = "") -> None:
+        """Queue a trace. `key`: returned by delivered() when the trace was exported or dropped."""
+        ...
+
+    def delivered(self) -> list[str]:
+        """Return the keys of traces that were exported or dropped since the last call."""
+        ...
+
+    def shut_down(self, within_seconds: float) -> None:
+        """Send the remaining traces and wait for them; called in a thread."""
+        ...
+
+
+class Exporters:
+    """The configured exporters; each of them gets every trace. A trace is delivered when all have delivered it.
+
+    `provider` is the SDK's TracerProvider with the same destinations, for spans of plugins; created on demand.
+    """
+
+    def __init__(
+        self, exporters: Sequence[TraceExporter], span_exporters: Sequence[Callable[[], SpanExporter]]
+    ) -> None:
+        """`span_exporters` create exporters of the SDK with the same destinations."""
+        self._exporters = exporters
+        self._span_exporters = span_exporters
+        self._undelivered: dict[str, int] = {}  # number of exporters, by key
+        self._provider: TracerProvider | None = None
+
+    @property
+    def provider(self) -> TracerProvider:
+        if self._provider is None:
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+            from kubeloop.tracing.export.resource import resource_attributes
+
+            self._provider = TracerProvider(resource=Resource(resource_attributes()), shutdown_on_exit=False)
+            for create in self._span_exporters:
+                self._provider.add_span_processor(BatchSpanProcessor(create()))
+        return self._provider
+
+    def export(self, trace: Trace, key: str = "") -> None:
+        if key and len(self._exporters) > 1:
+            self._undelivered[key] = len(self._exporters)
+        for exporter in self._exporters:
+            exporter.export(trace, key)
+
+    def delivered(self) -> list[str]:
+        if len(self._exporters) == 1:
+            return self._exporters[0].delivered()
+        delivered = []
+        for exporter in self._exporters:
+            for key in exporter.delivered():
+                self._undelivered[key] -= 1
+                if not self._undelivered[key]:
+                    del self._undelivered[key]
+                    delivered.append(key)
+        return delivered
+
+    def shut_down(self, within_seconds: float) -> None:
+        """Shut all down at the same time. A thread that does not end in time is abandoned: it ends with the process."""
+        deadline = time.monotonic() + within_seconds + 1.0
+        stops = [exporter.shut_down for exporter in self._exporters]
+        threads = [threading.Thread(target=stop, args=(within_seconds,), daemon=True) for stop in stops]
+        if self._provider is not None:
+            threads.append(threading.Thread(target=self._provider.shutdown, daemon=True))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def configured_exporters(environ: Mapping[str, str], metrics: TraceMetrics) -> Exporters | None:
+    """Return the exporters of OTEL_TRACES_EXPORTER; None for no export. Raises UserError."""
+    parts = (environ.get("OTEL_TRACES_EXPORTER") or "otlp").split(",")
+    names = [name for part in parts if (name := part.strip().lower())]
+    if "none" in names:
+        if set(names) != {"none"}:
+            raise UserError(
+                "OTEL_TRACES_EXPORTER: none excludes other exporters", hint="set it to none, or to names of exporters"
+            )
+        return None
+    exporters: list[TraceExporter] = []
+    span_exporters: list[Callable[[], SpanExporter]] = []
+    for name in dict.fromkeys(names):
+        if name != "otlp":
+            from kubeloop.tracing.export.sdk_exporter import SdkExporter, sdk_batch_settings, span_exporter_factory
+
+            create = span_exporter_factory(name)
+            exporters.append(SdkExporter(name, create(), sdk_batch_settings(environ), metrics))
+            span_exporters.append(create)
+        elif environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+            from kubeloop.tracing.export.otlp_exporter import OtlpExporter, export_settings
+
+            exporters.append(OtlpExporter(export_settings(environ), metrics))
+            span_exporters.append(_otlp_span_exporter)
+    return Exporters(exporters, span_exporters) if exporters else None
+
+
+def _otlp_span_exporter() -> SpanExporter:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()
