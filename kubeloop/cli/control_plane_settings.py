@@ -27,6 +27,6 @@ def control_plane_settings(
         concurrent_rc_syncs=process.concurrent_rc_syncs,
         namespace_grace_seconds=namespace_grace_seconds,
         scheduler=scheduler,
-        trace_keep=parse_tail_rules(process.trace_keep),
+        trace_tail_rules=parse_tail_rules(process.trace_tail_sampling),
         trace_until_ready=process.trace_until == "ready",
     )

@@ -255,7 +255,7 @@ class ProcessOptions(msgspec.Struct, frozen=True):
         Literal["bound", "ready"],
         option("State of a pod at which its trace ends.", type=click.Choice(["bound", "ready"])),
     ] = "bound"
-    trace_keep: Annotated[
+    trace_tail_sampling: Annotated[
         str,
         option(
             "Rules for traces to export although OTEL_TRACES_SAMPLER rejected them: slower-than=2s,failed,preempted.",

@@ -45,7 +45,7 @@ _LINE_SECONDS = 1.0
 def up(files: Sequence[Path], cluster: DevClusterOptions, process: ProcessOptions, display: DisplayOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging(process.verbosity, process.log_format)
-    parse_tail_rules(process.trace_keep)  # raises before anything is started
+    parse_tail_rules(process.trace_tail_sampling)  # raises before anything is started
     manifests = read_manifests(files)
     if process.config is not None or process.algorithm_provider is not None:
         _settings(process)

@@ -83,8 +83,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     controllers: names from CONTROLLERS. The concurrent_*_syncs fields are the numbers of concurrent reconciles.
     namespace_grace_seconds: delay between the deletion of a namespace and that of its content; 0 with a single API
-    server. trace_keep: rules for traces that are exported although the sampler rejected them. trace_until_ready: a
-    trace ends when the pod is Ready, else when it is bound.
+    server. trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready:
+    a trace ends when the pod is Ready, else when it is bound.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True):
     concurrent_resource_quota_syncs: int = 5
     namespace_grace_seconds: float = 5.0
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
-    trace_keep: TailRules = NO_TAIL_RULES
+    trace_tail_rules: TailRules = NO_TAIL_RULES
     trace_until_ready: bool = False
 
 
@@ -257,7 +257,7 @@ class ControlPlane:
         tracing = Tracing(
             clock=clock,
             rng=rng,
-            tail_rules=settings.trace_keep,
+            tail_rules=settings.trace_tail_rules,
             until_ready=settings.trace_until_ready,
             metrics=metrics,
         )

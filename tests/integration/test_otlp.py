@@ -70,7 +70,7 @@ def test_tail_rules_keep_pods_that_are_not_sampled(tmp_path, collector):
     sampler = {"OTEL_TRACES_SAMPLER": "always_off", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
     for seconds in (4, 20, 90):  # a slow machine needs longer to bind all pods
         collector.requests.clear()
-        arguments = ("up", "--once", "--json", "--timeout", seconds, "--trace-keep", "failed", "-f", MIXED)
+        arguments = ("up", "--once", "--json", "--timeout", seconds, "--trace-tail-sampling", "failed", "-f", MIXED)
         result = Kubeloop(tmp_path).run(*arguments, **sampler)
         document = json.loads(result.stdout)
         if sum(bool(pod["node"]) for pod in document["pods"]) == SCHEDULABLE_IN_MIXED:
@@ -80,7 +80,7 @@ def test_tail_rules_keep_pods_that_are_not_sampled(tmp_path, collector):
     assert {root.attributes["k8s.pod.name"] for root in roots} == {
         pod["name"] for pod in document["pods"] if pod["traceId"] and pod["node"]
     }
-    assert all(root.attributes["kubeloop.kept_by"] == "failed" for root in roots)
+    assert all(root.attributes["kubeloop.sampled_by"] == "failed" for root in roots)
     assert traced < {pod["name"] for pod in document["pods"]}
 
 

@@ -1,4 +1,4 @@
-"""Head sampler (OTEL_TRACES_SAMPLER) and the tail rules of --trace-keep.
+"""Head sampler (OTEL_TRACES_SAMPLER) and the tail rules of --trace-tail-sampling.
 
 Decides as the samplers of the OpenTelemetry specification do, at a fraction of their cost: it runs once per pod, on
 the hot path.
@@ -18,7 +18,7 @@ from kubeloop.kube.errors import UserError
 log = logging.getLogger(__name__)
 
 _SAMPLERS = ("always_on", "always_off", "traceidratio")
-_HINT = "for example --trace-keep slower-than=2s,failed,preempted"
+_HINT = "for example --trace-tail-sampling slower-than=2s,failed,preempted"
 
 
 class TailRules(msgspec.Struct, frozen=True):
@@ -92,7 +92,7 @@ class Sampler(msgspec.Struct, frozen=True):
         if kind == "traceidratio":
             document["ratio"] = self.ratio
         if self.tail_rules:
-            document["keep"] = str(self.tail_rules).split(",")
+            document["tailSampling"] = str(self.tail_rules).split(",")
         return document
 
 
@@ -116,7 +116,7 @@ def sampler_from_environment(environ: Mapping[str, str], tail_rules: TailRules =
 
 
 def parse_tail_rules(text: str) -> TailRules:
-    """Parse the value of --trace-keep: rules separated by commas; "" for none. Raises UserError."""
+    """Parse the value of --trace-tail-sampling: rules separated by commas; "" for none. Raises UserError."""
     slower_than_seconds: float | None = None
     names: set[str] = set()
     for rule in filter(None, (part.strip() for part in text.split(","))):
@@ -124,11 +124,11 @@ def parse_tail_rules(text: str) -> TailRules:
         if name == "slower-than":
             slower_than_seconds = duration_seconds(value)
             if slower_than_seconds is None or slower_than_seconds < 0:
-                raise UserError(f"--trace-keep: invalid duration '{value}'", hint="write 500ms, 2s or 5m")
+                raise UserError(f"--trace-tail-sampling: invalid duration '{value}'", hint="write 500ms, 2s or 5m")
         elif rule in ("failed", "preempted"):
             names.add(rule)
         else:
-            raise UserError(f"--trace-keep: unknown rule '{rule}'", hint=_HINT)
+            raise UserError(f"--trace-tail-sampling: unknown rule '{rule}'", hint=_HINT)
     return TailRules(slower_than_seconds, "failed" in names, "preempted" in names)
 
 

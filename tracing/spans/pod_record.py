@@ -144,7 +144,8 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         if len(facts) > limit:
             first = limit // 3
             last = 2 * first
-            gap = Gap(facts[first].start_ns, facts[last].start_ns, "only the first and last attempts are recorded", True)
+            reason = "only the first and last attempts are recorded"
+            gap = Gap(facts[first].start_ns, facts[last].start_ns, reason, dropped=True)
             facts[first:last] = [gap]
             self.journaled_facts = min(self.journaled_facts, first)
 

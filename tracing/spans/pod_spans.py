@@ -85,7 +85,7 @@ class _SpanBuilder:
             attributes["kubeloop.continued"] = True
             attributes["kubeloop.continued_after_ms"] = max(0, record.continued_ns - self._start_ns) // 1_000_000
         if record.tail_rule:
-            attributes["kubeloop.kept_by"] = record.tail_rule
+            attributes["kubeloop.sampled_by"] = record.tail_rule
         if record.reason:
             attributes["kubeloop.reason"] = record.reason
         failed = bool(record.outcome) and record.outcome not in COMPLETE_OUTCOMES

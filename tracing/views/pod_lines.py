@@ -41,7 +41,6 @@ _OUTCOME_STAGES: Final = {
     "deleted": "deleted",
     "failed": "failed",
     "create failed": "failed",
-    "given up": "given up",
 }
 
 
@@ -51,7 +50,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     key       ID of the pod's span, or its UID if it has no span: one trace may have several pods
     owner     "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
     stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
-              ready, completed, failed, terminating, deleted, "given up", "other scheduler"
+              ready, completed, failed, terminating, deleted, "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
     is_open   the trace has not ended
     reason    why the pod waits or failed: message of the scheduler or the API server

@@ -88,7 +88,7 @@ class RolloutView:
         table.add_column(no_wrap=True, width=columns)
         table.add_column(justify="right", no_wrap=True)
         for line in shown:
-            style = "yellow" if line.is_open else "red" if line.stage in ("failed", "deleted", "given up") else ""
+            style = "yellow" if line.is_open else "red" if line.stage in ("failed", "deleted") else ""
             table.add_row(
                 Text(_label(line), style=style),
                 _bar(line, rollout.start_us, max(1, rollout.duration_us), columns),

@@ -34,7 +34,6 @@ Kubeloop.STAGES = [
   { key: "gated", phase: "waiting" },
   { key: "other scheduler", phase: "other" },
   { key: "failed", phase: "failed" },
-  { key: "given up", phase: "failed" },
   { key: "terminating", phase: "other" },
   { key: "completed", phase: "other" },
   { key: "deleted", phase: "other" },

@@ -9,7 +9,7 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 
 
 def test_options_become_settings():
-    process = ProcessOptions(concurrent_deployment_syncs=7, trace_until="ready", trace_keep="failed")
+    process = ProcessOptions(concurrent_deployment_syncs=7, trace_until="ready", trace_tail_sampling="failed")
     settings = control_plane_settings(
         process, frozenset({"deployment"}), SchedulerConfiguration(), namespace_grace_seconds=1.5
     )
@@ -22,4 +22,4 @@ def test_options_become_settings():
 
 def test_invalid_trace_rule_is_rejected():
     with pytest.raises(UserError, match="sometimes"):
-        control_plane_settings(ProcessOptions(trace_keep="sometimes"), frozenset(), SchedulerConfiguration())
+        control_plane_settings(ProcessOptions(trace_tail_sampling="sometimes"), frozenset(), SchedulerConfiguration())

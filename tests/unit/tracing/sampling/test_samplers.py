@@ -74,7 +74,7 @@ def test_tail_rules_round_trip(text, rules):
 
 @pytest.mark.parametrize("text", ["slow", "slower-than", "slower-than=2", "slower-than=-1s", "failed=yes"])
 def test_invalid_tail_rule_is_user_error(text):
-    with pytest.raises(UserError, match="--trace-keep"):
+    with pytest.raises(UserError, match="--trace-tail-sampling"):
         parse_tail_rules(text)
 
 
@@ -82,7 +82,7 @@ def test_invalid_tail_rule_is_user_error(text):
     ("environ", "tail_rules", "document"),
     [
         ({}, "", {"sampler": "parentbased_always_on"}),
-        ({"OTEL_TRACES_SAMPLER": "always_off"}, "failed", {"sampler": "always_off", "keep": ["failed"]}),
+        ({"OTEL_TRACES_SAMPLER": "always_off"}, "failed", {"sampler": "always_off", "tailSampling": ["failed"]}),
         (
             {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.1"},
             "",

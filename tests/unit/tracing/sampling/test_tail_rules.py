@@ -42,7 +42,7 @@ async def test_tail_rules_select_unsampled_traces(make_tracing, pod, manual_cloc
     tracing.pods.observed(pod("fast", owner="", node="n1"))
     await tracing.flush()
     pod_roots = [trace.root for trace in exporter.traces if trace.root.name == "pod"]
-    selecting_rules = [root.attributes.get("kubeloop.kept_by") for root in pod_roots]
+    selecting_rules = [root.attributes.get("kubeloop.sampled_by") for root in pod_roots]
     assert selecting_rules == ([tail_rule] if tail_rule else [])
     reconciles = [trace for trace in exporter.traces if trace.root.name == "reconcile replicaset"]
     assert len(reconciles) == len(selecting_rules), "the linked reconcile is selected too"
