@@ -22,11 +22,11 @@ from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.admission.priority import check_single_default, set_priority
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import LIMIT_RANGES, get_served_resource
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_update
 from kubeloop.devcluster.storage.store import ObjectStore
-from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     NAMESPACES,
@@ -46,13 +46,9 @@ _API_SERVER = Writer("kube-apiserver")
 class AdmissionChain:
     """The admission plugins over one store, in kube-apiserver's order."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, policies: PolicyPlugin) -> None:
+    def __init__(self, store: ObjectStore, policies: PolicyPlugin) -> None:
         self._store = store
-        self._clock = clock
         self.policies = policies
-
-    def _now(self) -> str:
-        return rfc3339(self._clock.now())
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
 
@@ -92,41 +88,20 @@ class AdmissionChain:
 
     # --- mutation and validation --------------------------------------------------------------------------------------
 
-    def admit_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
+    async def admit_create(self, context: RequestContext, resource: Resource[Any], obj: JSON) -> None:
         """Run the mutating plugins on a new object; they change it in place. Raises StatusError."""
-        self._mutate_new(resource, obj, namespace)
-        reinvocations = self.policies.mutate("CREATE", obj, None)
+        namespace = context.info.namespace
+        set_new_object_fields(self._store, resource, obj, namespace)
+        if not self.policies.apply_to(context):
+            return
+        reinvocations = await self.policies.mutate(context, "CREATE", obj, None)
         if reinvocations is not None:
-            self._mutate_new(resource, obj, namespace)
-            self.policies.mutate("CREATE", obj, None, reinvocations)
+            set_new_object_fields(self._store, resource, obj, namespace)
+            await self.policies.mutate(context, "CREATE", obj, None, reinvocations)
 
-    def _mutate_new(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
-        match resource.group_resource:
-            case "pods":
-                limit_ranger.set_pod_defaults(self._store.list(LIMIT_RANGES, namespace), obj)
-                set_priority(self._store, obj)
-                add_default_tolerations(obj)
-                if "runtimeClassName" in obj["spec"]:
-                    apply_runtime_class(self._store, obj)
-            case "nodes":
-                taints = obj.setdefault("spec", {}).setdefault("taints", [])
-                if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
-                    taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
-            case "persistentvolumeclaims":
-                _add_finalizer(obj, "kubernetes.io/pvc-protection")
-                set_default_storage_class(self._store, obj)
-            case "persistentvolumes":
-                _add_finalizer(obj, "kubernetes.io/pv-protection")
-            case "volumeattributesclasses.storage.k8s.io":
-                _add_finalizer(obj, "kubernetes.io/vac-protection")
-            case "ingresses.networking.k8s.io":
-                set_default_ingress_class(self._store, obj)
-
-    def check_create(self, resource: Resource[Any], obj: JSON, namespace: str, warnings: list[str]) -> None:
-        """Run the validating plugins on a new, valid object. Raises StatusError 403.
-
-        warnings: their warnings are appended.
-        """
+    async def check_create(self, context: RequestContext, resource: Resource[Any], obj: JSON) -> None:
+        """Run the validating plugins on a new, valid object. Raises StatusError 403."""
+        namespace, warnings = context.info.namespace, context.request.warnings
         match resource.group_resource:
             case "pods":
                 limit_ranger.check_pod(self._store.list(LIMIT_RANGES, namespace), obj)
@@ -140,15 +115,19 @@ class AdmissionChain:
                 check_single_default(self._store, obj, new=True)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE:
                 pod_security.check_template(self._store, obj, warnings)
-        self.policies.check("CREATE", obj, None)
+        if self.policies.apply_to(context):
+            await self.policies.check(context, "CREATE", obj, None)
 
-    def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str = "") -> None:
+    async def admit_update(self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         """Run the mutating plugins on an update; they change `obj` in place. Raises StatusError."""
+        subresource = context.info.subresource
         self._mutate_changed(resource, obj, old, subresource)
-        reinvocations = self.policies.mutate("UPDATE", obj, old)
+        if not self.policies.apply_to(context):
+            return
+        reinvocations = await self.policies.mutate(context, "UPDATE", obj, old)
         if reinvocations is not None:
             self._mutate_changed(resource, obj, old, subresource)
-            self.policies.mutate("UPDATE", obj, old, reinvocations)
+            await self.policies.mutate(context, "UPDATE", obj, old, reinvocations)
 
     def _mutate_changed(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str) -> None:
         if subresource:
@@ -160,10 +139,9 @@ class AdmissionChain:
                 labels = obj["metadata"].setdefault("labels", {})
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
 
-    def check_update(
-        self, resource: Resource[Any], obj: JSON, old: JSON, warnings: list[str], subresource: str = ""
-    ) -> None:
-        """Run the validating plugins on a valid update. Raises StatusError 403; appends to `warnings`."""
+    async def check_update(self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+        """Run the validating plugins on a valid update. Raises StatusError 403."""
+        subresource, warnings = context.info.subresource, context.request.warnings
         match resource.group_resource:
             case "pods" if subresource != "status":
                 is_resize = subresource == "resize"
@@ -182,35 +160,57 @@ class AdmissionChain:
                 check_single_default(self._store, obj, new=False)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
-        self.policies.check("UPDATE", obj, old)
+        if self.policies.apply_to(context):
+            await self.policies.check(context, "UPDATE", obj, old)
 
     def charge_quota(
-        self,
-        resource: Resource[Any],
-        obj: JSON,
-        namespace: str,
-        *,
-        dry_run: bool,
-        old: JSON | None = None,
-        subresource: str = "",
+        self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON | None = None
     ) -> contextlib.AbstractContextManager[None]:
-        """ResourceQuota: on entering, reject a write that exceeds a quota; on leaving, store the new usage."""
-        if not resource.namespaced or not (quotas := self._store.list(RESOURCE_QUOTAS, namespace)):
+        """ResourceQuota: on entering, reject a write that exceeds a quota; on leaving, store the new usage.
+
+        old: the object before an update, None for a create.
+        """
+        if not resource.namespaced or not (quotas := self._store.list(RESOURCE_QUOTAS, context.info.namespace)):
             return contextlib.nullcontext()
+        subresource = "" if old is None else context.info.subresource
         if not resource_quota.is_charged(resource, obj, old, subresource):
             return contextlib.nullcontext()
-        return self._count_in_quotas(resource_quota.charge(quotas, resource, obj, old, subresource), dry_run=dry_run)
+        return self._count_in_quotas(context, resource_quota.charge(quotas, resource, obj, old, subresource))
 
     @contextlib.contextmanager
-    def _count_in_quotas(self, updated: list[JSON], *, dry_run: bool) -> Iterator[None]:
+    def _count_in_quotas(self, context: RequestContext, updated: list[JSON]) -> Iterator[None]:
         yield
-        if not dry_run:
+        if not context.dry_run:
             for quota in updated:
                 old = self._store.get(RESOURCE_QUOTAS, quota["metadata"]["namespace"], quota["metadata"]["name"])
                 updated_quota = {**quota, "metadata": dict(quota["metadata"])}
                 if old is not None:
-                    track_update(_SERVED_QUOTAS, updated_quota, old, _API_SERVER, self._now, subresource="status")
+                    track_update(_SERVED_QUOTAS, updated_quota, old, _API_SERVER, context.now, subresource="status")
                 self._store.update(RESOURCE_QUOTAS, updated_quota)
+
+
+def set_new_object_fields(store: ObjectStore, resource: Resource[Any], obj: JSON, namespace: str) -> None:
+    """Run the mutating plugins except the policies on a new object, in place. Raises StatusError."""
+    match resource.group_resource:
+        case "pods":
+            limit_ranger.set_pod_defaults(store.list(LIMIT_RANGES, namespace), obj)
+            set_priority(store, obj)
+            add_default_tolerations(obj)
+            if "runtimeClassName" in obj["spec"]:
+                apply_runtime_class(store, obj)
+        case "nodes":
+            taints = obj.setdefault("spec", {}).setdefault("taints", [])
+            if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
+                taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+        case "persistentvolumeclaims":
+            _add_finalizer(obj, "kubernetes.io/pvc-protection")
+            set_default_storage_class(store, obj)
+        case "persistentvolumes":
+            _add_finalizer(obj, "kubernetes.io/pv-protection")
+        case "volumeattributesclasses.storage.k8s.io":
+            _add_finalizer(obj, "kubernetes.io/vac-protection")
+        case "ingresses.networking.k8s.io":
+            set_default_ingress_class(store, obj)
 
 
 def _add_finalizer(obj: JSON, finalizer: str) -> None:

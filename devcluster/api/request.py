@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.api.deferred_work import Deferred
     from kubeloop.devcluster.api.request_info import RequestInfo
 
 JSON_TYPE = "application/json"
@@ -37,8 +36,7 @@ class Request:
     """A request. `path` is decoded; `query` has all values of a key; header names are lower-case.
 
     warnings: Warning headers of the response, in case of success and failure. user: the authenticated user as UserInfo,
-    once known. route: the requested resource, once known. deferred: work to complete before the request is handled
-    again.
+    once known. route: the requested resource, once known.
     """
 
     method: str
@@ -49,7 +47,6 @@ class Request:
     warnings: list[str] = field(default_factory=list)
     user: dict[str, Any] = field(default_factory=dict)
     route: RequestInfo | None = None
-    deferred: Deferred | None = None
 
     @classmethod
     def of(cls, method: str, target: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Request:
@@ -93,6 +90,10 @@ class Response:
     content_type: str = JSON_TYPE
     headers: list[tuple[str, str]] = field(default_factory=list)
     caching: str = ""
+
+
+PendingResponse = Callable[[], Awaitable[Response]]
+"""Completes a response that has to wait; called once."""
 
 
 def json_response(status: int, value: Any, headers: Sequence[tuple[str, str]] = ()) -> Response:

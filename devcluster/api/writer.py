@@ -1,4 +1,4 @@
-"""Author of a write: field manager and user."""
+"""Author of a write: field manager and user, and options of a server-side apply."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ class Writer:
     manager: str
     applied: bool = False
     user: JSON = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """Options of a server-side apply. force: take fields from other managers. now: timestamp of the write."""
+
+    manager: str
+    now: str
+    force: bool = False
+    subresource: str = ""

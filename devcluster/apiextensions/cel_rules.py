@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
     LIST_KEYS,
@@ -208,11 +208,6 @@ class RuleTree:
         items, additional = schema.get("items"), additional_properties_of(schema)[1]
         self._items = _tree(items) if items is not None else None
         self._additional = _tree(additional) if additional is not None else None
-
-    @property
-    def has_rules_at_root(self) -> bool:
-        """True if the schema itself has rules."""
-        return bool(self._rules)
 
     @property
     def is_empty(self) -> bool:

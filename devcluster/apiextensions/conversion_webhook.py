@@ -1,8 +1,8 @@
 """Conversion webhooks: calls that convert custom resources between versions.
 
-A call takes time, and request handlers do not wait, so a request that needs a call is deferred until it has been made
-(see `deferred_work`). Results are cached by the object's content; of its metadata only names, labels and annotations
-count, since a webhook may change no other field. Source: apiextensions-apiserver
+Handlers await the conversions that they need (`convert_all`); results are cached by the object's content, so that
+responses and watch events are encoded without waiting (`converted`). Of an object's metadata only names, labels and
+annotations count, since a webhook may change no other field. Source: apiextensions-apiserver
 pkg/apiserver/conversion/webhook_converter.go.
 """
 
@@ -11,15 +11,16 @@ from __future__ import annotations
 import ssl
 import uuid
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
 from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.slow_work import SlowWork
 from kubeloop.kube.json_object import JSON
 
 _SECONDS = 30
@@ -38,8 +39,7 @@ class _WebhookError(Exception):
 class ConversionWebhook:
     """The webhook of one definition."""
 
-    def __init__(self, definition: JSON, deferred_work: DeferredWork) -> None:
-        self._deferred_work = deferred_work
+    def __init__(self, definition: JSON) -> None:
         webhook = definition["spec"]["conversion"]["webhook"]
         supported = [version for version in webhook["conversionReviewVersions"] if version in ("v1", "v1beta1")]
         self._api_version = f"apiextensions.k8s.io/{supported[0]}"
@@ -51,31 +51,31 @@ class ConversionWebhook:
         self._cache: dict[tuple[str, bytes], JSON] = {}  # by version and content hash, oldest first
 
     def converted(self, obj: JSON, api_version: str) -> JSON:
-        """Return an object in another version, not pruned. Raises Deferred; StatusError 500 if the webhook fails."""
+        """Return a cached conversion of an object, not pruned. Raises StatusError 500 if there is none."""
         converted = self._cache.get((api_version, _content_hash(obj)))
         if converted is None:
-            self.convert_all([obj], api_version)
-            raise errors.internal(f"conversion webhook for {_kind(obj)} cannot be waited for here")
+            raise errors.internal(f"conversion webhook for {_kind(obj)} has not converted the object to {api_version}")
         metadata = {name: value for name, value in obj["metadata"].items() if name not in _CHANGEABLE}
         return {**converted, "kind": obj["kind"], "metadata": {**metadata, **converted["metadata"]}}
 
-    def convert_all(self, objects: Sequence[JSON], api_version: str) -> None:
-        """Convert all objects in one call and cache the results. Raises as converted()."""
-        missing = {
-            content_hash: obj
-            for obj in objects
-            if obj["apiVersion"] != api_version and (api_version, content_hash := _content_hash(obj)) not in self._cache
-        }
-        if not missing:
-            return
-        key = (self, api_version, tuple(missing))
-        if failed := self._deferred_work.take_result(key):
-            raise errors.internal(failed)
-        if self._deferred_work.may_defer:
-            raise Deferred(key, lambda: self._call([*missing.values()], api_version))
+    async def convert_all(self, objects: Sequence[JSON], api_version: str) -> None:
+        """Convert all objects in one call, unless they are cached. Raises StatusError 500 if the webhook fails."""
+        keys = {(api_version, _content_hash(obj)): obj for obj in objects if obj["apiVersion"] != api_version}
+        missing = [obj for key, obj in keys.items() if key not in self._cache]
+        if missing:
+            converted = await SlowWork(partial(self._call, missing, api_version))
+            self._evict(keys)
+            self._cache.update(converted)
 
-    async def _call(self, objects: list[JSON], api_version: str) -> str:
-        """Convert objects and cache them; return the error message, "" on success."""
+    def _evict(self, keys: Container[tuple[str, bytes]]) -> None:
+        """Drop the oldest conversions beyond the limit, except those of `keys`."""
+        excess = len(self._cache) - _MAX_CACHED
+        if excess > 0:
+            for key in [key for key in self._cache if key not in keys][:excess]:
+                del self._cache[key]
+
+    async def _call(self, objects: list[JSON], api_version: str) -> dict[tuple[str, bytes], JSON]:
+        """Convert objects and return the results by cache key. Raises StatusError 500."""
         kind = _kind(objects[0])
         self._calls += 1
         uid = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._name} {self._calls}"))
@@ -84,15 +84,14 @@ class ConversionWebhook:
         try:
             converted = self._objects(await self._post(msgspec.json.encode(review)), uid)
             if len(converted) != len(objects):
-                message = f"conversion webhook for {kind} returned {len(converted)} objects, expected {len(objects)}"
-                return message
-            for before, after in zip(objects, converted, strict=True):
-                self._cache[api_version, _content_hash(before)] = _changed_metadata_only(before, after, api_version)
+                raise _WebhookError(f"returned {len(converted)} objects, expected {len(objects)}")
+            return {
+                (api_version, _content_hash(before)): _changed_metadata_only(before, after, api_version)
+                for before, after in zip(objects, converted, strict=True)
+            }
         except _WebhookError as failure:
-            return str(failure) if failure.complete else f"conversion webhook for {kind} {failure}"
-        while len(self._cache) > _MAX_CACHED:
-            del self._cache[next(iter(self._cache))]
-        return ""
+            message = str(failure) if failure.complete else f"conversion webhook for {kind} {failure}"
+            raise errors.internal(message) from failure
 
     async def _post(self, body: bytes) -> Any:
         import aiohttp  # imported here, since few definitions have a webhook
@@ -156,9 +155,7 @@ def _kind(obj: JSON) -> str:
 def _content_hash(obj: JSON) -> bytes:
     """Return a hash of an object's fields, without the metadata that conversions leave unchanged."""
     metadata = obj["metadata"]
-    # a generated name differs each time the request is processed
-    names = ("generateName", "namespace") if metadata.get("generateName") else ("name", "namespace")
-    metadata = {name: metadata[name] for name in (*names, *_CHANGEABLE) if metadata.get(name)}
+    metadata = {name: metadata[name] for name in ("name", "namespace", *_CHANGEABLE) if metadata.get(name)}
     return blake2b(msgspec.json.encode({**obj, "metadata": metadata}, order="sorted"), digest_size=16).digest()
 
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import condition_of, is_true
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource, get_served_resource
@@ -59,17 +58,9 @@ class Definitions:
     end.
     """
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        deleter: ObjectDeleter,
-        clock: Clock,
-        deferred_work: DeferredWork,
-        on_served_change: Callable[[ServedResource], None],
-    ) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, on_served_change: Callable[[ServedResource], None]) -> None:
         self._store = store
-        self._deferred_work = deferred_work
-        self._deleter = deleter
+        self._deleter = ObjectDeleter(store, clock)
         self._clock = clock
         self._on_served_change = on_served_change
         self._served: dict[str, dict[str, ServedVersion]] = {}  # by definition, then version
@@ -202,7 +193,7 @@ class Definitions:
 
             webhook = self._webhook(definition)
             versions = {
-                spec["name"]: ServedVersion(definition, spec, self._deferred_work, webhook, terminating=terminating)
+                spec["name"]: ServedVersion(definition, spec, webhook, terminating=terminating)
                 for spec in definition["spec"]["versions"]
             }
             storage_version = next(
@@ -234,7 +225,7 @@ class Definitions:
             return None
         from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook  # few definitions have one
 
-        return ConversionWebhook(definition, self._deferred_work)
+        return ConversionWebhook(definition)
 
     def _convert_stored_objects(self, storage_version: ServedVersion) -> None:
         """Convert stored objects to the current storage version and schema, as if they were read from etcd again."""
@@ -327,7 +318,7 @@ class Definitions:
             from kubeloop.devcluster.apiextensions.served_version import ServedVersion
 
             stored = next(spec for spec in definition["spec"]["versions"] if spec.get("storage"))
-            version = ServedVersion(definition, stored, self._deferred_work, None, terminating=True)
+            version = ServedVersion(definition, stored, None, terminating=True)
         table = self._store.table(version.served.resource)
         for stored_object in table.list():
             if "deletionTimestamp" not in stored_object.object["metadata"]:

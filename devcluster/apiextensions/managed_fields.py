@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.api.writer import ApplyOptions, Writer
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
     INT_OR_STRING,
@@ -26,7 +26,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     Schema,
     additional_properties_of,
 )
-from kubeloop.devcluster.managedfields.apply import merge_applied, merge_items, set_key
+from kubeloop.devcluster.managedfields.apply import TypeFunctions, merge_applied, merge_items, set_key
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
     duplicate_keys,
@@ -340,33 +340,22 @@ def apply_configuration(
     schema: Schema,
     current: JSON | None,
     config: JSON,
-    *,
-    manager: str,
-    force: bool,
-    subresource: str,
-    now: str,
+    options: ApplyOptions,
 ) -> JSON:
     """Return the result of a server-side apply, as managedfields.apply does. Raises StatusError."""
     typed_schema = with_object_meta(schema)
 
     def read(obj: JSON) -> Fields:
-        return _without_unowned(served, all_fields(typed_schema, obj), subresource)
+        return _without_unowned(served, all_fields(typed_schema, obj), options.subresource)
 
-    return merge_applied(
-        served,
-        current if current is not None else {"metadata": {}},
-        config,
-        read(config),
-        manager=manager,
-        force=force,
-        subresource=subresource,
-        now=now,
+    functions = TypeFunctions(
         merge=lambda base: _merge(typed_schema, base, config),
         remove=lambda merged, dropped: _remove(typed_schema, merged, dropped),
         compare=lambda base, merged, applied: _overwritten_fields(typed_schema, base, merged, applied) or {},
-        initial=lambda base: _initial_fields(served, schema, base, subresource),
+        initial=lambda base: _initial_fields(served, schema, base, options.subresource),
         read_fields=read,
     )
+    return merge_applied(served, current if current is not None else {"metadata": {}}, config, options, functions)
 
 
 def merge_configuration(schema: Schema, current: JSON, config: JSON) -> JSON:

@@ -6,20 +6,18 @@ other version does not have, or is done by a webhook. Source: apiextensions-apis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, ServedResource
-from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.api.slow_work import SlowWorkContext
+from kubeloop.devcluster.api.writer import ApplyOptions, Writer
 from kubeloop.devcluster.apiextensions import managed_fields
 from kubeloop.devcluster.apiextensions.structural_schema import (
     RULES,
@@ -47,7 +45,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.apiextensions.cel_rules import RuleEvaluation, RuleTree
+    from kubeloop.devcluster.apiextensions.cel_rules import RuleTree
     from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 
 
@@ -72,16 +70,7 @@ class ServedVersion:
     their schemas alone.
     """
 
-    def __init__(
-        self,
-        definition: JSON,
-        spec: JSON,
-        deferred_work: DeferredWork,
-        webhook: ConversionWebhook | None,
-        *,
-        terminating: bool,
-    ) -> None:
-        self._deferred_work = deferred_work
+    def __init__(self, definition: JSON, spec: JSON, webhook: ConversionWebhook | None, *, terminating: bool) -> None:
         self._webhook = webhook
         self.definition = definition
         self.spec = spec
@@ -114,7 +103,6 @@ class ServedVersion:
         self.list_kind: str = names.get("listKind") or f"{resource.kind}List"
         self._has_rules = any(schema.get(RULES) for _, schema in walk(self.schema))
         self._rules: RuleTree | None = None
-        self._rule_warnings: list[str] = []  # of the object validated last; warnings() takes them
         self._columns: list[JSON] = spec.get("additionalPrinterColumns") or [_AGE]
 
     patch_types = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")
@@ -151,22 +139,34 @@ class ServedVersion:
         apply_defaults(obj, self.schema)
 
     def to_storage(self, obj: JSON) -> JSON:
-        """Return an object of this version in the storage version. Raises as from_storage()."""
-        stored = obj if self.is_storage_version else self._converted(obj, self.storage_version)
-        if self._webhook is not None and self._deferred_work.may_defer:
-            for version in self.others:  # converted in advance, since sending watch events cannot wait
-                version.from_storage(stored)
-        return stored
+        """Return an object of this version in the storage version. With a webhook: see prepare_write()."""
+        return obj if self.is_storage_version else self._converted(obj, self.storage_version)
 
-    def prepare_conversions(self, objects: Sequence[JSON]) -> None:
-        """Convert stored objects in one call, so that from_storage() finds them. Raises as from_storage()."""
+    async def prepare_write(self, context: SlowWorkContext, obj: JSON) -> None:
+        """Call the webhook, if there is one, for to_storage(). Raises StatusError 500 if it fails.
+
+        The object is also converted to the other served versions, because sending watch events cannot wait.
+        """
+        if self._webhook is None:
+            return
+        await self.storage_version.prepare_conversions([obj])
+        if context.may_wait:
+            stored = self.to_storage(obj)
+            for version in self.others:
+                await version.prepare_conversions([stored])
+
+    async def prepare_conversions(self, objects: Sequence[JSON]) -> None:
+        """Call the webhook, if there is one, so that objects can be converted to this version without waiting.
+
+        Raises StatusError 500 if the webhook fails.
+        """
         if self._webhook is not None:
-            self._webhook.convert_all(objects, self.served.resource.api_version)
+            await self._webhook.convert_all(objects, self.served.resource.api_version)
 
     def from_storage(self, obj: JSON) -> JSON:
         """Return a stored object in this version; it may have been stored before its definition changed.
 
-        With a webhook, raises Deferred, and StatusError 500 if the webhook fails.
+        With a webhook, raises StatusError 500 unless prepare_conversions() has converted the object.
         """
         return self._converted(obj, self)
 
@@ -229,13 +229,9 @@ class ServedVersion:
         """Return the paths of atomic lists, maps and structs in `config`."""
         return list(managed_fields.atomic_paths(managed_fields.with_object_meta(self.schema), config, ""))
 
-    def apply(
-        self, current: JSON | None, config: JSON, *, manager: str, force: bool, subresource: str, now: str
-    ) -> JSON:
+    def apply(self, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON:
         """Return the result of a server-side apply; `current` is None for a create. Raises StatusError."""
-        return managed_fields.apply_configuration(
-            self.served, self.schema, current, config, manager=manager, force=force, subresource=subresource, now=now
-        )
+        return managed_fields.apply_configuration(self.served, self.schema, current, config, options)
 
     # --- strategy -----------------------------------------------------------------------------------------------------
 
@@ -283,7 +279,7 @@ class ServedVersion:
         check_unique_items(causes, obj, self.schema)
         if not causes and (messages := path_segment(metadata.get("name", ""))):
             causes.invalid_each("metadata.name", metadata["name"], messages)
-        return self._with_rule_errors(causes, obj, None)
+        return causes
 
     def validate_update(self, obj: JSON, old: JSON, subresource: str) -> list[JSON]:
         """Return the causes for which `obj` cannot replace `old`. Unchanged invalid values are accepted."""
@@ -305,40 +301,30 @@ class ServedVersion:
             check_unique_items(were_unique, old, self.schema)
         if not were_unique:
             causes.extend(are_unique)
-        return self._with_rule_errors(causes, obj, old)
-
-    def _with_rule_errors(self, causes: ErrorList, obj: JSON, old: JSON | None) -> list[JSON]:
-        """Return the causes and those of the schema's CEL rules, which run only if the object fits the schema."""
-        self._rule_warnings = []
-        if not self._has_rules:
-            return causes
-        if any(cause["reason"] in _BLOCKING for cause in causes):
-            message = "some validation rules were not checked because the object was invalid; "
-            causes.invalid("<nil>", None, f"{message}correct the existing errors to complete validation")
-            return causes
-        outcome = self._run_rules(obj, old)
-        self._rule_warnings = [*outcome.warnings]
-        causes.extend(outcome.errors)
         return causes
 
-    def _run_rules(self, obj: JSON, old: JSON | None) -> RuleEvaluation:
-        """Evaluate the CEL rules. Raises Deferred if they take long."""
-        from kubeloop.devcluster.apiextensions.cel_rules import (
-            RuleTree,
-            check_object,
-        )  # CEL is loaded for schemas with rules
+    async def check_rules(
+        self, context: SlowWorkContext, obj: JSON, old: JSON | None, causes: list[JSON]
+    ) -> tuple[Sequence[JSON], Sequence[str]]:
+        """Return the causes and warnings of the schema's CEL rules.
+
+        causes: of validate_create() or validate_update(); the rules run only if the object fits the schema.
+        """
+        if not self._has_rules:
+            return (), ()
+        if any(cause["reason"] in _BLOCKING for cause in causes):
+            unchecked = ErrorList()
+            message = "some validation rules were not checked because the object was invalid; "
+            unchecked.invalid("<nil>", None, f"{message}correct the existing errors to complete validation")
+            return unchecked, ()
+        # CEL is loaded for schemas with rules
+        from kubeloop.devcluster.apiextensions.cel_rules import RuleTree, check_object
 
         if self._rules is None:
             self._rules = RuleTree(self.schema, root=True)
         rules = self._rules
-
-        def key() -> Hashable:
-            names = ("name", "generateName") if rules.has_rules_at_root else ()  # other rules cannot read metadata
-            metadata = {name: obj["metadata"].get(name) for name in names}
-            before = None if old is None else (old["metadata"]["uid"], old["metadata"]["resourceVersion"])
-            return rules, before, msgspec.json.encode({**obj, "metadata": metadata})
-
-        return self._deferred_work.compute_or_defer(key, lambda loop_budget: check_object(rules, obj, old, loop_budget))
+        evaluation = await context.compute(lambda loop_budget: check_object(rules, obj, old, loop_budget))
+        return evaluation.errors, evaluation.warnings
 
     def _check_scale(self, causes: ErrorList, obj: JSON, *, only_status: bool = False) -> None:
         if self._scale is None:
@@ -363,11 +349,11 @@ class ServedVersion:
                 causes.invalid(selector, "", str(error))
 
     def warnings(self, obj: JSON, old: JSON | None) -> list[str]:
-        """Return the warnings for a write of `obj`: those of its rules, and of finalizer names that may conflict."""
+        """Return the warnings for a write of `obj`: those of finalizer names that may conflict."""
         added = {*(obj["metadata"].get("finalizers") or ())}
         if old is not None:
             added -= {*(old["metadata"].get("finalizers") or ())}
-        warnings, self._rule_warnings = self._rule_warnings, []
+        warnings: list[str] = []
         for name in sorted(added):
             warnings += [f"metadata.finalizers: {quoted(name)}: {wrong}" for wrong in qualified_name(name)]
             if "/" not in name and name not in STANDARD_FINALIZERS:

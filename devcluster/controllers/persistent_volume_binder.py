@@ -17,9 +17,7 @@ import random
 import uuid
 from typing import Any
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
-from kubeloop.devcluster.api.deferred_work import DeferredWork
+from kubeloop.devcluster.admission.chain import set_new_object_fields
 from kubeloop.devcluster.controllers.volume_matching import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -71,7 +69,6 @@ class PersistentVolumeController:
         self._clock = clock
         self._rng = rng
         self._events = StoreEventRecorder(store, clock=clock, rng=rng)
-        self._admission = AdmissionChain(store, clock, PolicyPlugin(store, DeferredWork()))
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to sync, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys
@@ -374,7 +371,7 @@ class PersistentVolumeController:
                 "status": {"phase": "Pending"},
             }
             apply_defaults(PERSISTENT_VOLUME_CLAIMS, claim)
-            self._admission.admit_create(PERSISTENT_VOLUME_CLAIMS, claim, namespace)
+            set_new_object_fields(self._store, PERSISTENT_VOLUME_CLAIMS, claim, namespace)
             self._store.create(PERSISTENT_VOLUME_CLAIMS, claim)
 
     # --- provisioning -----------------------------------------------------------------------------

@@ -8,14 +8,13 @@ pkg/registry/generic/registry/store.go and pkg/registry/rest.
 
 from __future__ import annotations
 
-import random
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
@@ -25,10 +24,9 @@ from kubeloop.devcluster.registry.extension_strategies import unsupported_kind_w
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
-from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, object_key
+from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, object_key
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
-from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
@@ -38,202 +36,214 @@ _MAX_GENERATED_NAME = 63
 _GENERATE_TRIES = 8
 
 
-class ObjectWriter:
-    """Writes of one server."""
+Validate = Callable[..., list[JSON]]
 
-    def __init__(
-        self,
-        store: ObjectStore,
-        admission: AdmissionChain,
-        addresses: ServiceAllocator,
-        *,
-        clock: Clock,
-        rng: random.Random,
-    ) -> None:
+
+class Outdated(Exception):
+    """While a write waited for slow work, its inputs have changed: it must start again with the present ones."""
+
+
+class ObjectWriter:
+    """Writes of one server.
+
+    A write is computed from the stored version, which may take slow work, and stored if that version is still the
+    present one. Source: etcd3 store's GuaranteedUpdate.
+    """
+
+    def __init__(self, store: ObjectStore, admission: AdmissionChain, addresses: ServiceAllocator) -> None:
         self._store = store
         self._admission = admission
         self._addresses = addresses
-        self._clock = clock
-        self._rng = rng
 
-    def new_uid(self) -> str:
-        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+    async def create(self, context: RequestContext, body: Body, writer: Writer) -> JSON:
+        """Store a new object and return it. Raises StatusError, Outdated.
 
-    def now(self) -> str:
-        return rfc3339(self._clock.now())
-
-    def create(
-        self,
-        requested: ServedResource,
-        body: Body,
-        namespace: str,
-        writer: Writer,
-        warnings: list[str],
-        *,
-        dry_run: bool,
-        subresource: str = "",
-    ) -> JSON:
-        """Store a new object and return it. Raises StatusError.
-
-        requested: the API version of the request. body.obj: in the stored form, defaulted, owned by the caller.
-        body.sent: used in error messages, which distinguish empty lists from absent ones. warnings: extended in place,
-        also if the object is refused. subresource: of a create through a subresource, which few kinds allow.
+        body.obj: in the stored form, defaulted, owned by the caller. body.sent: used in error messages, which
+        distinguish empty lists from absent ones. The request's warnings are extended, also if the object is refused.
         """
-        obj, sent = body.obj, body.sent
-        served = storage_version_of(requested)
-        resource = served.resource
+        obj, info, warnings = body.obj, context.info, context.request.warnings
+        served, namespace = storage_version_of(info.served), info.namespace
+        resource, crd_version = served.resource, served.crd_version
+        revision = self._store.revision
         metadata = obj.setdefault("metadata", {})
-        if served.crd_version is not None:
-            served.crd_version.check_create(metadata.get("name", ""))
-        if metadata.get("resourceVersion") and not dry_run:
+        if crd_version is not None:
+            crd_version.check_create(metadata.get("name", ""))
+        if metadata.get("resourceVersion") and not context.dry_run:
             raise errors.internal("resourceVersion should not be set on objects to be created")
-        self.set_namespace(served, metadata, namespace)
+        set_namespace(served, metadata, namespace)
         self._admission.check_namespace_accepts_creates(
             resource, metadata.get("name") or metadata.get("generateName", ""), namespace
         )
         for name in _SET_BY_SERVER:
             metadata.pop(name, None)
         if not writer.applied:
-            track_create(served, obj, writer, self.now, subresource=subresource)
+            track_create(served, obj, writer, context.now, subresource=info.subresource)
         strategies.drop_empty_lists(served, obj)
-        metadata["uid"] = self.new_uid()
-        metadata["creationTimestamp"] = self.now()
-        self._admission.admit_create(resource, obj, namespace)
-        if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = self._generated_name(served, metadata["generateName"], namespace)
+        metadata["uid"] = context.new_uid()
+        metadata["creationTimestamp"] = context.now()
+        await self._admission.admit_create(context, resource, obj)
+        is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
+        if is_generated:
+            metadata["name"] = self._generated_name(context, served, metadata["generateName"])
         if not metadata.get("name") and resource.group_resource == "limitranges":
-            metadata["name"] = self.new_uid()
-        if resource.group_resource == "services" and not subresource:
-            self._addresses.create(obj, dry_run=dry_run)
+            metadata["name"] = context.new_uid()
+        allocates_addresses = resource.group_resource == "services" and not info.subresource
+        if allocates_addresses:
+            self._addresses.create(obj, dry_run=context.dry_run)
         needs_rewrite = strategies.is_defaulted_on_read(served, obj)
         warnings += submitted_object_warnings(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
-        causes = _causes(requested, obj, None, sent, validate_create)
-        if causes:
-            raise errors.invalid(resource.group, resource.kind, metadata.get("name", ""), causes)
+        await self._validate(context, obj, None, body.sent)
         strategies.default_on_read(resource.group_resource, obj)
         warnings += _warnings(served, obj)
-        self._admission.check_create(resource, obj, namespace, warnings)
-        with self._admission.charge_quota(resource, obj, namespace, dry_run=dry_run):
+        await self._admission.check_create(context, resource, obj)
+        if crd_version is not None:
+            await crd_version.prepare_write(context, obj)
+        if self._store.revision != revision:
+            self._admission.check_namespace_accepts_creates(resource, metadata["name"], namespace)
+            if allocates_addresses and self._are_taken(context, obj):
+                raise Outdated
+        with self._admission.charge_quota(context, resource, obj):
             table = self._store.table(resource)
             key = object_key(namespace if resource.namespaced else "", metadata["name"])
             if (present := table.get(key)) is not None:
-                refusal = errors.already_exists(requested.resource, metadata["name"])
+                if is_generated:
+                    raise Outdated
+                refusal = errors.already_exists(info.served.resource, metadata["name"])
                 if "deletionTimestamp" in present.object["metadata"]:
                     refusal.message = f"object is being deleted: {refusal.message}"
                 if metadata.get("generateName"):
-                    raise errors.name_not_generated(requested.resource, metadata["name"])
+                    raise errors.name_not_generated(info.served.resource, metadata["name"])
                 raise refusal
-            if dry_run:
-                return obj if served.crd_version is None else _ordered(served, obj)
+            if context.dry_run:
+                return obj if crd_version is None else _ordered(served, obj)
             stored = table.create(key, _ordered(served, obj))
             stored.needs_rewrite = needs_rewrite
             return stored.object
 
-    def update(
-        self,
-        requested: ServedResource,
-        before: StoredObject,
-        body: Body,
-        writer: Writer,
-        warnings: list[str],
-        *,
-        dry_run: bool,
-        subresource: str = "",
-        patched: bool = False,
+    async def update(
+        self, context: RequestContext, before: StoredObject, body: Body, writer: Writer, *, patched: bool = False
     ) -> JSON:
-        """Store the next version of `before` and return it; `body` and `warnings` as in create(). Raises StatusError.
+        """Store the next version of `before` and return it; `body` as in create(). Raises StatusError, Outdated.
 
         patched: the object results from a patch of `before`, so its uid is an ordinary field. A write without changes
         stores nothing. Removing the last finalizer of an object in deletion deletes it.
         """
-        obj, sent = body.obj, body.sent
-        served = storage_version_of(requested)
-        resource, old = served.resource, from_stored(served, before.object)
+        obj, info, sent = body.obj, context.info, body.sent
+        served, subresource = storage_version_of(info.served), info.subresource
+        resource, crd_version, old = served.resource, served.crd_version, from_stored(served, before.object)
+        revision = self._store.revision
         metadata, namespace = obj["metadata"], old["metadata"].get("namespace", "")
         if resource.namespaced:
             self._admission.check_namespace(namespace)
-        self._check_precondition(requested, metadata, old, patched=patched)
+        _check_precondition(info.served, metadata, old, patched=patched)
         obj["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         if not writer.applied:
-            track_update(served, obj, old, writer, self.now, subresource=subresource)
+            track_update(served, obj, old, writer, context.now, subresource=subresource)
         strategies.drop_empty_lists(served, obj)
-        self._admission.admit_update(resource, obj, old, subresource)
+        await self._admission.admit_update(context, resource, obj, old)
+        allocates_addresses = False
         if subresource in ("status", "finalize", "approval"):
-            obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=self.now)
+            obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=context.now)
         elif subresource in ("ephemeralcontainers", "resize"):
             obj = strategies.prepare_for_pod_subresource_update(obj, old, subresource)
         else:
             if resource.group_resource == "services":
-                self._addresses.update(obj, old, dry_run=dry_run)
+                allocates_addresses = True
+                self._addresses.update(obj, old, dry_run=context.dry_run)
             strategies.prepare_for_update(served, obj, old, sent)
-        causes = _causes(requested, obj, old, sent, partial(validate_update, subresource=subresource))
-        if causes:
-            raise errors.invalid(resource.group, resource.kind, old["metadata"]["name"], causes)
+        await self._validate(context, obj, old, sent)
         strategies.default_on_read(resource.group_resource, obj)
-        warnings += _warnings(served, obj, old, subresource)
-        self._admission.check_update(resource, obj, old, warnings, subresource)
-        with self._admission.charge_quota(resource, obj, namespace, dry_run=dry_run, old=old, subresource=subresource):
-            return self.replace(served, before, obj, dry_run=dry_run)
+        context.request.warnings += _warnings(served, obj, old, subresource)
+        await self._admission.check_update(context, resource, obj, old)
+        if crd_version is not None:
+            await crd_version.prepare_write(context, obj)
+        table = self._store.table(resource)
+        if table.get(before.key) is not before:
+            raise Outdated
+        if allocates_addresses and self._store.revision != revision and self._are_taken(context, obj):
+            raise Outdated
+        with self._admission.charge_quota(context, resource, obj, old):
+            return _replace(served, table, before, obj, dry_run=context.dry_run)
 
-    def replace(self, served: ServedResource, before: StoredObject, obj: JSON, *, dry_run: bool = False) -> JSON:
-        """Store `obj`, which has passed all checks, in place of `before`: the last step of every update."""
-        obj = _ordered(served, obj)
-        table = self._store.table(served.resource)
-        if is_finished_deletion(obj):
-            if dry_run:
-                return obj
-            table.delete(before)  # watchers see the last stored state, the client the state it wrote
-            return obj
-        if not before.needs_rewrite and (obj == before.object or _differs_in_times_alone(obj, before.object)):
-            return before.object
-        if dry_run:
-            return obj
-        return table.update(before, obj).object
+    async def _validate(self, context: RequestContext, obj: JSON, old: JSON | None, sent: JSON) -> None:
+        """Validate a new object, or the next version of `old`. Raises StatusError 422."""
+        requested, subresource = context.info.served, context.info.subresource
+        validate: Validate = validate_create if old is None else partial(validate_update, subresource=subresource)
+        warnings: Sequence[str] = ()
+        causes = _causes(requested, obj, old, sent, validate)
+        if requested.crd_version is not None:
+            rule_causes, warnings = await requested.crd_version.check_rules(context, obj, old, causes)
+            causes = [*causes, *rule_causes]
+        if causes:
+            resource = storage_version_of(requested).resource
+            name = (obj if old is None else old)["metadata"].get("name", "")
+            raise errors.invalid(resource.group, resource.kind, name, causes)
+        context.request.warnings += warnings
 
-    # --- metadata -----------------------------------------------------------------------------------------------------
+    def _are_taken(self, context: RequestContext, service: JSON) -> bool:
+        """Return True if another object has taken an address or port of a Service that waited for slow work."""
+        return not context.dry_run and self._addresses.are_taken(service)
 
-    def set_namespace(self, served: ServedResource, metadata: JSON, namespace: str) -> None:
-        """Set a new object's namespace from the path, or remove it. Raises StatusError 400 for another one."""
-        if not served.resource.namespaced:
-            metadata.pop("namespace", None)
-            return
-        declared = metadata.get("namespace", "")
-        if declared and declared != namespace:
-            message = "the namespace of the provided object does not match the namespace sent on the request"
-            raise errors.bad_request(message)
-        metadata["namespace"] = namespace
-
-    def _check_precondition(self, served: ServedResource, metadata: JSON, old: JSON, *, patched: bool) -> None:
-        resource, before = served.resource, old["metadata"]
-        uid = metadata.get("uid")
-        if uid and uid != before["uid"] and not patched:
-            raise errors.failed_precondition(resource, before["name"], "UID", uid, before["uid"])
-        version = metadata.get("resourceVersion")
-        check_version(version)
-        if not version or version == "0":
-            if not served.unconditional_update:
-                causes = [
-                    errors.cause(
-                        "FieldValueInvalid",
-                        "metadata.resourceVersion",
-                        "Invalid value: 0: must be specified for an update",
-                    )
-                ]
-                raise errors.invalid(resource.group, resource.plural, before["name"], causes)
-        elif version != before["resourceVersion"]:
-            raise errors.conflict(resource, before["name"])
-
-    def _generated_name(self, served: ServedResource, prefix: str, namespace: str) -> str:
+    def _generated_name(self, context: RequestContext, served: ServedResource, prefix: str) -> str:
         """Return a free name with a random suffix of five characters. Raises StatusError after some attempts."""
         table = self._store.table(served.resource)
+        namespace = context.info.namespace if served.resource.namespaced else ""
         stem = prefix[: _MAX_GENERATED_NAME - _SUFFIX_LENGTH]
         name = ""
         for _ in range(_GENERATE_TRIES):
-            name = stem + "".join(self._rng.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
-            if table.get(object_key(namespace if served.resource.namespaced else "", name)) is None:
+            name = stem + "".join(context.rng.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+            if table.get(object_key(namespace, name)) is None:
                 return name
         raise errors.name_not_generated(served.resource, name)
+
+
+def _replace(served: ServedResource, table: Table, before: StoredObject, obj: JSON, *, dry_run: bool) -> JSON:
+    """Store `obj`, which has passed all checks, in place of `before`: the last step of every update."""
+    obj = _ordered(served, obj)
+    if is_finished_deletion(obj):
+        if not dry_run:
+            table.delete(before)  # watchers see the last stored state, the client the state it wrote
+        return obj
+    if not before.needs_rewrite and (obj == before.object or _differs_in_times_alone(obj, before.object)):
+        return before.object
+    return obj if dry_run else table.update(before, obj).object
+
+
+# --- metadata ---------------------------------------------------------------------------------------------------------
+
+
+def set_namespace(served: ServedResource, metadata: JSON, namespace: str) -> None:
+    """Set a new object's namespace from the path, or remove it. Raises StatusError 400 for another one."""
+    if not served.resource.namespaced:
+        metadata.pop("namespace", None)
+        return
+    declared = metadata.get("namespace", "")
+    if declared and declared != namespace:
+        message = "the namespace of the provided object does not match the namespace sent on the request"
+        raise errors.bad_request(message)
+    metadata["namespace"] = namespace
+
+
+def _check_precondition(served: ServedResource, metadata: JSON, old: JSON, *, patched: bool) -> None:
+    resource, before = served.resource, old["metadata"]
+    uid = metadata.get("uid")
+    if uid and uid != before["uid"] and not patched:
+        raise errors.failed_precondition(resource, before["name"], "UID", uid, before["uid"])
+    version = metadata.get("resourceVersion")
+    check_version(version)
+    if not version or version == "0":
+        if not served.unconditional_update:
+            causes = [
+                errors.cause(
+                    "FieldValueInvalid",
+                    "metadata.resourceVersion",
+                    "Invalid value: 0: must be specified for an update",
+                )
+            ]
+            raise errors.invalid(resource.group, resource.plural, before["name"], causes)
+    elif version != before["resourceVersion"]:
+        raise errors.conflict(resource, before["name"])
 
 
 def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subresource: str = "") -> list[str]:
@@ -248,9 +258,7 @@ def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subres
     return warnings
 
 
-def _causes(
-    requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, validate: Callable[..., list[JSON]]
-) -> list[JSON]:
+def _causes(requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, validate: Validate) -> list[JSON]:
     """Return the causes against `obj`, with the values that were sent: decoding drops empty lists and maps.
 
     Events are validated in the requested API version, which has its own rules.

@@ -10,9 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
-from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource, storage_version_of
 from kubeloop.devcluster.registry.custom_resource_definitions import mark_for_cleanup
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339
@@ -30,28 +32,36 @@ _JOB_WARNING = (
 class ObjectDeleter:
     """Deletes the objects of one store."""
 
-    def __init__(self, store: ObjectStore, admission: AdmissionChain, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
         self._store = store
-        self._admission = admission
         self._clock = clock
+
+    async def check_policies(
+        self, context: RequestContext, policies: PolicyPlugin, before: StoredObject, options: DeleteOptions
+    ) -> None:
+        """Run the admission policies if delete() would change the object. Raises StatusError as delete() does."""
+        served = storage_version_of(context.info.served)
+        obj = before.object
+        self.check(served.resource, obj["metadata"]["name"], obj["metadata"], options)
+        if self._is_unchanged(served, obj, options):
+            return
+        grace = _grace_seconds(obj, options) if _is_graceful(served, obj) else None
+        await policies.check(context, "DELETE", None, obj, options, grace)
 
     def delete(self, served: ServedResource, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Delete an object, or begin to; return its current form and True if it is removed. Raises StatusError."""
         resource = served.resource
         obj = before.object
-        name = obj["metadata"]["name"]
-        self.check(resource, name, obj["metadata"], options)
-        self._admission.check_delete(resource, name)
+        self.check(resource, obj["metadata"]["name"], obj["metadata"], options)
+        if self._is_unchanged(served, obj, options):
+            return obj, False
         if resource is NAMESPACES and not _is_finalized(obj):
             return self._delete_namespace(before, options)
         if resource is CUSTOM_RESOURCE_DEFINITIONS and "deletionTimestamp" not in obj["metadata"]:
             return self._delete_definition(before, options)
         metadata = {**obj["metadata"]}
-        is_graceful, unchanged = self._is_graceful(served, obj), self._is_unchanged(served, obj, options)
-        if unchanged:
-            return obj, False
+        is_graceful = _is_graceful(served, obj)
         grace = _grace_seconds(obj, options) if is_graceful else 0
-        self._check_policies(obj, options, grace if is_graceful else None)
         finalizers = _finalizers(metadata.get("finalizers", []), options, served)
         if finalizers:
             metadata["finalizers"] = finalizers
@@ -74,12 +84,8 @@ class ObjectDeleter:
             before = table.update(before, updated)
         return table.delete(before).object, True
 
-    def _check_policies(self, obj: JSON, options: DeleteOptions, grace: int | None = None) -> None:
-        self._admission.policies.check("DELETE", None, obj, options, grace)
-
     def _delete_definition(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         """Mark a definition; it remains until its objects are deleted (apiextensions.definitions)."""
-        self._check_policies(before.object, options)
         updated = mark_for_cleanup(before.object, rfc3339(self._clock.now()))
         if options.dry_run:
             return updated, False
@@ -88,9 +94,6 @@ class ObjectDeleter:
     def _delete_namespace(self, before: StoredObject, options: DeleteOptions) -> tuple[JSON, bool]:
         obj = before.object
         metadata = {**obj["metadata"]}
-        if "deletionTimestamp" in metadata:
-            return obj, False
-        self._check_policies(obj, options)
         finalizers = _finalizers(metadata.get("finalizers", []), options)
         if finalizers:
             metadata["finalizers"] = finalizers
@@ -104,11 +107,12 @@ class ObjectDeleter:
 
     @staticmethod
     def check(resource: Resource[Any], name: str, metadata: JSON, options: DeleteOptions) -> None:
-        """Check the preconditions. Raises StatusError 409."""
+        """Raise StatusError 409 for a violated precondition, 403 for a namespace that may not be deleted."""
         uid, version = options.precondition_uid, options.precondition_resource_version
         wrong_uid = uid is not None and uid != metadata["uid"]
         wrong_version = version is not None and version != metadata["resourceVersion"]
         if not wrong_uid and not wrong_version:
+            AdmissionChain.check_delete(resource, name)
             return
         if resource is NAMESPACES:
             if wrong_uid:
@@ -129,17 +133,14 @@ class ObjectDeleter:
         raise errors.kind_conflict(resource.group, resource.kind, name, message)
 
     @staticmethod
-    def _is_graceful(served: ServedResource, obj: JSON) -> bool:
-        """Return True for an object with a grace period: a pod, until that is over."""
-        if served.resource.group_resource != "pods":
-            return False
-        metadata = obj["metadata"]
-        return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
-
-    def _is_unchanged(self, served: ServedResource, obj: JSON, options: DeleteOptions) -> bool:
+    def _is_unchanged(served: ServedResource, obj: JSON, options: DeleteOptions) -> bool:
         """Return True if the object is being deleted and the options do not shorten its grace period."""
         metadata = obj["metadata"]
-        if "deletionTimestamp" not in metadata or not self._is_graceful(served, obj):
+        if "deletionTimestamp" not in metadata:
+            return False
+        if served.resource is NAMESPACES:
+            return not _is_finalized(obj)
+        if not _is_graceful(served, obj):
             return False
         grace = options.grace_period_seconds
         return grace is None or _non_negative_grace(grace) >= metadata["deletionGracePeriodSeconds"]
@@ -172,6 +173,14 @@ def deletion_warnings(served: ServedResource, options: DeleteOptions) -> list[st
     """Return the warning for deletions of Jobs without a propagation policy. Source: batch/job/storage."""
     warns = options.has_no_propagation_policy and served.resource.group_resource == "jobs.batch"
     return [_JOB_WARNING] if warns else []
+
+
+def _is_graceful(served: ServedResource, obj: JSON) -> bool:
+    """Return True for an object with a grace period: a pod, until that is over."""
+    if served.resource.group_resource != "pods":
+        return False
+    metadata = obj["metadata"]
+    return "deletionTimestamp" not in metadata or bool(metadata.get("deletionGracePeriodSeconds"))
 
 
 def _is_finalized(namespace: JSON) -> bool:

@@ -1,11 +1,11 @@
 """REST verbs on one store: dispatch requests to the handlers and encode their results.
 
-A request is answered synchronously, so that it sees one state of the store.
+Reads are handled synchronously, so that they see one state of the store. Writes, and reads that need a conversion
+webhook, may wait for slow work: a write starts again if the stored object has changed meanwhile.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,8 +16,9 @@ import msgspec
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
-from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.api.delete_options import DeleteOptions
+from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Response
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import OTHER_NAMESPACE, RequestInfo, check_names, request_verb
 from kubeloop.devcluster.api.served_resources import (
     BINDINGS,
@@ -27,18 +28,19 @@ from kubeloop.devcluster.api.served_resources import (
     get_served_resource,
     storage_version_of,
 )
+from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.authentication.access_reviews import review
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
 from kubeloop.devcluster.handlers.binding import PodBinder
-from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version
+from kubeloop.devcluster.handlers.create_update import ObjectWriter, Outdated, check_version, set_namespace
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.delete_options import read_delete_options
 from kubeloop.devcluster.handlers.eviction import PodEvictor
-from kubeloop.devcluster.handlers.list import list_json, list_page
-from kubeloop.devcluster.handlers.list_options import parse_list_options, parse_resource_version
+from kubeloop.devcluster.handlers.list import Page, list_json, list_page
+from kubeloop.devcluster.handlers.list_options import ListOptions, parse_list_options, parse_resource_version
 from kubeloop.devcluster.handlers.patch import (
     APPLY,
     PATCH_TYPES,
@@ -48,17 +50,17 @@ from kubeloop.devcluster.handlers.patch import (
     read_configuration,
     repeated_key_warnings,
 )
-from kubeloop.devcluster.handlers.scale import read_scale, write_scale
+from kubeloop.devcluster.handlers.scale import patch_scale, read_scale, update_scale
 from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
-from kubeloop.devcluster.handlers.watch import open_watch
-from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
+from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
+from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.printers.table import check_include_object, table
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.serializer import decoding
 from kubeloop.devcluster.serializer.controller_revision_data import record_applied_text
-from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, to_stored
+from kubeloop.devcluster.serializer.conversion import all_from_stored, from_stored, prepare_conversions, to_stored
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.serializer.negotiation import OutputFormat, check_metadata_form, negotiate_output
 from kubeloop.devcluster.serializer.request_bodies import (
@@ -76,7 +78,7 @@ from kubeloop.devcluster.storage.watch_encoding import (
     WatchEncoder,
     encode_json_event,
 )
-from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.clock import Clock
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
 
@@ -98,66 +100,54 @@ _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status"
 
 
 class Rest:
-    """All verbs of one server.
-
-    keys: sign service account tokens. bookmark_seconds: interval of bookmarks. watch_buffer: events per watch.
-    """
+    """All verbs of one server. keys: sign service account tokens."""
 
     def __init__(
         self,
         store: ObjectStore,
         *,
         clock: Clock,
-        rng: random.Random,
+        policies: PolicyPlugin,
         authentication: Authenticator,
         keys: TokenKey,
-        bookmark_seconds: float,
-        watch_buffer: int,
         addresses: ServiceAllocator,
-        deferred_work: DeferredWork,
+        watch_settings: WatchSettings,
     ) -> None:
         self._store = store
-        self._clock = clock
-        self._rng = rng
+        self._policies = policies
         self._authentication = authentication
         self._keys = keys
-        self._bookmark_seconds = bookmark_seconds
-        self._watch_buffer = watch_buffer
-        self._deferred_work = deferred_work
-        self.policies = PolicyPlugin(store, deferred_work)
-        admission = AdmissionChain(store, clock, self.policies)
-        self._writer = ObjectWriter(store, admission, addresses, clock=clock, rng=rng)
-        self.deleter = ObjectDeleter(store, admission, clock)
+        self._watch_settings = watch_settings
+        self._writer = ObjectWriter(store, AdmissionChain(store, policies), addresses)
+        self._deleter = ObjectDeleter(store, clock)
         self._binder = PodBinder(store, clock)
-        self._evictor = PodEvictor(store, self.deleter, clock)
+        self._evictor = PodEvictor(store, self._deleter, clock)
         self._watchers: dict[Watcher, RequestInfo] = {}
 
-    def handle(self, request: Request, info: RequestInfo) -> Response:
-        """Handle a request for a resource. Raises StatusError."""
-        self.policies.current_request = request
-        try:
-            return self._dispatch(request, info, request_verb(info, request.method))
-        finally:
-            self.policies.current_request = None
+    def handle(self, context: RequestContext) -> Response | Handling[Response]:
+        """Handle a request for a resource: return the response, or a handler that may need slow work.
 
-    def _dispatch(self, request: Request, info: RequestInfo, verb: str) -> Response:
+        Both raise StatusError.
+        """
+        info = context.info
+        verb = request_verb(info, context.request.method)
         if info.subresource:
-            return self._subresource(request, info, verb)
+            return self._subresource(context, verb)
         match verb:
             case "get":
-                return self._get(request, info)
+                return self._get(context)
             case "list":
-                return self.watch(request, info) if request.flag("watch") else self._list(request, info)
+                return self.watch(context) if context.request.flag("watch") else self._list(context)
             case "create":
-                return self._create(request, info)
+                return _start_again_if_outdated(self._create, context)
             case "update":
-                return self._update(request, info)
+                return _start_again_if_outdated(self._update, context)
             case "patch":
-                return self._patch(request, info)
+                return _start_again_if_outdated(self._patch, context)
             case "delete":
-                return self._delete(request, info)
+                return self._delete(context)
             case _:
-                return self._delete_collection(request, info)
+                return self._delete_collection(context)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -168,7 +158,8 @@ class Rest:
             raise errors.not_found(resource, info.name)
         return stored
 
-    def _get(self, request: Request, info: RequestInfo) -> Response:
+    def _get(self, context: RequestContext) -> Response | Handling[Response]:
+        request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""))
         if request.flag("export"):
             raise errors.bad_request("the export parameter, deprecated since v1.14, is no longer supported")
@@ -179,32 +170,44 @@ class Rest:
         if revision is not None and revision > self._store.revision:
             raise errors.too_large_revision(revision, self._store.revision)
         if info.served.compute_objects is not None:
-            return self._object(request, info.served, 200, _computed_object(info.served, info.name), output=output)
+            return self._object(context, 200, _computed_object(info.served, info.name), output=output)
         stored = self._stored(info)
-        return self._object(request, info.served, 200, stored.object, stored=stored, output=output)
+        if info.served.crd_version is not None and info.served.crd_version.uses_webhook:
+            return self._get_converted(context, stored, output)
+        return self._object(context, 200, stored.object, stored=stored, output=output)
 
-    def _list(self, request: Request, info: RequestInfo) -> Response:
+    async def _get_converted(self, context: RequestContext, stored: StoredObject, output: OutputFormat) -> Response:
+        await prepare_conversions(context.info.served, [stored.object])
+        return self._object(context, 200, stored.object, output=output)
+
+    def _list(self, context: RequestContext) -> Response | Handling[Response]:
+        request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""), "list")
         target = info.served
         options = parse_list_options(request, target, info.namespace, info.name)
         if target.compute_objects is not None:
             selected = [obj for obj in target.compute_objects() if options.select is None or options.select(obj)]
-            return self._list_of(request, target, selected, {}, output)
+            return self._list_of(context, selected, {}, output)
         page = list_page(self._store.table(target.resource), self._store.revision, options)
         if output.form == "objects" and output.protobuf and target.crd_version is None:
             return Response(200, _protobuf_writer(target).list_body(page), PROTOBUF_TYPE)
         if output.form == "objects" and not output.yaml and target.is_storage_version:
             return Response(200, list_json(target, page))
-        objects = all_from_stored(target, [stored.object for stored in page.items])
-        return self._list_of(request, target, objects, page.metadata, output)
+        if target.crd_version is not None and target.crd_version.uses_webhook:
+            return self._list_converted(context, page, output)
+        objects = [from_stored(target, stored.object) for stored in page.items]
+        return self._list_of(context, objects, page.metadata, output)
 
-    def _list_of(
-        self, request: Request, target: ServedResource, objects: list[JSON], metadata: JSON, output: OutputFormat
-    ) -> Response:
+    async def _list_converted(self, context: RequestContext, page: Page, output: OutputFormat) -> Response:
+        objects = await all_from_stored(context.info.served, [stored.object for stored in page.items])
+        return self._list_of(context, objects, page.metadata, output)
+
+    def _list_of(self, context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> Response:
+        target = context.info.served
         resource = target.resource
         check_metadata_form(output, resource, is_list=True)
         if output.form == "table":
-            return encode_response(200, self._table(request, target, objects, metadata, output), output)
+            return encode_response(200, _table(context, objects, metadata, output), output)
         if output.form == "metadata":
             # a null list, as Go encodes a nil slice
             items = [_metadata_of(obj, output) for obj in objects] or None
@@ -218,40 +221,47 @@ class Rest:
             200, {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}, output
         )
 
-    def watch(self, request: Request, info: RequestInfo) -> Response:
+    def watch(self, context: RequestContext) -> Response | Handling[Response]:
         """Watch a collection, or one object in it. Raises StatusError."""
+        request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""), "watch")
-        target = info.served
         if "watch" not in target.verbs:
             name = target.resource.group_resource
             message = f'watch is not supported on resources of kind "{name}"'
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
-        options = parse_list_options(request, target, info.namespace, info.name)
-        encoder = self._frames(request, target, output)
+        options = parse_list_options(request, target, context.info.namespace, context.info.name)
+        encoder = self._frames(context, output)
         if target.crd_version is not None and target.crd_version.uses_webhook:
-            target.crd_version.prepare_conversions(
-                [stored.object for stored in self._store.table(target.resource).list(info.namespace)]
-            )
+            return self._watch_converted(context, options, encoder)
+        return self._open_watch(context, options, encoder)
+
+    async def _watch_converted(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
+        target, table = context.info.served, self._store.table(context.info.served.resource)
+        await prepare_conversions(target, [stored.object for stored in table.list(context.info.namespace)])
+        return self._open_watch(context, options, encoder)
+
+    def _open_watch(self, context: RequestContext, options: ListOptions, encoder: WatchEncoder) -> Response:
+        target = context.info.served
         try:
             stream, watcher = open_watch(
                 target,
                 self._store.table(target.resource),
                 options,
+                encoder,
+                self._watch_settings,
                 revision_now=lambda: self._store.revision,
-                rng=self._rng,
-                encoder=encoder,
-                bookmark_seconds=self._bookmark_seconds,
-                buffer=self._watch_buffer,
+                rng=context.rng,
             )
         except errors.StatusError as error:
             if error.code not in (410, 504):
                 raise
             return Response(200, encoder.failure(error.status), encoder.content_type)  # an ERROR event, status 200
-        self._watchers[watcher] = info
+        self._watchers[watcher] = context.info
         watcher.when_closed(lambda: self._watchers.pop(watcher, None))
         return Response(200, stream, encoder.content_type)
 
-    def _frames(self, request: Request, target: ServedResource, output: OutputFormat) -> WatchEncoder:
+    def _frames(self, context: RequestContext, output: OutputFormat) -> WatchEncoder:
+        target = context.info.served
         if output.form == "objects":
             if output.protobuf and target.crd_version is None:
                 from kubeloop.devcluster.handlers.protobuf_responses import ObjectFrames
@@ -270,13 +280,13 @@ class Rest:
 
                 return MetadataFrames(lambda obj: _metadata_of(obj, output))
             return TransformingWatchEncoder(lambda type_, obj: encode_json_event(type_, _metadata_of(obj, output)))
-        check_include_object(request.option("includeObject"))
+        check_include_object(context.request.option("includeObject"))
         first = True
 
         def frame(type_: str, obj: JSON) -> bytes:
             nonlocal first
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            content = self._table(request, target, [from_stored(target, obj)], metadata, output)
+            content = _table(context, [from_stored(target, obj)], metadata, output)
             if not first:  # only the first event has column definitions
                 content["columnDefinitions"] = None
             first = False
@@ -301,19 +311,9 @@ class Rest:
 
     # --- responses ----------------------------------------------------------------------------------------------------
 
-    def _table(
-        self, request: Request, target: ServedResource, objects: list[JSON], metadata: JSON, output: OutputFormat
-    ) -> JSON:
-        include = request.option("includeObject") or "Metadata"
-        version = f"meta.k8s.io/{output.version}"
-        return table(
-            target, objects, now=self._clock.now(), include_object=include, list_metadata=metadata, api_version=version
-        )
-
     def _object(
         self,
-        request: Request,
-        target: ServedResource,
+        context: RequestContext,
         status: int,
         obj: JSON,
         *,
@@ -321,7 +321,8 @@ class Rest:
         output: OutputFormat | None = None,
     ) -> Response:
         """Encode one object in the form that the client accepts."""
-        output = output or negotiate_output(request.headers.get("accept", ""))
+        target = context.info.served
+        output = output or negotiate_output(context.request.headers.get("accept", ""))
         if output.protobuf and stored is not None and output.form == "objects" and target.crd_version is None:
             return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
         if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
@@ -329,7 +330,7 @@ class Rest:
         obj = from_stored(target, obj)
         if output.form == "table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
-            obj = self._table(request, target, [obj], metadata, output)
+            obj = _table(context, [obj], metadata, output)
         elif output.form == "metadata":
             check_metadata_form(output, target.resource, is_list=False)
             obj = _metadata_of(obj, output)
@@ -337,34 +338,36 @@ class Rest:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _read(self, request: Request, target: ServedResource, options_kind: str) -> Body:
-        body = read_object(request, target.resource, field_validation(request, options_kind))
+    def _read(self, context: RequestContext, options_kind: str) -> Body:
+        request = context.request
+        body = read_object(request, context.info.served.resource, field_validation(request, options_kind))
         request.warnings += body.warnings
         return body
 
-    def _with_defaults(self, request: Request, target: ServedResource, body: Body) -> Body:
+    def _with_defaults(self, context: RequestContext, body: Body) -> Body:
         metadata = body.obj["metadata"]
         if len(metadata.get("ownerReferences", ())) > 1 and (warning := deduplicate_owner_references(metadata)):
-            request.warnings.append(warning)
-        apply_defaults(target.resource, body.obj)
+            context.request.warnings.append(warning)
+        apply_defaults(context.info.served.resource, body.obj)
         return body
 
     def _track_converted(
-        self, target: ServedResource, body: Body, writer: Writer, before: StoredObject | None, subresource: str = ""
+        self, context: RequestContext, body: Body, writer: Writer, before: StoredObject | None
     ) -> Writer:
         """Convert a body of a second API version to the stored form, in place.
 
         Fields are owned by their names in the requested version, plus defaults that only the stored form has.
         """
+        target, subresource = context.info.served, context.info.subresource
         if target.storage_resource is None:
             return writer
         if not writer.applied:
             body.obj = from_stored(target, to_stored(target, body.obj))
             if before is None:
-                track_create(target, body.obj, writer, self._writer.now, subresource=subresource)
+                track_create(target, body.obj, writer, context.now, subresource=subresource)
             else:
                 live = from_stored(target, before.object)
-                track_update(target, body.obj, live, writer, self._writer.now, subresource=subresource)
+                track_update(target, body.obj, live, writer, context.now, subresource=subresource)
         body.obj = self._stored_form(target, body.obj)
         return replace(writer, applied=True)
 
@@ -375,101 +378,103 @@ class Rest:
         apply_defaults(target.storage_resource, stored)
         return stored
 
-    def _create(self, request: Request, info: RequestInfo) -> Response:
-        target = info.served
+    async def _create(self, context: RequestContext) -> Response:
+        request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""))
-        dry_run = read_dry_run(request, "CreateOptions")
+        context.dry_run = read_dry_run(request, "CreateOptions")
         if target.resource is BINDINGS:
-            return self._bind(request, info)
+            return await self._bind(context)
         if not target.is_stored:
-            return self._create_review(request, info)
-        body = self._read(request, target, "CreateOptions")
-        self._writer.set_namespace(target, body.obj.setdefault("metadata", {}), info.namespace)
-        body = self._with_defaults(request, target, body)
-        writer = self._track_converted(target, body, writer_of(request), None)
-        obj = self._writer.create(target, body, info.namespace, writer, request.warnings, dry_run=dry_run)
-        return self._written(request, target, 201, obj, output)
+            return self._create_review(context)
+        body = self._read(context, "CreateOptions")
+        set_namespace(target, body.obj.setdefault("metadata", {}), context.info.namespace)
+        body = self._with_defaults(context, body)
+        writer = self._track_converted(context, body, writer_of(request), None)
+        obj = await self._writer.create(context, body, writer)
+        return self._written(context, 201, obj, output)
 
-    def _written(
-        self, request: Request, target: ServedResource, status: int, obj: JSON, output: OutputFormat
-    ) -> Response:
+    def _written(self, context: RequestContext, status: int, obj: JSON, output: OutputFormat) -> Response:
         metadata = obj["metadata"]
         key = object_key(metadata.get("namespace", ""), metadata.get("name", ""))
-        stored = self._store.table(target.resource).get(key)
+        stored = self._store.table(context.info.served.resource).get(key)
         if stored is not None and stored.object is not obj:
             stored = None
-        return self._object(request, target, status, obj, stored=stored, output=output)
+        return self._object(context, status, obj, stored=stored, output=output)
 
-    def _create_review(self, request: Request, info: RequestInfo) -> Response:
-        target = info.served
-        body = self._read(request, target, "CreateOptions")
-        self._writer.set_namespace(target, body.obj["metadata"], info.namespace)
-        track_create(target, body.obj, writer_of(request), self._writer.now)
+    def _create_review(self, context: RequestContext) -> Response:
+        request, target = context.request, context.info.served
+        body = self._read(context, "CreateOptions")
+        set_namespace(target, body.obj["metadata"], context.info.namespace)
+        track_create(target, body.obj, writer_of(request), context.now)
         obj = review(target.resource, body.obj, request.user, self._authentication)
         if target.resource is SELF_SUBJECT_REVIEWS:
-            obj["metadata"]["creationTimestamp"] = self._writer.now()
-        return self._object(request, target, 201, obj)
+            obj["metadata"]["creationTimestamp"] = context.now()
+        return self._object(context, 201, obj)
 
-    def _update(self, request: Request, info: RequestInfo, subresource: str = "") -> Response:
-        target = info.served
+    async def _before(self, info: RequestInfo) -> StoredObject | None:
+        """Return the stored object that a write changes, converted if a webhook is needed for that."""
+        table, key = self._store.table(info.served.resource), object_key(info.namespace, info.name)
+        before = table.get(key)
+        if before is not None and info.served.crd_version is not None:
+            await prepare_conversions(info.served, [before.object])
+            if table.get(key) is not before:
+                raise Outdated
+        return before
+
+    async def _update(self, context: RequestContext) -> Response:
+        request, info = context.request, context.info
+        target, resource = info.served, info.served.resource
         output = negotiate_output(request.headers.get("accept", ""))
-        dry_run = read_dry_run(request, "UpdateOptions")
-        body = self._read(request, target, "UpdateOptions")
+        context.dry_run = read_dry_run(request, "UpdateOptions")
+        body = self._read(context, "UpdateOptions")
         check_names(info, body.obj)
-        body = self._with_defaults(request, target, body)
-        resource = target.resource
-        before = self._store.table(resource).get(object_key(info.namespace, info.name))
-        writer = self._track_converted(target, body, writer_of(request), before, subresource)
+        body = self._with_defaults(context, body)
+        before = await self._before(info)
+        writer = self._track_converted(context, body, writer_of(request), before)
         if before is None:
             if not target.create_on_update:
                 raise errors.not_found(resource, info.name)
             if uid := body.obj["metadata"].get("uid"):
                 raise errors.failed_precondition(resource, info.name, "UID", uid, "")
             check_version(body.obj["metadata"].get("resourceVersion"))
-            if not dry_run:
+            if not context.dry_run:
                 body.obj["metadata"].pop("resourceVersion", None)
-            obj = self._writer.create(
-                target, body, info.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
-            )
-            return self._written(request, target, 201, obj, output)
-        obj = self._writer.update(
-            target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource
-        )
-        return self._written(request, target, 200, obj, output)
+            obj = await self._writer.create(context, body, writer)
+            return self._written(context, 201, obj, output)
+        obj = await self._writer.update(context, before, body, writer)
+        return self._written(context, 200, obj, output)
 
     # --- patches ------------------------------------------------------------------------------------------------------
 
-    def _patch(self, request: Request, info: RequestInfo, subresource: str = "") -> Response:
-        kind = patch_type(request)
-        crd_version = info.served.crd_version
+    async def _patch(self, context: RequestContext) -> Response:
+        request, info = context.request, context.info
+        kind, target, crd_version = patch_type(request), info.served, info.served.crd_version
         if kind not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
             raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
         output = negotiate_output(request.headers.get("accept", ""))
-        dry_run = read_dry_run(request, "PatchOptions")
+        context.dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
-        target = info.served
         check_patch_options(request, kind)
+        before = await self._before(info)
         if kind == APPLY:
-            return self._apply(request, info, subresource, dry_run=dry_run, output=output)
-        before = self._stored(info)
+            return await self._apply(context, before, output)
+        if before is None:
+            raise errors.not_found(target.resource, info.name)
         live = from_stored(target, before.object)
         body = patched(live, request.body, kind, target.resource, mode)
         request.warnings += body.warnings
         check_names(info, body.obj)
-        body = self._with_defaults(request, target, body)
-        writer = self._track_converted(target, body, writer_of(request), before, subresource)
-        obj = self._writer.update(
-            target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
-        )
-        return self._written(request, target, 200, obj, output)
+        body = self._with_defaults(context, body)
+        writer = self._track_converted(context, body, writer_of(request), before)
+        obj = await self._writer.update(context, before, body, writer, patched=True)
+        return self._written(context, 200, obj, output)
 
-    def _apply(
-        self, request: Request, info: RequestInfo, subresource: str, *, dry_run: bool, output: OutputFormat
-    ) -> Response:
+    async def _apply(self, context: RequestContext, before: StoredObject | None, output: OutputFormat) -> Response:
+        request, info = context.request, context.info
         target, resource = info.served, info.served.resource
         mode = field_validation(request, "PatchOptions")
-        before = self._store.table(resource).get(object_key(info.namespace, info.name))
-        if before is None and subresource and not target.create_on_update and resource not in _CREATED_BY_STATUS_APPLY:
+        cannot_create = info.subresource and not target.create_on_update and resource not in _CREATED_BY_STATUS_APPLY
+        if before is None and cannot_create:
             raise errors.not_found(resource, info.name)
         configuration, repeated = read_configuration(request.body, resource)
         is_bare = before is not None and "metadata" not in configuration
@@ -484,56 +489,60 @@ class Rest:
         if before is None and (uid := configuration["metadata"].get("uid")):
             reason = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
             raise errors.conflict(resource, info.name, reason)
-        obj = apply_configuration(
-            target,
-            None if before is None else from_stored(target, before.object),
-            configuration,
-            manager=request.option("fieldManager"),
-            force=request.flag("force"),
-            subresource=subresource,
-            now=rfc3339(self._clock.now()),
-        )
+        live = None if before is None else from_stored(target, before.object)
+        obj = apply_configuration(target, live, configuration, apply_options(context))
         request.warnings += repeated_key_warnings(repeated, mode)
         writer = Writer(request.option("fieldManager"), applied=True, user=request.user)
-        body = self._with_defaults(request, target, Body(decoding.normalize(resource, obj), sent=obj))
+        body = self._with_defaults(context, Body(decoding.normalize(resource, obj), sent=obj))
         record_applied_text(resource, body.obj, obj, None if before is None else before.object)
         body.obj = self._stored_form(target, body.obj)
         if before is None:
             body.obj["metadata"].pop("resourceVersion", None)
-            created = self._writer.create(
-                target, body, info.namespace, writer, request.warnings, dry_run=dry_run, subresource=subresource
-            )
-            return self._written(request, target, 201, created, output)
-        updated = self._writer.update(
-            target, before, body, writer, request.warnings, dry_run=dry_run, subresource=subresource, patched=True
-        )
-        return self._written(request, target, 200, updated, output)
+            created = await self._writer.create(context, body, writer)
+            return self._written(context, 201, created, output)
+        updated = await self._writer.update(context, before, body, writer, patched=True)
+        return self._written(context, 200, updated, output)
 
     # --- deleting -----------------------------------------------------------------------------------------------------
 
-    def _delete(self, request: Request, info: RequestInfo) -> Response:
+    async def _delete(self, context: RequestContext) -> Response:
+        request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""))
         options = read_delete_options(request)
-        target = info.served
         request.warnings += deletion_warnings(target, options)
-        stored = self._stored(info)
-        if target.crd_version is not None:
-            target.crd_version.prepare_conversions([stored.object])  # an object that cannot be converted is not deleted
-        obj, gone = self.deleter.delete(storage_version_of(target), stored, options)
+        deleted = await self._delete_object(context, object_key(context.info.namespace, context.info.name), options)
+        if deleted is None:
+            raise errors.not_found(target.resource, context.info.name)
+        obj, gone = deleted
         if not gone or target.return_deleted_object:
             accepted = not gone and options.orphan_dependents is False
-            return self._object(request, target, 202 if accepted else 200, obj, output=output)
+            return self._object(context, 202 if accepted else 200, obj, output=output)
         resource = target.resource
-        details: JSON = {"name": info.name}
+        details: JSON = {"name": context.info.name}
         if resource.group:
             details["group"] = resource.group
         details |= {"kind": resource.plural, "uid": obj["metadata"]["uid"]}
         return encode_response(200, {**_SUCCESS, "details": details}, output)
 
-    def _delete_collection(self, request: Request, info: RequestInfo) -> Response:
+    async def _delete_object(
+        self, context: RequestContext, key: str, options: DeleteOptions
+    ) -> tuple[JSON, bool] | None:
+        """Delete an object; return its current form and True if it is removed, or None if there is none."""
+        target = context.info.served
+        table = self._store.table(target.resource)
+        while (before := table.get(key)) is not None:
+            if target.crd_version is not None:  # an object that cannot be converted is not deleted
+                await prepare_conversions(target, [before.object])
+            if self._policies.apply_to(context):
+                await self._deleter.check_policies(context, self._policies, before, options)
+            if table.get(key) is before:
+                return self._deleter.delete(storage_version_of(target), before, options)
+        return None
+
+    async def _delete_collection(self, context: RequestContext) -> Response:
+        request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""))
-        target = info.served
-        list_options = parse_list_options(request, target, info.namespace)
+        list_options = parse_list_options(request, target, context.info.namespace)
         options = read_delete_options(request)
         request.warnings += deletion_warnings(target, options)
         limited = list_options.limit > 0
@@ -546,73 +555,69 @@ class Rest:
             list_options.continue_token, list_options.resource_version, list_options.match = token, None, ""
             following = list_page(table, self._store.revision, list_options)
             items += following.items
-        objects = all_from_stored(target, [stored.object for stored in items])  # may raise: before any deletion
-        self._deferred_work.may_defer = False
-        for selected in items:
-            if (stored := table.get(selected.key)) is not None:  # a list of an old revision may contain deleted objects
-                self.deleter.delete(storage_version_of(target), stored, options)
+        objects = await all_from_stored(target, [stored.object for stored in items])
+        for selected in items:  # a list of an old revision may contain objects that are deleted
+            await self._delete_object(context, selected.key, options)
         metadata = page.metadata if limited else {"resourceVersion": page.metadata["resourceVersion"]}
-        return self._list_of(request, target, objects, metadata, output)
+        return self._list_of(context, objects, metadata, output)
 
     # --- subresources -------------------------------------------------------------------------------------------------
 
-    def _subresource(self, request: Request, info: RequestInfo, verb: str) -> Response:
-        match info.subresource:
-            case "status":
-                return self._read_or_write(request, info, verb, "status")
+    def _subresource(self, context: RequestContext, verb: str) -> Response | Handling[Response]:
+        match context.info.subresource:
+            case "status" | "approval" | "ephemeralcontainers" | "resize":
+                if verb == "get":
+                    return self._get(context)
+                return _start_again_if_outdated(self._update if verb == "update" else self._patch, context)
             case "scale":
-                return self._scale(request, info, verb)
+                if verb == "get":
+                    return self._read_scale(context)
+                return _start_again_if_outdated(self._update_scale if verb == "update" else self._patch_scale, context)
             case "binding":
-                return self._bind(request, info)
+                return self._bind(context)
             case "eviction":
-                return self._evict(request, info)
+                return self._evict(context)
             case "finalize":
-                return self._update(request, info, "finalize")
-            case "approval" | "ephemeralcontainers" | "resize":
-                return self._read_or_write(request, info, verb, info.subresource)
+                return _start_again_if_outdated(self._update, context)
             case "token":
-                return self._token_request(request, info)
-        return self._stream(request, info)
+                return self._token_request(context)
+            case "log":
+                check_log_options(context.request, context.info.name)
+                return log_of(self._store, self._stored(context.info).object, context.request.option("container"))
+        return self._connect(context)
 
-    def _stream(self, request: Request, info: RequestInfo) -> Response:
-        """Handle log, exec, attach, portforward and proxy."""
-        subresource, container = info.subresource, request.option("container")
-        if subresource == "log":
-            check_log_options(request, info.name)
-            return log_of(self._store, self._stored(info).object, container)
-        if subresource == "portforward":
+    async def _connect(self, context: RequestContext) -> Response:
+        """Handle exec, attach, portforward and proxy."""
+        request, info = context.request, context.info
+        if info.subresource == "portforward":
             check_ports(request)
-        self.policies.check("CONNECT", None, None)
-        if subresource == "proxy":
+        await self._policies.check(context, "CONNECT", None, None)
+        if info.subresource == "proxy":
             return refuse_proxy(self._store, info.served.resource, info.namespace, info.name)
-        return refuse_stream(self._store, self._stored(info).object, subresource, container)
+        pod = self._stored(info).object
+        return refuse_stream(self._store, pod, info.subresource, request.option("container"))
 
-    def _read_or_write(self, request: Request, info: RequestInfo, verb: str, subresource: str) -> Response:
-        if verb == "get":
-            return self._get(request, info)
-        if verb == "update":
-            return self._update(request, info, subresource)
-        return self._patch(request, info, subresource)
-
-    def _bind(self, request: Request, info: RequestInfo) -> Response:
+    async def _bind(self, context: RequestContext) -> Response:
         """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""
+        request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""))
-        dry_run = read_dry_run(request, "CreateOptions")
-        body = self._read_pod_subresource(request, info, _BINDING)
+        context.dry_run = read_dry_run(request, "CreateOptions")
+        body = self._read_pod_subresource(context, _BINDING)
         metadata = body.obj["metadata"]
         name = metadata.get("name", "")
         if not info.name:
             metadata.pop("uid", None)
         elif name != info.name:
             raise errors.bad_request("name in URL does not match name in Binding object")
-        self.policies.check("CREATE", body.obj, None)
-        self._binder.bind(name, info.namespace, body.obj, dry_run=dry_run)
+        await self._policies.check(context, "CREATE", body.obj, None)
+        self._binder.bind(name, info.namespace, body.obj, dry_run=context.dry_run)
         return encode_response(201, {**_SUCCESS, "code": 201}, output)
 
-    def _evict(self, request: Request, info: RequestInfo) -> Response:
+    async def _evict(self, context: RequestContext) -> Response:
+        request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""))
         read_dry_run(request, "CreateOptions")
-        body = self._read_pod_subresource(request, info, _EVICTION, also=_EVICTION_VERSIONS)
+        body = self._read_pod_subresource(context, _EVICTION, also=_EVICTION_VERSIONS)
         if body.obj["metadata"].get("name", "") != info.name:
             raise errors.bad_request("name in URL does not match name in Eviction object")
         options = body.obj.get("deleteOptions") or {}
@@ -624,14 +629,15 @@ class Rest:
         if query_dry_run and body_dry_run and query_dry_run != body_dry_run:
             one, other = (f"[{' '.join(values)}]" for values in (query_dry_run, body_dry_run))
             raise errors.internal(f"Non-matching dry-run options in request and content: {one} and {other}")
-        self.policies.check("CREATE", body.obj, None)
+        await self._policies.check(context, "CREATE", body.obj, None)
         self._evictor.evict(_PODS, info.name, info.namespace, {**options, "dryRun": body_dry_run or query_dry_run})
         return encode_response(201, {**_SUCCESS, "code": 201}, output)
 
     def _read_pod_subresource(
-        self, request: Request, info: RequestInfo, resource: Resource[JSON], also: Sequence[str] = ()
+        self, context: RequestContext, resource: Resource[JSON], also: Sequence[str] = ()
     ) -> Body:
         """Read a body that is created for a pod and not stored. Raises StatusError 400, 404."""
+        request, info = context.request, context.info
         body = read_object(request, resource, field_validation(request, "CreateOptions"), also)
         metadata = body.obj["metadata"]
         if "ownerReferences" in metadata and (warning := deduplicate_owner_references(metadata)):
@@ -643,24 +649,32 @@ class Rest:
             raise errors.not_found(NAMESPACES, info.namespace)
         return body
 
-    def _scale(self, request: Request, info: RequestInfo, verb: str) -> Response:
-        target, stored = info.served, self._stored
-        if verb == "get":
-            return self._object(request, target, 200, read_scale(target, stored(info)))
-        scale = write_scale(request, info, verb, lambda: stored(info), self._writer)
-        return self._object(request, target, 200, scale)
+    async def _read_scale(self, context: RequestContext) -> Response:
+        target, stored = context.info.served, self._stored(context.info)
+        await prepare_conversions(target, [stored.object])
+        return self._object(context, 200, read_scale(target, stored))
 
-    def _token_request(self, request: Request, info: RequestInfo) -> Response:
+    async def _update_scale(self, context: RequestContext) -> Response:
+        return self._object(context, 200, await update_scale(context, self._writer, await self._before(context.info)))
+
+    async def _patch_scale(self, context: RequestContext) -> Response:
+        return self._object(context, 200, await patch_scale(context, self._writer, await self._before(context.info)))
+
+    async def _token_request(self, context: RequestContext) -> Response:
+        request, info = context.request, context.info
         body = read_object(request, _TOKEN_REQUEST, field_validation(request, "CreateOptions"))
         request.warnings += body.warnings
         if (body.obj["metadata"].get("namespace") or info.namespace) != info.namespace:
             raise errors.bad_request(OTHER_NAMESPACE)
         read_dry_run(request, "CreateOptions")
         default_token_duration(body.obj)
-        track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), self._writer.now, subresource="token")
-        obj = create_token(self._store, info.name, info.namespace, body.obj, self._clock.now(), self._rng, self._keys)
-        self.policies.check("CREATE", {**obj, "status": {"token": "", "expirationTimestamp": None}}, None)
-        return self._object(request, info.served, 201, obj)
+        track_create(_TOKEN_REQUESTS, body.obj, writer_of(request), context.now, subresource="token")
+        obj = create_token(
+            self._store, info.name, info.namespace, body.obj, context.clock.now(), context.rng, self._keys
+        )
+        visible = {**obj, "status": {"token": "", "expirationTimestamp": None}}
+        await self._policies.check(context, "CREATE", visible, None)
+        return self._object(context, 201, obj)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
@@ -676,13 +690,36 @@ _DELETED_TOGETHER = 10_000
 _PODS = get_served_resource(PODS)
 
 
+async def _start_again_if_outdated(
+    write: Callable[[RequestContext], Handling[Response]], context: RequestContext
+) -> Response:
+    """Handle a write, again if the stored object has changed while it waited for slow work."""
+    while True:
+        try:
+            return await write(context)
+        except Outdated:
+            continue
+
+
+def _table(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> JSON:
+    include = context.request.option("includeObject") or "Metadata"
+    return table(
+        context.info.served,
+        objects,
+        now=context.clock.now(),
+        include_object=include,
+        list_metadata=metadata,
+        api_version=f"meta.k8s.io/{output.version}",
+    )
+
+
 def _end_if_unconverted(encode_event: Callable[[str, JSON], bytes]) -> Callable[[str, JSON], bytes]:
     """Wrap an event encoder: an object that still needs a conversion ends the watch, because writes do not wait."""
 
     def encode_or_end(type_: str, obj: JSON) -> bytes:
         try:
             return encode_event(type_, obj)
-        except (Deferred, errors.StatusError):
+        except errors.StatusError:
             return encode_json_event("ERROR", errors.internal("the object is still to be converted").status)
 
     return encode_or_end

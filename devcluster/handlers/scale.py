@@ -9,13 +9,14 @@ Source: apimachinery pkg/util/managedfields/scalehandler.go, pkg/registry/apps/*
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.name_checks import dns_subdomain
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo, check_names
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.api.writer import Writer
@@ -29,7 +30,7 @@ from kubeloop.devcluster.handlers.patch import (
     read_configuration,
     repeated_key_warnings,
 )
-from kubeloop.devcluster.handlers.write_options import read_dry_run, writer_of
+from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import Fields, sorted_entries, subtract, track_update
 from kubeloop.devcluster.registry.scale import SCALE, scale_of
@@ -98,45 +99,59 @@ def read_scale(target: ServedResource, stored: StoredObject) -> JSON:
     return scale_of(obj) if target.crd_version is None else target.crd_version.scale_of(obj, reading=True)
 
 
-def write_scale(
-    request: Request, info: RequestInfo, verb: str, stored: Callable[[], StoredObject], writing: ObjectWriter
-) -> JSON:
-    """Update, patch or apply a Scale and return the new one. Raises StatusError.
-
-    verb: "update" or "patch". stored: returns the object that the path names.
-    """
-    target, crd_version = info.served, info.served.crd_version
-    kind = "UpdateOptions" if verb == "update" else "PatchOptions"
-    form = "" if verb == "update" else patch_type(request)
-    if verb == "patch" and form not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
-        raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
-    dry_run, mode = read_dry_run(request, kind), field_validation(request, kind)
-    if form:
-        check_patch_options(request, form)
-        before = stored()
-        old = _with_owners(target, before)
-        body = (
-            _applied(request, info, old, mode, writing) if form == APPLY else _patched(request, info, old, form, mode)
-        )
-        request.warnings += body.warnings
-        check_names(info, body.obj)
-    else:
-        body = read_object(request, SCALE, mode)
-        request.warnings += body.warnings
-        check_names(info, body.obj)
-        before = stored()
-        old = _with_owners(target, before)
-        if uid := body.obj["metadata"].get("uid"):
-            check_uid(target.resource, uid, before.object)
-    if crd_version is not None and not form and _is_untyped(request):
+async def update_scale(context: RequestContext, writing: ObjectWriter, before: StoredObject | None) -> JSON:
+    """Replace the Scale of `before` and return the new one. Raises StatusError, Outdated."""
+    request, info = context.request, context.info
+    context.dry_run, mode = read_dry_run(request, "UpdateOptions"), field_validation(request, "UpdateOptions")
+    body = read_object(request, SCALE, mode)
+    request.warnings += body.warnings
+    check_names(info, body.obj)
+    before = _existing(info, before)
+    if uid := body.obj["metadata"].get("uid"):
+        check_uid(info.served.resource, uid, before.object)
+    if info.served.crd_version is not None and _is_untyped(request):
         body.obj["metadata"].pop("managedFields", None)
-    elif form != APPLY:
-        track_update(SCALES, body.obj, old, writer_of(request), writing.now, subresource="scale")
+    else:
+        _track(context, body, _with_owners(info.served, before))
+    return await _write_scale(context, writing, before, body.obj)
+
+
+async def patch_scale(context: RequestContext, writing: ObjectWriter, before: StoredObject | None) -> JSON:
+    """Patch the Scale of `before`, or apply a configuration, and return the new one. Raises StatusError, Outdated."""
+    request, info, crd_version = context.request, context.info, context.info.served.crd_version
+    form = patch_type(request)
+    if form not in (PATCH_TYPES if crd_version is None else crd_version.patch_types):
+        raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
+    context.dry_run, mode = read_dry_run(request, "PatchOptions"), field_validation(request, "PatchOptions")
+    check_patch_options(request, form)
+    before = _existing(info, before)
+    old = _with_owners(info.served, before)
+    body = _applied(context, old, mode) if form == APPLY else _patched(request, old, form, mode)
+    request.warnings += body.warnings
+    check_names(info, body.obj)
+    if form != APPLY:
+        _track(context, body, old)
+    return await _write_scale(context, writing, before, body.obj)
+
+
+def _existing(info: RequestInfo, before: StoredObject | None) -> StoredObject:
+    if before is None:
+        raise errors.not_found(info.served.resource, info.name)
+    return before
+
+
+def _track(context: RequestContext, body: Body, old: JSON) -> None:
+    track_update(SCALES, body.obj, old, writer_of(context.request), context.now, subresource="scale")
+
+
+async def _write_scale(context: RequestContext, writing: ObjectWriter, before: StoredObject, scale: JSON) -> JSON:
+    """Store the replicas and field owners of a Scale in its object, and return the new Scale."""
+    request, target, crd_version = context.request, context.info.served, context.info.served.crd_version
     live = from_stored(target, before.object)
-    updated = scaled(target, live, body.obj) if crd_version is None else crd_version.apply_scale(live, body.obj)
+    updated = scaled(target, live, scale) if crd_version is None else crd_version.apply_scale(live, scale)
     now_owned = owners_of_object(
         live["metadata"].get("managedFields", []),
-        body.obj["metadata"].get("managedFields", []),
+        scale["metadata"].get("managedFields", []),
         replicas_paths(target),
         target.resource.api_version,
     )
@@ -144,22 +159,20 @@ def write_scale(
     if not now_owned:
         del updated["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
-    obj = writing.update(target, before, Body(updated), writer, request.warnings, dry_run=dry_run, subresource="scale")
+    obj = await writing.update(context, before, Body(updated), writer)
     return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
 
 
-def _applied(request: Request, info: RequestInfo, old: JSON, mode: FieldValidation, writing: ObjectWriter) -> Body:
+def _applied(context: RequestContext, old: JSON, mode: FieldValidation) -> Body:
+    request, info = context.request, context.info
     configuration, repeated = read_configuration(request.body, SCALE)
     configuration["metadata"] = configuration.get("metadata") or {}
     configuration["metadata"].setdefault("name", info.name)
     check_names(info, {"metadata": {**configuration["metadata"]}})
-    manager, force = request.option("fieldManager"), request.flag("force")
     crd_version = info.served.crd_version is not None
     if crd_version and "managedFields" not in old["metadata"]:
         raise errors.internal(f"failed to create manager for existing fields: {_not_converted('live', '/')}")
-    obj = apply_configuration(
-        SCALES, old, configuration, manager=manager, force=force, subresource="scale", now=writing.now()
-    )
+    obj = apply_configuration(SCALES, old, configuration, apply_options(context))
     if crd_version and without_managed_fields(obj) != without_managed_fields(old):
         metadata = configuration["metadata"]
         raise errors.internal(_not_converted("new", f"{metadata.get('namespace', '')}/{metadata['name']}"))
@@ -178,7 +191,7 @@ def _not_converted(which: str, named: str) -> str:
     return f"failed to convert {which} object ({named}; autoscaling/v1, Kind=Scale) to proper version: {reason}"
 
 
-def _patched(request: Request, info: RequestInfo, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
+def _patched(request: Request, old: JSON, patch_type: str, mode: FieldValidation) -> Body:
     # the internal version of a Scale, to which patches apply, always has replicas
     complete = {**old, "spec": {"replicas": 0, **old["spec"]}}
     return patched(complete, request.body, patch_type, SCALE, mode)

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
 from kubeloop.devcluster.handlers.list_options import ListOptions
 from kubeloop.devcluster.serializer.decoding import decode
 from kubeloop.devcluster.storage.store import Table
-from kubeloop.devcluster.storage.watch import INITIAL_EVENTS_END, Watcher, WatchStream
+from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS, INITIAL_EVENTS_END, Watcher, WatchStream
 from kubeloop.devcluster.storage.watch_encoding import WatchEncoder
 from kubeloop.kube.json_object import JSON
 
 MIN_WATCH_SECONDS = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class WatchSettings:
+    """Settings of all watches. bookmark_seconds: interval of bookmarks. buffer: unsent events per watch."""
+
+    bookmark_seconds: float = BOOKMARK_SECONDS
+    buffer: int = 16_384
 
 
 def _empty_object(served: ServedResource) -> JSON:
@@ -35,15 +44,16 @@ def open_watch(
     served: ServedResource,
     table: Table,
     options: ListOptions,
+    encoder: WatchEncoder,
+    settings: WatchSettings,
     *,
     revision_now: Callable[[], int],
     rng: random.Random,
-    encoder: WatchEncoder,
-    bookmark_seconds: float,
-    buffer: int,
 ) -> tuple[WatchStream, Watcher]:
     """Start a watch at the requested revision. Raises StatusError 410 if it is compacted, 504 if it is future."""
-    watcher = Watcher(table, namespace=options.namespace, selection=options.select, encoder=encoder, buffer=buffer)
+    watcher = Watcher(
+        table, namespace=options.namespace, selection=options.select, encoder=encoder, buffer=settings.buffer
+    )
     revision = options.resource_version
     if options.send_initial_events:
         if revision:
@@ -77,6 +87,6 @@ def open_watch(
         timeout_seconds=float(timeout),
         bookmark=bookmark if options.allow_bookmarks else None,
         initial_events_end=bool(options.send_initial_events),
-        bookmark_seconds=bookmark_seconds,
+        bookmark_seconds=settings.bookmark_seconds,
     )
     return stream, watcher

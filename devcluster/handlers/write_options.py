@@ -6,7 +6,8 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.writer import Writer
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.writer import ApplyOptions, Writer
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import MAX_MANAGER, validate_field_manager
 
@@ -17,6 +18,13 @@ def writer_of(request: Request) -> Writer:
     """Return the author of a write: ?fieldManager, else the user agent up to its first slash."""
     manager = request.option("fieldManager") or request.user_agent.partition("/")[0][:MAX_MANAGER] or "unknown"
     return Writer(manager, user=request.user)
+
+
+def apply_options(context: RequestContext) -> ApplyOptions:
+    """Return the options of an apply, which must name its field manager."""
+    request = context.request
+    manager, force = request.option("fieldManager"), request.flag("force")
+    return ApplyOptions(manager, context.now(), force=force, subresource=context.info.subresource)
 
 
 def read_dry_run(request: Request, options_kind: str) -> bool:

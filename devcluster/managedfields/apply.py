@@ -7,6 +7,7 @@ form; the configuration is what the client sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.writer import ApplyOptions
 from kubeloop.devcluster.managedfields.field_sets import (
     Fields,
     configuration_fields,
@@ -34,30 +36,37 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
 
-def apply_configuration(
-    served: ServedResource,
-    current: JSON | None,
-    config: JSON,
-    *,
-    manager: str,
-    force: bool,
-    subresource: str,
-    now: str,
-) -> JSON:
+@dataclass(frozen=True, slots=True)
+class TypeFunctions:
+    """Functions of the type of an applied configuration and its object.
+
+    merge(base): the object with the applied values. remove(obj, fields): without these fields. compare(old, new,
+    fields): those of `fields` whose values differ. initial(obj): the fields of an object without owners.
+    read_fields(config): the fields of a configuration.
+    """
+
+    merge: Callable[[JSON], JSON]
+    remove: Callable[[JSON, Fields], JSON]
+    compare: Callable[[JSON, JSON, Fields], Fields]
+    initial: Callable[[JSON], Fields]
+    read_fields: Callable[[JSON], Fields]
+
+
+def apply_configuration(served: ServedResource, current: JSON | None, config: JSON, options: ApplyOptions) -> JSON:
     """Return `current` (None: a new object) with `config` applied, and its managedFields.
 
     Raises StatusError: 400 without a manager or for a config with managedFields; 409 with one cause per field that
     other managers own and the config would change.
     """
-    if not manager:
+    if not options.manager:
         raise errors.bad_request(
             "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
         )
     if config.get("metadata", {}).get("managedFields"):
         raise errors.bad_request("metadata.managedFields must be nil")
     if served.crd_version is not None:
-        return served.crd_version.apply(current, config, manager=manager, force=force, subresource=subresource, now=now)
-    resource = served.resource
+        return served.crd_version.apply(current, config, options)
+    resource, subresource = served.resource, options.subresource
     struct = schema.type_for(resource.group, resource.version, resource.kind)
     if struct is None:
         raise errors.bad_request(f"server-side apply is not supported for {resource.kind}")
@@ -66,49 +75,28 @@ def apply_configuration(
         decoding.decode_struct(struct, configuration)
         return owned_fields(served, configuration_fields(struct, configuration), subresource=subresource)
 
-    applied_fields = read_fields(config)
-    return merge_applied(
-        served,
-        current if current is not None else {"metadata": {}},
-        config,
-        applied_fields,
-        manager=manager,
-        force=force,
-        subresource=subresource,
-        now=now,
+    functions = TypeFunctions(
         merge=lambda base: _merge_struct(struct, base, config),
         remove=lambda obj, dropped: _remove_fields(struct, obj, dropped),
         compare=lambda base, result, applied_fields: _changed(struct, base, result, applied_fields),
         initial=lambda base: initial_fields(served, without_managed_fields(base), subresource=subresource),
         read_fields=read_fields,
     )
+    return merge_applied(served, current if current is not None else {"metadata": {}}, config, options, functions)
 
 
 def merge_applied(
-    served: ServedResource,
-    base: JSON,
-    config: JSON,
-    applied_fields: Fields,
-    *,
-    manager: str,
-    force: bool,
-    subresource: str,
-    now: str,
-    merge: Callable[[JSON], JSON],
-    remove: Callable[[JSON, Fields], JSON],
-    compare: Callable[[JSON, JSON, Fields], Fields],
-    initial: Callable[[JSON], Fields],
-    read_fields: Callable[[JSON], Fields],
+    served: ServedResource, base: JSON, config: JSON, options: ApplyOptions, functions: TypeFunctions
 ) -> JSON:
     """Return `base` with the applied fields and without those the manager no longer applies, and its managedFields.
 
-    Functions of the object's type: merge(base) returns it with the applied values; remove(obj, fields) without these
-    fields; compare(old, new, fields) returns those of `fields` whose values differ; initial(obj) the fields of an
-    object without owners; read_fields(config) the fields of a configuration. Values are compared as written: applying
-    "1000m" where the object has "1" conflicts with its owner. Raises StatusError: see apply_configuration().
+    Values are compared as written: applying "1000m" where the object has "1" conflicts with its owner. Raises
+    StatusError: see apply_configuration().
     """
+    manager, subresource, now = options.manager, options.subresource, options.now
+    applied_fields = functions.read_fields(config)
     entries = deduplicate_entries(base["metadata"].get("managedFields", []))
-    if not entries and "uid" in base["metadata"] and (unowned := initial(base)):
+    if not entries and "uid" in base["metadata"] and (unowned := functions.initial(base)):
         entries = [new_entry(served, _BEFORE_FIRST_APPLY, "Update", subresource, unowned, now)]
     own_entry = next((entry for entry in entries if _is_entry_of(entry, manager, subresource)), None)
     others = [entry for entry in entries if entry is not own_entry]
@@ -120,12 +108,12 @@ def merge_applied(
         dropped = _keep_applied_children(dropped, fields)
         owned = union(owned, fields)
     dropped = _with_parents(dropped, owned)
-    result = remove(merge(base), dropped)
-    overwritten = compare(base, result, applied_fields)
+    result = functions.remove(functions.merge(base), dropped)
+    overwritten = functions.compare(base, result, applied_fields)
 
     conflicts = [(entry, both) for entry in others if (both := intersect(entry.get("fieldsV1", {}), overwritten))]
-    if conflicts and not force:
-        allowed = _unchanged_since_client_side_apply(served, base, compare, read_fields) if manager == _KUBECTL else {}
+    if conflicts and not options.force:
+        allowed = _unchanged_since_client_side_apply(served, base, functions) if manager == _KUBECTL else {}
         conflicts = [(entry, both) for entry, fields in conflicts if (both := subtract(fields, allowed))]
         if conflicts:
             raise _conflict(conflicts)
@@ -184,18 +172,17 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 def _unchanged_since_client_side_apply(
     served: ServedResource,
     current: JSON,
-    compare: Callable[[JSON, JSON, Fields], Fields],
-    read_fields: Callable[[JSON], Fields],
+    functions: TypeFunctions,
 ) -> Fields:
     """Return unchanged fields of kubectl's client-side apply; kubectl may take them from any owner."""
     try:
         last_applied = msgspec.json.decode(current["metadata"].get("annotations", {}).get(_LAST_APPLIED, ""))
         if not isinstance(last_applied, dict) or last_applied.get("apiVersion") != served.resource.api_version:
             return {}
-        fields = read_fields(last_applied)
+        fields = functions.read_fields(last_applied)
     except (msgspec.DecodeError, decoding.DecodeError):
         return {}  # the annotation is invalid: all fields are conflicts
-    return subtract(fields, compare(current, last_applied, fields))
+    return subtract(fields, functions.compare(current, last_applied, fields))
 
 
 def _with_last_applied(annotations: JSON, config: JSON) -> JSON:

@@ -98,6 +98,13 @@ class ServiceAllocator:
         if needs_health_check(spec) and not needs_health_check(before):
             allocate_health_check_port(spec, ports)
 
+    def are_taken(self, service: JSON) -> bool:
+        """Return True if another object has taken an address or port since create() or update() allocated it."""
+        uid, address = service["metadata"]["uid"], _cluster_ip(service)
+        if address and self._owner_by_ip.get(address) != uid and self._is_taken(address):
+            return True
+        return any(self._owner_by_port.get(port, uid) != uid for port in _ports_of(service))
+
     def _raise_if_invalid(self, service: JSON, causes: list[JSON]) -> None:
         if causes:
             raise errors.invalid("", "Service", service["metadata"].get("name", ""), causes)
@@ -164,7 +171,7 @@ class ServiceAllocator:
         return port
 
     def _track(self, service: JSON, *, deleted: bool) -> None:
-        uid, spec = service["metadata"]["uid"], service.get("spec", {})
+        uid = service["metadata"]["uid"]
         before, ports = self._allocated_by_uid.pop(uid, ("", []))
         self._owner_by_ip.pop(before, None)
         for port in ports:
@@ -175,9 +182,7 @@ class ServiceAllocator:
             addresses.delete(ip_address)
         if deleted:
             return
-        ports = [port["nodePort"] for port in spec.get("ports", ()) if port.get("nodePort")]
-        if spec.get("healthCheckNodePort"):
-            ports.append(spec["healthCheckNodePort"])
+        ports = _ports_of(service)
         self._allocated_by_uid[uid] = (address, ports)
         if address:
             self._owner_by_ip[address] = uid
@@ -258,6 +263,13 @@ class ServiceAllocator:
 def _cluster_ip(service: JSON) -> str:
     address: str = service.get("spec", {}).get("clusterIP", "")
     return "" if address == "None" else address
+
+
+def _ports_of(service: JSON) -> list[int]:
+    """Return the node ports and the health check port of a Service."""
+    spec = service.get("spec", {})
+    ports = [port["nodePort"] for port in spec.get("ports", ()) if port.get("nodePort")]
+    return [*ports, spec["healthCheckNodePort"]] if spec.get("healthCheckNodePort") else ports
 
 
 def _is_ready(service_cidr: JSON) -> bool:

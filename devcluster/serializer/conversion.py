@@ -258,14 +258,22 @@ def to_stored(target: ServedResource, obj: JSON) -> JSON:
 
 
 def from_stored(target: ServedResource, obj: JSON) -> JSON:
-    """Convert a stored object to the served version `target`."""
+    """Convert a stored object to the served version `target`; see also prepare_conversions()."""
     if target.crd_version is not None:
         return target.crd_version.from_storage(obj)
     return obj if target.storage_resource is None else _CONVERSIONS[target.resource.path()].from_stored(obj)
 
 
-def all_from_stored(target: ServedResource, objects: Sequence[JSON]) -> list[JSON]:
+async def all_from_stored(target: ServedResource, objects: Sequence[JSON]) -> list[JSON]:
     """Convert stored objects to the served version `target`, with at most one call of a conversion webhook."""
-    if target.crd_version is not None:
-        target.crd_version.prepare_conversions(objects)
+    await prepare_conversions(target, objects)
     return [from_stored(target, obj) for obj in objects]
+
+
+async def prepare_conversions(target: ServedResource, objects: Sequence[JSON]) -> None:
+    """Call the conversion webhook of a custom resource, if there is one, so that from_stored() need not wait.
+
+    Raises StatusError 500 if the webhook fails.
+    """
+    if target.crd_version is not None:
+        await target.crd_version.prepare_conversions(objects)

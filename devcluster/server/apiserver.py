@@ -12,23 +12,36 @@ import random
 import re
 import sqlite3
 import uuid
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import partial
 from ipaddress import IPv4Network
 from time import perf_counter
-from typing import Any
 
 import msgspec
 
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors, request_info
-from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork, FreezableClock
-from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response, json_response, text_response, warning_headers
+from kubeloop.devcluster.api.request import (
+    JSON_TYPE,
+    PendingResponse,
+    Request,
+    Response,
+    json_response,
+    text_response,
+    warning_headers,
+)
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
+from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Suspended, run_now, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.handlers.rest import Rest
+from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.registry.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.serializer.responses import error_response
@@ -39,7 +52,6 @@ from kubeloop.devcluster.server.faults import AnswerLost, Fault, Faults, FaultSo
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import Change, ObjectStore
-from kubeloop.devcluster.storage.watch import BOOKMARK_SECONDS
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.durations import duration_text
 from kubeloop.kube.objects.resources import EVENTS
@@ -52,7 +64,6 @@ _WATCH = ("/watch", "/watch/")
 _BARE_WATCH = re.compile(r"(/api/[^/]+|/apis/[^/]+/[^/]+)/watch/?")
 _SWEEP_SECONDS = 15.0
 _CHECKPOINT_SECONDS = 1.0
-_MAX_DEFERRALS = 20
 _PURGE_BATCH = 500  # about 2 ms
 
 
@@ -60,13 +71,26 @@ def _loop_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
+@dataclass(frozen=True, slots=True)
+class ServingSettings:
+    """Settings of an API server, in the role of kube-apiserver's flags.
+
+    compaction_seconds: age at which old versions are removed. event_seconds: lifetime of Events after their last write
+    or the start. service_range: cluster IPs. identity: name and addresses.
+    """
+
+    compaction_seconds: float = 300.0
+    event_seconds: float = 3600.0
+    watches: WatchSettings = field(default_factory=WatchSettings)
+    service_range: IPv4Network = SERVICE_CIDR
+    identity: Identity = field(default_factory=Identity)
+
+
 class ApiServer:
     """One API server with its store; created and used on a running event loop.
 
     token: bearer token of the administrator, None to accept every request. faults: faults to inject. data_directory:
-    makes the store durable; the caller closes it. compaction_seconds: age at which old versions are removed.
-    event_seconds: lifetime of Events after their last write or the start. service_range: cluster IPs. identity: name
-    and addresses.
+    makes the store durable; the caller closes it.
     """
 
     def __init__(
@@ -77,19 +101,15 @@ class ApiServer:
         token: str | None,
         faults: Faults | None = None,
         data_directory: DataDirectory | None = None,
-        compaction_seconds: float = 300.0,
-        event_seconds: float = 3600.0,
-        bookmark_seconds: float = BOOKMARK_SECONDS,
-        watch_buffer: int = 16_384,
-        service_range: IPv4Network = SERVICE_CIDR,
-        identity: Identity | None = None,
+        settings: ServingSettings | None = None,
     ) -> None:
+        settings = settings or ServingSettings()
         self.store = ObjectStore(
-            seconds=_loop_seconds, compaction_seconds=compaction_seconds, data_directory=data_directory
+            seconds=_loop_seconds, compaction_seconds=settings.compaction_seconds, data_directory=data_directory
         )
         self._data_directory = data_directory
         self.clock = clock
-        self._bootstrap = Bootstrap(self.store, clock, rng, identity or Identity(), service_range)
+        self._bootstrap = Bootstrap(self.store, clock, rng, settings.identity, settings.service_range)
         self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
         self._authentication = Authenticator(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
@@ -97,30 +117,24 @@ class ApiServer:
         self._handled_count = 0
         self._metrics = RequestMetrics(self.store, clock.now().timestamp())
         self._rng = rng
-        self._deferred_work = DeferredWork()
-        self._request_clock = FreezableClock(clock)
+        self._compute_thread = ComputeThread()
+        self._definitions = Definitions(self.store, clock, self._end_watches)
         self._rest = Rest(
             self.store,
-            clock=self._request_clock,
-            rng=rng,
+            clock=clock,
+            policies=PolicyPlugin(self.store, self._definitions),
             authentication=self._authentication,
             keys=self._keys,
-            bookmark_seconds=bookmark_seconds,
-            watch_buffer=watch_buffer,
             addresses=self._bootstrap.addresses,
-            deferred_work=self._deferred_work,
+            watch_settings=settings.watches,
         )
         self._began = clock.now()
-        self._service_range = service_range
-        self._event_seconds = event_seconds
+        self._service_range = settings.service_range
+        self._event_seconds = settings.event_seconds
         events = self.store.table(EVENTS).list()
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((event.key for event in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        self._definitions = Definitions(
-            self.store, self._rest.deleter, clock, self._deferred_work, self._rest.end_watches
-        )
-        self._rest.policies.definitions = self._definitions
         self._bootstrap.local_services.settle()
         self._documents = ApiDocuments(self._definitions)
 
@@ -140,64 +154,52 @@ class ApiServer:
 
     async def handle(self, request: Request) -> Response:
         """Handle a request of any kind. Raises AnswerLost only, as an injected fault."""
-        if request.deferred is not None:
-            return await self._handle_deferred(request)
-        faults = self._faults
-        if faults is None or faults.spares(request.headers.get("user-agent", "")):
-            return await self._handle_deferring(request)
-        if (seconds := faults.latency_seconds()) > 0:
-            await asyncio.sleep(seconds)
-        return await self._handle_with_faults(request, faults)
+        return await _completed(self.respond(request))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def handle_or_defer(self, request: Request) -> Response | None:
-        """Handle a request synchronously; None if it is deferred or faults are injected: then call handle()."""
-        return self._handle_or_defer(request) if self._faults is None else None
-
-    def _handle_or_defer(self, request: Request, results: dict[Hashable, Any] | None = None) -> Response | None:
-        """Return the response; None, with `request.deferred` set, if it is deferred. results: of its deferred work."""
-        request.deferred = None
-        self._deferred_work.begin(results or {})
-        try:
-            return self.handle_now(request)
-        except Deferred as later:
-            request.deferred = later
-            return None
-        finally:
-            self._deferred_work.end()
-
-    async def _handle_deferring(self, request: Request) -> Response:
-        response = self._handle_or_defer(request)
-        return response if response is not None else await self._handle_deferred(request)
-
-    async def _handle_deferred(self, request: Request) -> Response:
-        """Handle a deferred request until no work is pending.
-
-        Clock and random seed are frozen, so that names, uids, addresses and times stay the same.
-        """
-        moment, seed, results = self.clock.now(), self._rng.getrandbits(128), dict[Hashable, Any]()
-        for _ in range(_MAX_DEFERRALS):
-            request.warnings.clear()
-            outside = self._rng.getstate()
-            self._rng.seed(seed)
-            self._request_clock.frozen_at = moment
-            try:
-                response = self._handle_or_defer(request, results)
-            finally:
-                self._rng.setstate(outside)
-                self._request_clock.frozen_at = None
-            if response is not None:
-                return response
-            assert request.deferred is not None
-            results[request.deferred.key] = await request.deferred.work()
-        request.warnings.clear()
-        return self.handle_now(request)  # its inputs change each time: compute on the loop
+    def respond(self, request: Request) -> Response | PendingResponse:
+        """Return the response, or a function that completes it if the request has to wait."""
+        if self._faults is not None and not self._faults.spares(request.headers.get("user-agent", "")):
+            return partial(self._handle_with_faults, request, self._faults)
+        return self._handle(request, may_wait=True)
 
     def handle_now(self, request: Request) -> Response:
-        """Handle a request synchronously, with all its work on the event loop."""
+        """Handle a request synchronously, with all its work on the event loop; none that needs a webhook."""
+        response = self._handle(request, may_wait=False)
+        assert isinstance(response, Response), "the request may not wait"
+        return response
+
+    def _handle(self, request: Request, *, may_wait: bool) -> Response | PendingResponse:
         began = perf_counter()  # the loop's time does not advance meanwhile
-        response = self._dispatch(request)
+        try:
+            response = self._dispatch(request, may_wait=may_wait)
+            if not isinstance(response, Response):
+                handling = self._await(request, response, began)
+                finished: Response | Suspended[Response] = start(handling) if may_wait else run_now(handling)
+                return finished
+            if self._definitions.pending or self._bootstrap.local_services.pending:
+                self._settle()
+        except Exception as error:
+            response = _failure(request, error)
+        return self._complete(request, response, began)
+
+    async def _await(self, request: Request, handling: Handling[Response], began: float) -> Response:
+        try:
+            response = await handling
+            if self._definitions.pending or self._bootstrap.local_services.pending:
+                self._settle()
+        except Exception as error:
+            response = _failure(request, error)
+        return self._complete(request, response, began)
+
+    def _settle(self) -> None:
+        """Do the work of controllers that a client finds done after its request."""
+        self._definitions.settle()
+        self._bootstrap.local_services.settle()
+
+    def _complete(self, request: Request, response: Response, began: float) -> Response:
+        """Add what all responses have, and count the request."""
         if request.warnings:
             response.headers += warning_headers(request.warnings)
         self._metrics.note(request, response, perf_counter() - began)
@@ -214,42 +216,23 @@ class ApiServer:
         self._handled_count += 1
         return f"{self._audit_ids}{self._handled_count & 0xFFFF_FFFF_FFFF:012x}"
 
-    def _dispatch(self, request: Request) -> Response:
-        try:
-            self._authenticate(request)
-            if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
-                request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
-                return self._rest.watch(request, old_watch)
-            if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
-                return _no_kind(request.path)
-            info = request.route = self._route(request)
-            if info is None:
-                return self._non_resource(request)
-            if warning := info.served.deprecation:
-                request.warnings.append(warning)
-            if info.served.crd_version is not None:
-                info.served.crd_version.check_accept(request.headers.get("accept", ""))
-            response = self._rest.handle(request, info)
-            if self._definitions.pending:
-                self._definitions.settle()
-            if self._bootstrap.local_services.pending:
-                self._bootstrap.local_services.settle()
-            return response
-        except Deferred:
-            raise
-        except errors.StatusError as error:
-            return error_response(request, error)
-        except RecursionError:
-            refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
-            return error_response(request, refusal)
-        except QuantityError as error:
-            # each quantity is valid, but their sum is not (1e99999 and 1m)
-            refusal = errors.bad_request(f"quantities out of range: {error}")
-            return error_response(request, refusal)
-        except Exception:
-            log.exception("a request failed", extra={"method": request.method, "path": request.path})
-            failure = errors.internal("Internal error occurred: see the server's log", reason="InternalError")
-            return error_response(request, failure)
+    def _dispatch(self, request: Request, *, may_wait: bool) -> Response | Handling[Response]:
+        self._authenticate(request)
+        if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
+            request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
+            context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread, may_wait)
+            return self._rest.watch(context)
+        if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
+            return _no_kind(request.path)
+        info = request.route = self._route(request)
+        if info is None:
+            return self._non_resource(request)
+        if warning := info.served.deprecation:
+            request.warnings.append(warning)
+        if info.served.crd_version is not None:
+            info.served.crd_version.check_accept(request.headers.get("accept", ""))
+        context = RequestContext(request, info, self.clock, self._rng, self._compute_thread, may_wait)
+        return self._rest.handle(context)
 
     def _route(self, request: Request) -> RequestInfo | None:
         return request_info.route(request.path) or self._definitions.route(request.path, request.method)
@@ -298,9 +281,14 @@ class ApiServer:
             "storage-media-type": "application/json",
         }
 
+    def _end_watches(self, served: ServedResource) -> None:
+        self._rest.end_watches(served)
+
     # --- injected faults ----------------------------------------------------------------------------------------------
 
     async def _handle_with_faults(self, request: Request, faults: FaultSource) -> Response:
+        if (seconds := faults.latency_seconds()) > 0:
+            await asyncio.sleep(seconds)
         write = request.method in ("POST", "PUT", "PATCH", "DELETE")
         match faults.draw(write=write):
             case Fault.SILENCE:
@@ -316,9 +304,9 @@ class ApiServer:
             case Fault.CONFLICT:
                 return await self._conflict(request)
             case Fault.LOST_ANSWER:
-                await self._handle_deferring(request)
+                await _completed(self._handle(request, may_wait=True))
                 raise AnswerLost
-        response = await self._handle_deferring(request)
+        response = await _completed(self._handle(request, may_wait=True))
         if not isinstance(response.body, bytes):
             response.body = _drop_at_random(response.body, faults)
         return response
@@ -327,7 +315,7 @@ class ApiServer:
         try:
             info = self._route(request)
             if info is None or request.method == "POST":
-                return await self._handle_deferring(request)
+                return await _completed(self._handle(request, may_wait=True))
             failure = errors.conflict(info.served.resource, info.name)
         except errors.StatusError as error:
             failure = error
@@ -373,6 +361,27 @@ class ApiServer:
         for key in expired:
             namespace, _, name = key.partition("/")
             self.store.delete(EVENTS, namespace, name)
+
+
+async def _completed(response: Response | PendingResponse) -> Response:
+    return response if isinstance(response, Response) else await response()
+
+
+def _failure(request: Request, error: Exception) -> Response:
+    """Return the response for an exception of a handler."""
+    match error:
+        case errors.StatusError():
+            return error_response(request, error)
+        case RecursionError():
+            refusal = errors.bad_request("exceeded max depth: the body is nested too deeply")
+            return error_response(request, refusal)
+        case QuantityError():
+            # each quantity is valid, but their sum is not (1e99999 and 1m)
+            return error_response(request, errors.bad_request(f"quantities out of range: {error}"))
+    log.error("a request failed", exc_info=error, extra={"method": request.method, "path": request.path})
+    return error_response(
+        request, errors.internal("Internal error occurred: see the server's log", reason="InternalError")
+    )
 
 
 def _no_kind(path: str) -> Response:

@@ -1,7 +1,7 @@
 """HTTP/1.1 for the API server and the endpoint of a process: an asyncio Protocol around httptools' parser.
 
-    bytes -> parser -> Request -> RequestHandler.handle_or_defer -> bytes    within data_received, except watches
-                                                                 -> a task   that writes chunks as they arrive
+    bytes -> parser -> Request -> RequestHandler.respond -> bytes    within data_received, except watches
+                                                         -> a task   that writes chunks as they arrive
 
 A connection handles requests in order; pipelined requests wait, up to a limit. A client cannot make the server buffer
 more than a request's limits or wait without end: heads and bodies have maximum sizes and durations, and nothing is
@@ -24,7 +24,7 @@ from typing import Protocol, cast
 import httptools
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response, json_response
+from kubeloop.devcluster.api.request import PendingResponse, Request, Response, json_response
 from kubeloop.devcluster.server.faults import AnswerLost
 from kubeloop.kube.clock import Clock
 
@@ -53,11 +53,11 @@ class RequestHandler(Protocol):
     @property
     def clock(self) -> Clock: ...
 
-    def handle_or_defer(self, request: Request) -> Response | None:
-        """Return the response, or None if `handle` must be called."""
+    def respond(self, request: Request) -> Response | PendingResponse:
+        """Return the response, or a function that completes it if the request has to wait.
 
-    async def handle(self, request: Request) -> Response:
-        """Handle a request of any kind. Raises AnswerLost to cut the connection."""
+        The function raises AnswerLost to cut the connection.
+        """
         ...
 
 
@@ -139,7 +139,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
         self.deadline = self._loop.time() + _IDLE_SECONDS
-        self.task: asyncio.Task[None] | None = None  # handles a deferred request or writes a stream
+        self.task: asyncio.Task[None] | None = None  # completes a response or writes a stream
         self._waiting: deque[tuple[Request, bool]] = deque()  # complete requests, and True to keep the connection
         self._in_message = False
         self._url = b""
@@ -275,12 +275,12 @@ class _Connection(asyncio.Protocol):
     # --- responses ----------------------------------------------------------------------------------------------------
 
     def _answer_waiting(self) -> None:
-        """Handle waiting requests until one is deferred or the client does not read."""
+        """Handle waiting requests until one has to wait or the client does not read."""
         api = self._server.api
         while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
             request, keep_alive = self._waiting.popleft()
-            response = api.handle_or_defer(request)
-            if response is not None and isinstance(response.body, bytes):
+            response = api.respond(request)
+            if isinstance(response, Response) and isinstance(response.body, bytes):
                 self._write(request, response, response.body, keep_alive)
             else:
                 self.deadline = math.inf
@@ -289,10 +289,10 @@ class _Connection(asyncio.Protocol):
         if self.task is None and not self._in_message and not self._closing:
             self.deadline = self._loop.time() + _IDLE_SECONDS
 
-    async def _answer_in_time(self, request: Request, response: Response | None, keep_alive: bool) -> None:
+    async def _answer_in_time(self, request: Request, response: Response | PendingResponse, keep_alive: bool) -> None:
         try:
-            if response is None:
-                response = await self._server.api.handle(request)
+            if not isinstance(response, Response):
+                response = await response()
             if isinstance(response.body, bytes):
                 self._write(request, response, response.body, keep_alive)
             else:

@@ -18,7 +18,7 @@ from kubeloop.devcluster.api.errors import NotDurable
 from kubeloop.devcluster.controllers.disruption import DisruptionController
 from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
-from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_socket, machine_identity
@@ -87,9 +87,11 @@ async def _serve_on(
         token=server.token,
         faults=server.faults,
         data_directory=data_directory,
-        compaction_seconds=server.compaction_seconds,
-        service_range=server.service_range,
-        identity=machine_identity(port),
+        settings=ServingSettings(
+            compaction_seconds=server.compaction_seconds,
+            service_range=server.service_range,
+            identity=machine_identity(port),
+        ),
     )
     simulated = _simulated(api, settings, stages, server.token, clock, rng)
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import PendingResponse, Request, Response
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import SystemClock
 from support.api_response import ApiResponse
@@ -103,3 +103,15 @@ def decoded(response: Response) -> Any:
     media_type = response.content_type
     is_json = media_type.endswith("json") or media_type.startswith("application/json")
     return msgspec.json.decode(response.body) if is_json and response.body else response.body.decode(errors="replace")
+
+
+def response_of(response: Response | PendingResponse) -> tuple[int, Any]:
+    """Return the status and content of a response that need not wait."""
+    assert isinstance(response, Response)
+    return response.status, decoded(response)
+
+
+def pending_of(response: Response | PendingResponse) -> PendingResponse:
+    """Return the pending response of a request that has to wait."""
+    assert not isinstance(response, Response)
+    return response

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from support.api_requests import InProcessApi
 
@@ -20,6 +21,10 @@ class PolicyCluster:
 
     def __init__(self, data_directory: DataDirectory | None = None) -> None:
         self._api = InProcessApi(data_directory=data_directory)
+
+    @property
+    def server(self) -> ApiServer:
+        return self._api.server
 
     def request(self, method: str, path: str, body: Any = None, expect: int | None = None) -> Any:
         status, content = self._api(method, path, body)

@@ -6,12 +6,8 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS, ServedResource
 from kubeloop.devcluster.apiextensions.definitions import Definitions
-from kubeloop.devcluster.handlers.delete import ObjectDeleter
 from kubeloop.devcluster.storage.store import ObjectStore
 from support.set_clock import SetClock
 
@@ -23,10 +19,8 @@ class ServedDefinitions:
 
     def __init__(self) -> None:
         self.store, self.changed = ObjectStore(seconds=lambda: 0.0), list[ServedResource]()
-        clock, deferred_work = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), DeferredWork()
-        admission = AdmissionChain(self.store, clock, PolicyPlugin(self.store, deferred_work))
-        deleter = ObjectDeleter(self.store, admission, clock)
-        self.definitions = Definitions(self.store, deleter, clock, deferred_work, self.changed.append)
+        clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        self.definitions = Definitions(self.store, clock, self.changed.append)
 
     def create(self, definition: JSON) -> JSON:
         """Store a definition with the status of a new one, serve it, and return it."""

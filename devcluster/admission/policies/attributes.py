@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import BY_PATH, ServedResource
 from kubeloop.devcluster.registry.scale import scale_of
-from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES
 
@@ -90,8 +90,13 @@ class Attributes:
     def is_of_namespace(self) -> bool:
         return self.served.resource is NAMESPACES
 
-    def seen_as(self, served: ServedResource) -> tuple[JSON | None, JSON | None]:
-        """Return object and old object in the API version of a resource, as expressions see them."""
+    async def seen_as(self, served: ServedResource) -> tuple[JSON | None, JSON | None]:
+        """Return object and old object in the API version of a resource, as expressions see them.
+
+        Raises StatusError 500 if a conversion webhook fails.
+        """
+        if self.subresource != "scale":
+            await prepare_conversions(served, [obj for obj in (self.object, self.old) if obj is not None])
         return _in_version(self.object, served, self.subresource), _in_version(self.old, served, self.subresource)
 
 

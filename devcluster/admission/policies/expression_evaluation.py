@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.devcluster.api.deferred_work import LoopBudget
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.languages.cel.types import unescape
 from kubeloop.devcluster.languages.cel.values import CelError, ContainerValue, no_overload
 from kubeloop.devcluster.languages.policy_cel.environment import Expression

@@ -7,11 +7,10 @@ Source: policy/mutating/dispatcher.go, policy/generic/policy_dispatcher.go.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
-
-import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.admission.policies.expression_evaluation import COST_BUDGET, OutOfBudget, evaluate
@@ -22,14 +21,16 @@ from kubeloop.devcluster.admission.policies.mutation_patches import (
     apply_json_patch,
 )
 from kubeloop.devcluster.admission.policies.policy_dispatcher import (
+    Dispatcher,
     Invocation,
     MatchConditionError,
     MatchConditions,
-    PolicyContext,
+    Misconfiguration,
 )
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
 from kubeloop.devcluster.languages.policy_cel.environment import Environment, Expression
 from kubeloop.devcluster.languages.policy_cel.mutation_objects import (
@@ -138,33 +139,33 @@ class Outcome:
     reinvocations: frozenset[PolicyRun] | None
 
 
-def mutate(
+async def mutate(
     policies: Sequence[tuple[MutatingPolicy, Sequence[JSON]]],
-    request: Attributes,
-    context: PolicyContext,
+    attributes: Attributes,
+    context: RequestContext,
+    dispatcher: Dispatcher,
     repeated_runs: frozenset[PolicyRun] | None = None,
 ) -> Outcome:
     """Run all policies, each with its bindings. repeated_runs: in the second round, the runs to repeat.
 
-    Raises StatusError if a policy fails, unless its failurePolicy is Ignore; defers the request if a policy takes long.
+    Raises StatusError if a policy fails, unless its failurePolicy is Ignore.
     """
     failures: list[tuple[str, str, str, str]] = []
     invocations: list[tuple[MutatingPolicy, Invocation]] = []
     for policy, bindings in policies:
-
-        def report_failure(binding: str, problem: str, name: str = policy.name) -> None:
-            failures.append((name, binding, problem, ""))
-
-        found_invocations = context.invocations(policy, bindings, request, report_failure)
-        invocations += [(policy, invocation) for invocation in found_invocations]
+        for invocation in await dispatcher.invocations(policy, bindings, attributes):
+            if isinstance(invocation, Misconfiguration):
+                failures.append((policy.name, invocation.binding, invocation.message, ""))
+            else:
+                invocations.append((policy, invocation))
     reinvocations: set[PolicyRun] = set()
     is_dirty = False
     for policy, invocation in invocations:
         run = _run_of(policy, invocation)
-        values = {**context.values(request, invocation.matched), "params": invocation.params}
+        values = {**await dispatcher.values(attributes, invocation.matched), "params": invocation.params}
         conditions_only = repeated_runs is not None and run not in repeated_runs
-        result = _run_policy(
-            policy, values, request.served, invocation.matched, context.deferred_work, conditions_only=conditions_only
+        result = await context.compute(
+            partial(policy.run, values, attributes.served, invocation.matched, conditions_only=conditions_only)
         )
         if result.fatal_error:
             raise errors.internal_error(result.fatal_error)
@@ -173,32 +174,14 @@ def mutate(
         if not result.conditions_met:
             continue
         is_dirty = is_dirty or result.is_dirty
-        request = replace(request, object=_to_request_form(request.served, invocation.matched, result.object))
+        obj = _to_request_form(attributes.served, invocation.matched, result.object)
+        attributes = replace(attributes, object=obj)
         if policy.is_reinvoked:
             reinvocations.add(run)
     if failures:
-        raise _denial_error(request, failures)
-    assert request.object is not None, "policies run on writes"
-    return Outcome(request.object, frozenset(reinvocations) if is_dirty else None)
-
-
-def _run_policy(
-    policy: MutatingPolicy,
-    values: JSON,
-    requested: ServedResource,
-    matched: ServedResource,
-    deferred_work: DeferredWork,
-    *,
-    conditions_only: bool,
-) -> MutationResult:
-    """Run one policy, or defer the request if it takes long."""
-
-    def key() -> Hashable:
-        return policy, requested, matched, conditions_only, msgspec.json.encode(values)
-
-    return deferred_work.compute_or_defer(
-        key, lambda loop_budget: policy.run(values, requested, matched, loop_budget, conditions_only=conditions_only)
-    )
+        raise _denial_error(attributes, failures)
+    assert attributes.object is not None, "policies run on writes"
+    return Outcome(attributes.object, frozenset(reinvocations) if is_dirty else None)
 
 
 def _check_kind_version(requested: ServedResource, matched: ServedResource) -> None:
@@ -227,13 +210,13 @@ def _to_request_form(requested: ServedResource, matched: ServedResource, obj: JS
     return stored
 
 
-def _denial_error(request: Attributes, failures: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
+def _denial_error(attributes: Attributes, failures: Sequence[tuple[str, str, str, str]]) -> errors.StatusError:
     messages = []
     for policy, binding, problem, _ in failures:
         policy_and_binding = f"policy '{policy}' with binding '{binding}'" if binding else f'policy "{policy}"'
         messages.append(f"{policy_and_binding} denied request: {problem}")
     causes = [{"message": message} for message in messages]
-    error = errors.forbidden(request.served.resource, request.name_in_message, "", causes=causes)
+    error = errors.forbidden(attributes.served.resource, attributes.name_in_message, "", causes=causes)
     error.message = messages[0]
     if reason := failures[0][3]:
         error.reason = reason

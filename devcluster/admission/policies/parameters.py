@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.devcluster.serializer.conversion import all_from_stored
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.field_checks import selector_matches
 from kubeloop.kube.json_object import JSON
@@ -28,12 +28,13 @@ def param_resource(spec: JSON, find_resource: Callable[[str, str], ServedResourc
     return resource
 
 
-def collect_params(
+async def collect_params(
     kind: ServedResource | None, reference: JSON | None, namespace: str, store: ObjectStore
 ) -> Sequence[JSON | None]:
-    """Return the parameter objects, one for each run of the policy; (None,) without any. Raises ConfigurationError.
+    """Return the parameter objects, one for each run of the policy; (None,) without any.
 
-    reference: the binding's paramRef. namespace: the request's.
+    reference: the binding's paramRef. namespace: the request's. Raises ConfigurationError, and StatusError 500 if a
+    conversion webhook fails.
     """
     if kind is None or reference is None:
         return (None,)
@@ -60,4 +61,4 @@ def collect_params(
         ]
     if not objects and reference.get("parameterNotFoundAction") == "Deny":
         raise ConfigurationError("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return [from_stored(kind, param) for param in objects]
+    return await all_from_stored(kind, objects)

@@ -5,7 +5,7 @@ Source: policy/generic/policy_dispatcher.go and webhook/matchconditions of v1.36
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,8 +15,8 @@ from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.parameters import ConfigurationError, collect_params, param_resource
 from kubeloop.devcluster.admission.policies.request_variables import namespace_value, request_value
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.environment import BOOL_RESULT, Environment, Expression
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.json_object import JSON
@@ -82,51 +82,60 @@ class Invocation:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyContext:
-    """Everything that policies use in addition to the request."""
+class Misconfiguration:
+    """A policy or binding that cannot be applied. binding: its name, "" for the policy."""
+
+    binding: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """Matches requests with policies and their bindings."""
 
     store: ObjectStore
     matcher: Matcher
     find_resource: FindKind
-    deferred_work: DeferredWork
 
-    def invocations(
-        self,
-        policy: CompiledPolicy,
-        bindings: Sequence[JSON],
-        request: Attributes,
-        report_failure: Callable[[str, str], None],
-    ) -> Iterator[Invocation]:
-        """Yield the runs of a policy on a request; report_failure: called with binding name or "", and the failure."""
+    async def invocations(
+        self, policy: CompiledPolicy, bindings: Sequence[JSON], request: Attributes
+    ) -> list[Invocation | Misconfiguration]:
+        """Return the runs of a policy on a request; Misconfigurations are ignored if the failurePolicy is Ignore."""
+        result: list[Invocation | Misconfiguration] = []
 
-        def report_misconfiguration(binding: str, error: Exception) -> None:
+        def report(binding: str, error: Exception) -> None:
             if not policy.ignores_failures:
-                report_failure(binding, f"failed to configure {'binding' if binding else 'policy'}: {error}")
+                message = f"failed to configure {'binding' if binding else 'policy'}: {error}"
+                result.append(Misconfiguration(binding, message))
 
         try:
             matched = self.matcher.match(policy.spec["matchConstraints"], request)
             if matched is None:
-                return
+                return []
             kind = param_resource(policy.spec, self.find_resource)
         except (errors.StatusError, ConfigurationError) as error:
-            report_misconfiguration("", error)
-            return
+            report("", error)
+            return result
         for binding in bindings:
             name, spec = binding["metadata"]["name"], binding["spec"]
             try:
                 resources = spec.get("matchResources")
                 if resources is not None and self.matcher.match(resources, request) is None:
                     continue
-                params_list = collect_params(kind, spec.get("paramRef"), request.namespace, self.store)
+                params_list = await collect_params(kind, spec.get("paramRef"), request.namespace, self.store)
             except (errors.StatusError, ConfigurationError) as error:
-                report_misconfiguration(name, error)
+                report(name, error)
                 continue
-            for params in params_list:
-                yield Invocation(name, spec.get("validationActions") or (), matched, params)
+            actions = spec.get("validationActions") or ()
+            result += [Invocation(name, actions, matched, params) for params in params_list]
+        return result
 
-    def values(self, request: Attributes, matched: ServedResource) -> JSON:
-        """Return the variables that every expression has, in the API version of `matched`."""
-        obj, old = request.seen_as(matched)
+    async def values(self, request: Attributes, matched: ServedResource) -> JSON:
+        """Return the variables that every expression has, in the API version of `matched`.
+
+        Raises StatusError 500 if a conversion webhook fails.
+        """
+        obj, old = await request.seen_as(matched)
         in_namespace = request.namespace and not request.is_of_namespace
         namespace = self.matcher.namespace(request.namespace) if in_namespace else None
         return {

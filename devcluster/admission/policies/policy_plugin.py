@@ -1,17 +1,12 @@
-"""Admission policies of one store: compile them when they change, and run them on the current request.
-
-Requests are handled one at a time, so the current request is stored here instead of being passed through every write.
-Writes outside of a request are the server's own and are not checked.
-"""
+"""Admission policies of one store: compile them when they change, and run them on requests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request_info import RequestInfo
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import (
     BY_KIND,
     MUTATING_ADMISSION_POLICIES,
@@ -29,7 +24,7 @@ if TYPE_CHECKING:
     from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
     from kubeloop.devcluster.admission.policies.attributes import Attributes, Operation
     from kubeloop.devcluster.admission.policies.mutating_admission_policy import PolicyRun
-    from kubeloop.devcluster.admission.policies.policy_dispatcher import CompiledPolicy, PolicyContext
+    from kubeloop.devcluster.admission.policies.policy_dispatcher import CompiledPolicy, Dispatcher
     from kubeloop.devcluster.api.delete_options import DeleteOptions
 
 
@@ -53,18 +48,12 @@ _EXEMPT_RESOURCES = frozenset(
 
 
 class PolicyPlugin:
-    """The admission policies of one store.
+    """The admission policies of one store. definitions: the custom resources, whose objects may be parameters."""
 
-    current_request: the request being handled, with its RequestInfo; None between requests. definitions: the custom
-    resources, whose objects may be parameters; set when there are any.
-    """
-
-    def __init__(self, store: ObjectStore, deferred_work: DeferredWork) -> None:
+    def __init__(self, store: ObjectStore, definitions: CustomResources) -> None:
         self._store = store
-        self._deferred_work = deferred_work
-        self.current_request: Request | None = None
-        self.definitions: CustomResources | None = None
-        self._context: PolicyContext | None = None
+        self._definitions = definitions
+        self._dispatcher: Dispatcher | None = None
         self._validating: PoliciesWithBindings[validating_admission_policy.ValidatingPolicy] = []
         self._mutating: PoliciesWithBindings[mutating_admission_policy.MutatingPolicy] = []
         self._changed = False
@@ -77,47 +66,59 @@ class PolicyPlugin:
 
     # --- checks -------------------------------------------------------------------------------------------------------
 
-    def check(
+    def apply_to(self, context: RequestContext) -> bool:
+        """Return True if policies may apply to a request; then check() and mutate() must be called."""
+        if self._changed:
+            self._compile_changed()
+        if not self._validating and not self._mutating:
+            return False
+        return context.info.served.resource.group_resource not in _EXEMPT_RESOURCES
+
+    async def check(
         self,
+        context: RequestContext,
         operation: Operation,
         obj: JSON | None,
         old: JSON | None,
         deletion: DeleteOptions | None = None,
         grace_seconds: int | None = None,
     ) -> None:
-        """Run the validating policies on the current request. Raises StatusError if one denies it.
+        """Run the validating policies on a request. Raises StatusError if one denies it.
 
-        obj: to be stored; old: stored; both in the stored version. An eviction was checked as such before its deletion.
-        grace_seconds: default of the object, if the deletion's options set none.
+        obj: to be stored; old: stored; both in the stored version. grace_seconds: default of the object, if the
+        deletion's options set none.
         """
-        request = self._request_to_check()
-        if request is None or not self._validating or (operation == "DELETE" and _route(request).subresource):
+        if not self.apply_to(context) or not self._validating:
             return
         from kubeloop.devcluster.admission.policies.validating_admission_policy import validate
 
-        assert self._context is not None
-        attributes = _attributes(request, _route(request), operation, obj, old, deletion, grace_seconds)
-        validate(self._validating, attributes, request.warnings, self._context)
+        assert self._dispatcher is not None
+        attributes = _attributes(context, operation, obj, old, deletion, grace_seconds)
+        await validate(self._validating, attributes, context, self._dispatcher)
 
-    def mutate(
-        self, operation: Operation, obj: JSON, old: JSON | None, reinvocations: frozenset[PolicyRun] | None = None
+    async def mutate(
+        self,
+        context: RequestContext,
+        operation: Operation,
+        obj: JSON,
+        old: JSON | None,
+        reinvocations: frozenset[PolicyRun] | None = None,
     ) -> frozenset[PolicyRun] | None:
         """Run the mutating policies on an object, in place. Raises StatusError if one fails.
 
         Returns the runs to repeat after the server's own mutations, None if no policy was run. reinvocations: in the
         second round, the runs to repeat.
         """
-        request = self._request_to_check()
-        if request is None or not self._mutating or _route(request).subresource == "scale":
+        if not self.apply_to(context) or not self._mutating or context.info.subresource == "scale":
             return None
         from kubeloop.devcluster.admission.policies.mutating_admission_policy import mutate
 
-        assert self._context is not None
+        assert self._dispatcher is not None
         metadata = obj["metadata"]
         set_later = {name: metadata[name] for name in _SET_AFTER_ADMISSION if name in metadata} if old is None else {}
         visible = {**obj, "metadata": {name: value for name, value in metadata.items() if name not in set_later}}
-        attributes = _attributes(request, _route(request), operation, visible, old, None, None)
-        outcome = mutate(self._mutating, attributes, self._context, reinvocations)
+        attributes = _attributes(context, operation, visible, old, None, None)
+        outcome = await mutate(self._mutating, attributes, context, self._dispatcher, reinvocations)
         if outcome.object is not visible:
             changed = {**outcome.object["metadata"], **set_later}
             metadata.clear()
@@ -126,22 +127,11 @@ class PolicyPlugin:
             obj.update(outcome.object, metadata=metadata)
         return outcome.reinvocations
 
-    def _request_to_check(self) -> Request | None:
-        """Return the current request if policies apply to it, else None."""
-        request = self.current_request
-        if request is None:
-            return None
-        if self._changed:
-            self._compile_changed()
-        if not self._validating and not self._mutating:
-            return None
-        return None if _route(request).served.resource.group_resource in _EXEMPT_RESOURCES else request
-
     def _param_resource(self, api_version: str, kind: str) -> ServedResource | None:
         served = BY_KIND.get((api_version, kind))
-        if served is not None or self.definitions is None:
-            return served if served is not None and served.is_stored else None
-        for version in self.definitions.versions():
+        if served is not None:
+            return served if served.is_stored else None
+        for version in self._definitions.versions():
             resource = version.served.resource
             if (resource.api_version, resource.kind) == (api_version, kind):
                 return version.served
@@ -153,8 +143,7 @@ class PolicyPlugin:
 
         if served.crd_version is None:
             return equivalent_resources(served)
-        assert self.definitions is not None
-        versions = (version.served for version in self.definitions.versions())
+        versions = (version.served for version in self._definitions.versions())
         name = served.resource.group_resource
         return [other for other in versions if other.resource.group_resource == name and other is not served]
 
@@ -164,12 +153,12 @@ class PolicyPlugin:
         """Compile new and changed policies, and drop deleted ones."""
         from kubeloop.devcluster.admission.policies import mutating_admission_policy, validating_admission_policy
         from kubeloop.devcluster.admission.policies.matcher import Matcher
-        from kubeloop.devcluster.admission.policies.policy_dispatcher import PolicyContext
+        from kubeloop.devcluster.admission.policies.policy_dispatcher import Dispatcher
 
         self._changed = False
-        if self._context is None:
+        if self._dispatcher is None:
             matcher = Matcher(self._store, self._equivalent_resources)
-            self._context = PolicyContext(self._store, matcher, self._param_resource, self._deferred_work)
+            self._dispatcher = Dispatcher(self._store, matcher, self._param_resource)
         self._validating = self._with_bindings(
             _VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy
         )
@@ -193,14 +182,8 @@ class PolicyPlugin:
         return policies
 
 
-def _route(request: Request) -> RequestInfo:
-    assert request.route is not None, "the request info is set before the request is handled"
-    return request.route
-
-
 def _attributes(
-    request: Request,
-    route: RequestInfo,
+    context: RequestContext,
     operation: Operation,
     obj: JSON | None,
     old: JSON | None,
@@ -209,7 +192,8 @@ def _attributes(
 ) -> Attributes:
     from kubeloop.devcluster.admission.policies.attributes import Attributes, connect_options
 
-    name = route.name
+    request, info = context.request, context.info
+    name = info.name
     if not name and operation == "CREATE" and obj is not None:
         name = obj["metadata"].get("name", "")
     options = None
@@ -220,12 +204,12 @@ def _attributes(
         if grace_seconds is not None and name:  # the options of a collection's deletion are not changed
             options["gracePeriodSeconds"] = grace_seconds
     elif operation == "CONNECT":
-        obj = connect_options(request, route)
+        obj = connect_options(request, info)
     return Attributes(
         operation,
-        route.served,
-        route.subresource,
-        name if route.served.resource is NAMESPACES else route.namespace,
+        info.served,
+        info.subresource,
+        name if info.served.resource is NAMESPACES else info.namespace,
         name,
         obj,
         old,

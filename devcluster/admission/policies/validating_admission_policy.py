@@ -6,10 +6,8 @@ refuse requests; there is no audit log to write them to.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-
-import msgspec
 
 from kubeloop.devcluster.admission.policies.attributes import Attributes
 from kubeloop.devcluster.admission.policies.expression_evaluation import (
@@ -19,13 +17,15 @@ from kubeloop.devcluster.admission.policies.expression_evaluation import (
     evaluate,
 )
 from kubeloop.devcluster.admission.policies.policy_dispatcher import (
+    Dispatcher,
     Invocation,
     MatchConditionError,
     MatchConditions,
-    PolicyContext,
+    Misconfiguration,
 )
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.deferred_work import LoopBudget
+from kubeloop.devcluster.api.request_context import RequestContext
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.authorizer import Authorizer
 from kubeloop.devcluster.languages.policy_cel.environment import (
     BOOL_RESULT,
@@ -153,52 +153,46 @@ class _Evaluation:
     values: JSON
 
 
-def validate(
+async def validate(
     policies: Sequence[tuple[ValidatingPolicy, Sequence[JSON]]],
-    request: Attributes,
-    warnings: list[str],
-    context: PolicyContext,
+    attributes: Attributes,
+    context: RequestContext,
+    dispatcher: Dispatcher,
 ) -> None:
-    """Evaluate all policies, each with its bindings; appends to `warnings`.
+    """Evaluate all policies, each with its bindings, and add their warnings to the request's.
 
-    Raises StatusError if one denies the request; defers the request if evaluation takes long.
+    Raises StatusError if one denies the request.
     """
-    evaluations = [
-        evaluation for policy, bindings in policies for evaluation in _evaluations(policy, bindings, request, context)
-    ]
+    evaluations: list[_Evaluation | _Denial] = []
+    for policy, bindings in policies:
+        evaluations += await _evaluations(policy, bindings, attributes, dispatcher)
     runnable = [evaluation for evaluation in evaluations if isinstance(evaluation, _Evaluation)]
-
-    def key() -> Hashable:
-        return tuple(evaluation.policy for evaluation in runnable), msgspec.json.encode(
-            [evaluation.values for evaluation in runnable]
-        )
 
     def evaluate_request(loop_budget: LoopBudget) -> list[Verdict]:
         return [evaluation.policy.evaluate_request(evaluation.values, loop_budget) for evaluation in runnable]
 
+    verdicts = iter(await context.compute(evaluate_request) if runnable else ())
     denials: list[_Denial] = []
-    verdicts = iter(context.deferred_work.compute_or_defer(key, evaluate_request) if runnable else ())
     for evaluation in evaluations:
         if isinstance(evaluation, _Denial):
             denials.append(evaluation)
         else:
-            denials += _enforce(evaluation, next(verdicts), warnings)
+            denials += _enforce(evaluation, next(verdicts), context.request.warnings)
     if denials:
-        raise _denial_error(request, denials[0])
+        raise _denial_error(attributes, denials[0])
 
 
-def _evaluations(
-    policy: ValidatingPolicy, bindings: Sequence[JSON], request: Attributes, context: PolicyContext
+async def _evaluations(
+    policy: ValidatingPolicy, bindings: Sequence[JSON], attributes: Attributes, dispatcher: Dispatcher
 ) -> list[_Evaluation | _Denial]:
     """Return the evaluations of a policy for a request, or denials for its invalid configuration."""
     evaluations: list[_Evaluation | _Denial] = []
-
-    def report_failure(binding: str, failure: str) -> None:
-        evaluations.append(_Denial(policy.name, binding, Decision(failure)))
-
     values: JSON | None = None
-    for invocation in context.invocations(policy, bindings, request, report_failure):
-        values = values or context.values(request, invocation.matched)
+    for invocation in await dispatcher.invocations(policy, bindings, attributes):
+        if isinstance(invocation, Misconfiguration):
+            evaluations.append(_Denial(policy.name, invocation.binding, Decision(invocation.message)))
+            continue
+        values = values or await dispatcher.values(attributes, invocation.matched)
         evaluations.append(_Evaluation(policy, invocation, {**values, "params": invocation.params}))
     return evaluations
 
@@ -217,8 +211,10 @@ def _enforce(evaluation: _Evaluation, verdict: Verdict, warnings: list[str]) -> 
         yield _Denial(policy, binding, decision)
 
 
-def _denial_error(request: Attributes, denial: _Denial) -> errors.StatusError:
+def _denial_error(attributes: Attributes, denial: _Denial) -> errors.StatusError:
     message, reason = denial.message, denial.decision.reason or "Invalid"
-    error = errors.forbidden(request.served.resource, request.name_in_message, message, causes=[{"message": message}])
+    error = errors.forbidden(
+        attributes.served.resource, attributes.name_in_message, message, causes=[{"message": message}]
+    )
     error.reason, error.code = reason, _CODES.get(reason, 422)
     return error

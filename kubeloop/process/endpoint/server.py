@@ -15,11 +15,12 @@ import logging
 import math
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.request import JSON_TYPE, Request, Response
+from kubeloop.devcluster.api.request import JSON_TYPE, PendingResponse, Request, Response
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
@@ -98,8 +99,8 @@ class EndpointServer:
             finally:
                 server.close()
 
-    def handle_or_defer(self, request: Request) -> Response | None:
-        """Return the response of a health page; None for other pages, which may await."""
+    def respond(self, request: Request) -> Response | PendingResponse:
+        """Return the response of a health page; other pages may await."""
         if request.method not in ("GET", "HEAD"):
             return Response(405, b"only GET\n", _TEXT_TYPE, [("Allow", "GET, HEAD")])
         match request.path:
@@ -107,9 +108,9 @@ class EndpointServer:
                 return _report(request, self._live)
             case "/readyz":
                 return _report(request, self._live | self._ready)
-        return None
+        return partial(self._page_response, request)
 
-    async def handle(self, request: Request) -> Response:
+    async def _page_response(self, request: Request) -> Response:
         if request.path == "/metrics":
             exposition = await asyncio.to_thread(importlib.import_module, "prometheus_client.exposition")
             # only the OpenMetrics format has exemplars

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
@@ -33,7 +33,8 @@ async def test_replayed_responses_match_records(topic: str, oracle_dir: Path):
         pytest.skip(f"no records of {topic} in {folder}")
     if topic == "kubectl" and shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
-    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN, compaction_seconds=COMPACTION_SECONDS)
+    settings = ServingSettings(compaction_seconds=COMPACTION_SECONDS)
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=TOKEN, settings=settings)
     background = asyncio.create_task(api.run(), name="api-server")
     async with HttpServer(api) as http:
         listener = await asyncio.get_running_loop().create_server(http, sock=loopback_socket(0))

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.deferred_work import Deferred, DeferredWork
 from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.slow_work import Suspended, run_now, start
 from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 from kubeloop.devcluster.server.faults import Faults
-from support.api_requests import InProcessApi
+from support.api_requests import InProcessApi, pending_of, request, response_of
 from support.conversion_webhook import CRDS, DEFINITION, V1, V2, Webhook, definition, host, running_webhook
 
 JSON = dict[str, Any]
@@ -125,13 +125,59 @@ async def test_unreachable_webhook_is_an_error(api: InProcessApi, webhook: Webho
     )
 
 
+async def test_write_that_waits_for_the_webhook_sees_concurrent_changes(api: InProcessApi):
+    await api.handle("POST", V1, host("a"))
+    pending = pending_of(api.server.respond(request("PATCH", f"{V2}/a", {"spec": {"port": 9}})))
+    status, _ = await api.handle("PATCH", f"{V1}/a", {"metadata": {"labels": {"changed": "yes"}}})
+    assert status == 200
+    status, content = response_of(await pending())
+    assert (status, content["spec"], content["metadata"]["labels"]["changed"]) == (200, {"host": "a", "port": 9}, "yes")
+    assert (await api.handle("GET", f"{V1}/a"))[1]["spec"] == {"address": "a:9"}
+
+
+async def test_request_waits_for_slow_rules_and_the_webhook(webhook: Webhook):
+    api, numbers = InProcessApi(), [*range(200)]
+    with_rule = definition(webhook)
+    fields = with_rule["spec"]["versions"][1]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    rule = "self.all(x, self.all(y, x != y || x == y)) && self.size() > 1"
+    fields["numbers"] = {
+        "type": "array",
+        "maxItems": 1000,
+        "items": {"type": "integer"},
+        "x-kubernetes-validations": [{"rule": rule, "message": "one number"}],
+    }
+    assert (await api.handle("POST", CRDS, with_rule))[0] == 201
+    status, content = await api.handle("POST", V2, host("b", "v2", host="b", port=2, numbers=numbers))
+    assert (status, content["spec"]) == (201, {"host": "b", "port": 2})  # v1 has no numbers
+    assert (await api.handle("GET", f"{V1}/b"))[1]["spec"] == {"address": "b:2"}
+    calls = len(webhook.calls)
+    status, content = await api.handle("POST", V2, host("c", "v2", host="b", port=2, numbers=[1]))
+    assert (status, "one number" in content["message"]) == (422, True)
+    assert len(webhook.calls) == calls
+
+
+async def test_watch_and_delete_wait_for_the_webhook(api: InProcessApi, webhook: Webhook):
+    await api.handle("POST", V1, host("a"))
+    await api.handle("PATCH", DEFINITION, {"spec": {"names": {"shortNames": ["ho"]}}})  # drops cached conversions
+    _, stream = response_of(await pending_of(api.server.respond(request("GET", f"{V2}?watch=1&resourceVersion=0")))())
+    event = json.loads(await anext(stream))
+    assert event["object"]["spec"] == {"host": "a", "port": 1}
+    await stream.aclose()
+    await api.handle("PATCH", DEFINITION, {"spec": {"names": {"shortNames": ["h"]}}})
+    webhook.change = lambda review: {**review, "response": {**review["response"], "convertedObjects": []}}
+    assert (await api.handle("DELETE", f"{V2}/a"))[0] == 500
+    webhook.change = lambda review: review
+    assert (await api.handle("DELETE", f"{V2}/a"))[0] == 200
+
+
 async def test_converted_object_is_cached_by_content(webhook: Webhook):
-    deferred_work = DeferredWork()
-    conversion = ConversionWebhook(definition(webhook), deferred_work)
-    deferred_work.begin({})
-    with pytest.raises(Deferred) as deferred:
+    conversion = ConversionWebhook(definition(webhook))
+    with pytest.raises(StatusError, match="has not converted the object"):
         conversion.converted(host("a"), "example.com/v2")
-    assert await deferred.value.work() == ""
+    suspended = start(conversion.convert_all([host("a")], "example.com/v2"))
+    assert isinstance(suspended, Suspended)
+    await suspended()
+    assert start(conversion.convert_all([host("a")], "example.com/v2")) is None
     assert conversion.converted(host("a"), "example.com/v2")["spec"] == {"host": "a", "port": 1}
     stored = {**host("a"), "metadata": {"name": "a", "resourceVersion": "5"}}
     assert conversion.converted(stored, "example.com/v2")["metadata"]["resourceVersion"] == "5"
@@ -139,6 +185,7 @@ async def test_converted_object_is_cached_by_content(webhook: Webhook):
 
 
 async def test_conversion_is_an_error_if_the_request_cannot_wait(webhook: Webhook):
-    conversion = ConversionWebhook(definition(webhook), DeferredWork())
-    with pytest.raises(StatusError, match="cannot be waited for here"):
-        conversion.converted(host("a"), "example.com/v2")
+    conversion = ConversionWebhook(definition(webhook))
+    with pytest.raises(StatusError, match="requests of the server cannot wait for it"):
+        run_now(conversion.convert_all([host("a")], "example.com/v2"))
+    assert webhook.calls == []

@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.delete_options import DeleteOptions
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import JOBS, get_served_resource
@@ -27,8 +24,7 @@ class Deletion:
 
     def __init__(self, resource: Resource[Any], obj: JSON) -> None:
         self.clock, self.store = SetClock(NOW), ObjectStore(seconds=lambda: 0.0)
-        admission = AdmissionChain(self.store, self.clock, PolicyPlugin(self.store, DeferredWork()))
-        self._deleter = ObjectDeleter(self.store, admission, self.clock)
+        self._deleter = ObjectDeleter(self.store, self.clock)
         self._resource = resource
         metadata = {"name": "a", "uid": "u", **({"namespace": "ns"} if resource.namespaced else {})}
         self.store.create(resource, {**obj, "metadata": {**metadata, **obj.get("metadata", {})}})

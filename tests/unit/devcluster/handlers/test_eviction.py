@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.delete import ObjectDeleter
@@ -28,8 +25,7 @@ class Eviction:
 
     def __init__(self, pod_status: JSON, *budget_statuses: JSON) -> None:
         clock, self.store = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), ObjectStore(seconds=lambda: 0.0)
-        admission = AdmissionChain(self.store, clock, PolicyPlugin(self.store, DeferredWork()))
-        self._evictor = PodEvictor(self.store, ObjectDeleter(self.store, admission, clock), clock)
+        self._evictor = PodEvictor(self.store, ObjectDeleter(self.store, clock), clock)
         metadata = {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a": "b"}}
         self.store.create(PODS, {"metadata": metadata, "spec": {"nodeName": "n"}, "status": pod_status})
         for index, status in enumerate(budget_statuses):

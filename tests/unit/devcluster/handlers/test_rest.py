@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.deferred_work import DeferredWork
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_info import route
+from kubeloop.devcluster.api.slow_work import run_now
+from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.handlers.rest import Rest
+from kubeloop.devcluster.handlers.watch import WatchSettings
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.objects.resources import NAMESPACES
+from support.request_contexts import request_context
 from support.set_clock import SetClock
 
 JSON = dict[str, Any]
@@ -37,22 +41,16 @@ class Api:
         self.rest = Rest(
             store,
             clock=clock,
-            rng=rng,
+            policies=PolicyPlugin(store, Definitions(store, clock, lambda served: None)),
             authentication=Authenticator(store, clock, None, keys),
             keys=keys,
-            bookmark_seconds=60.0,
-            watch_buffer=100,
             addresses=ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16")),
-            deferred_work=DeferredWork(),
+            watch_settings=WatchSettings(),
         )
 
     def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:
-        data = b"" if body is None else json.dumps(body).encode()
-        content_type = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        request = Request.of(method, target, {"content-type": content_type, "accept": accept}, data)
-        request.route = route(request.path)
-        assert request.route is not None
-        return self.rest.handle(request, request.route)
+        response = self.rest.handle(request_context(method, target, body, accept=accept))
+        return response if isinstance(response, Response) else run_now(response)
 
     def request(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> tuple[int, JSON]:
         """Return the status and the decoded content of a response."""
@@ -153,12 +151,6 @@ async def test_watch_from_a_future_revision_returns_an_error_event(api: Api):
     query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=9999999"
     status, event = api.request("GET", f"{MAPS}?{query}")
     assert (status, event["type"], event["object"]["code"]) == (200, "ERROR", 504)
-
-
-async def test_policies_see_no_request_after_one_has_failed(api: Api):
-    with pytest.raises(StatusError):
-        api.respond("GET", f"{MAPS}/missing")
-    assert api.rest.policies.current_request is None
 
 
 async def test_cut_watches_ends_every_open_watch(api: Api):

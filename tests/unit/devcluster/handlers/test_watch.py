@@ -11,7 +11,7 @@ from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.handlers.list_options import parse_list_options
-from kubeloop.devcluster.handlers.watch import open_watch
+from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.devcluster.storage.watch_encoding import JSON_WATCH_ENCODER
 from kubeloop.kube.objects.resources import CONFIG_MAPS
@@ -27,11 +27,10 @@ def opened(config_maps: ConfigMapStore, query: str) -> WatchStream:
         SERVED,
         config_maps.table,
         options,
+        JSON_WATCH_ENCODER,
+        WatchSettings(),
         revision_now=lambda: config_maps.store.revision,
         rng=random.Random(1),
-        encoder=JSON_WATCH_ENCODER,
-        bookmark_seconds=60.0,
-        buffer=100,
     )
     return stream
 

@@ -9,6 +9,7 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.api.writer import ApplyOptions
 from kubeloop.devcluster.managedfields.apply import apply_configuration, atomic_paths, merge_items, set_key
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects import resources
@@ -122,7 +123,7 @@ async def test_conflicts_list_own_fields_before_nested_ones(api: InProcessApi):
 def apply_data(current: JSON | None, data: JSON, manager: str, *, force: bool = False) -> JSON:
     served = get_served_resource(resources.CONFIG_MAPS)
     return apply_configuration(
-        served, current, config_map(data), manager=manager, force=force, subresource="", now="2026-01-01T00:00:00Z"
+        served, current, config_map(data), ApplyOptions(manager, "2026-01-01T00:00:00Z", force=force)
     )
 
 
@@ -156,9 +157,7 @@ def test_conflict_names_manager_and_field():
 def test_apply_is_refused(metadata: JSON, manager: str, message: str):
     served = get_served_resource(resources.CONFIG_MAPS)
     with pytest.raises(StatusError) as raised:
-        apply_configuration(
-            served, None, config_map({}, **metadata), manager=manager, force=False, subresource="", now=""
-        )
+        apply_configuration(served, None, config_map({}, **metadata), ApplyOptions(manager, now=""))
     assert (raised.value.code, raised.value.message) == (400, message)
 
 

@@ -12,6 +12,7 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import IP_ADDRESSES
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import SERVICES
 from support.api_requests import InProcessApi
@@ -205,7 +206,7 @@ async def test_address_out_of_range_is_rejected(address: str, query: str, reason
 
 async def test_server_allocates_addresses_of_its_service_range():
     network = ipaddress.IPv4Network("10.9.0.0/29")
-    api = InProcessApi(service_range=network)
+    api = InProcessApi(settings=ServingSettings(service_range=network))
     responses = [
         api("POST", SERVICES_PATH, {"metadata": {"name": name}, "spec": {"ports": [port()]}}) for name in "abcdef"
     ]

@@ -17,6 +17,8 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.objects import resources
+from support.policy_cluster import CONFIG_MAPS, PolicyCluster
 
 A = b"Host: x\r\nAuthorization: Bearer t\r\n"
 POST = b"POST /api/v1/namespaces HTTP/1.1\r\n" + A
@@ -144,6 +146,27 @@ async def test_client_that_disconnects_before_response_is_no_error(path, caplog)
             while server.connections:
                 await asyncio.sleep(0)
     assert not caplog.records
+
+
+async def test_nothing_is_stored_for_a_client_that_disconnects_during_slow_work():
+    cluster = PolicyCluster()
+    expensive = "lists.range(200).all(x, lists.range(200).all(y, x != y || x == y))"
+    cluster.create_policy({"validations": [{"expression": expensive}]})
+    body = b'{"metadata": {"name": "a"}}'
+    post = b"POST %b HTTP/1.1\r\nContent-Length: %d\r\n\r\n%b" % (CONFIG_MAPS.encode(), len(body), body)
+    async with HttpServer(cluster.server) as server:
+        connection = server()
+        connection.connection_made(DeadTransport())
+        connection.data_received(post)
+        (task,) = [connection.task for connection in server.connections]
+        assert task is not None
+        await asyncio.sleep(0)
+        revision = cluster.server.store.revision
+        connection.connection_lost(None)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert cluster.server.store.revision == revision
+    assert cluster.server.store.list(resources.CONFIG_MAPS, "default") == []
 
 
 async def test_idle_connection_is_removed_after_timeout(monkeypatch):

@@ -51,10 +51,10 @@ def test_connect_options_are_read_from_the_query(path: str, options: dict[str, A
     assert connect_options(request, info) == {"apiVersion": "v1", **options}
 
 
-def test_scale_is_seen_as_a_scale_object():
+async def test_scale_is_seen_as_a_scale_object():
     deployment = {"metadata": {"name": "a", "namespace": "default"}, "spec": {"replicas": 3}}
     attributes = create_attributes(DEPLOYMENTS, object=deployment, subresource="scale")
-    obj, old = attributes.seen_as(attributes.served)
+    obj, old = await attributes.seen_as(attributes.served)
     assert obj is not None
     assert (obj["kind"], obj["spec"], old) == ("Scale", {"replicas": 3}, None)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.admission.policies.mutating_admission_policy import MutatingPolicy
-from kubeloop.devcluster.api.deferred_work import LoopBudget
 from kubeloop.devcluster.api.served_resources import BY_KIND, get_served_resource
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from support.policy_cluster import EVERY_RESOURCE, PolicyCluster
 

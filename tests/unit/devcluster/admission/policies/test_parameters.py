@@ -51,13 +51,13 @@ def test_unknown_param_kind_is_an_error():
         pytest.param({"name": "gone", "parameterNotFoundAction": "Allow"}, [], id="missing and allowed"),
     ],
 )
-def test_params_of_a_reference(store: ObjectStore, reference: JSON, expected: list[str]):
-    assert names(collect_params(CONFIG_MAP, reference, "default", store)) == expected
+async def test_params_of_a_reference(store: ObjectStore, reference: JSON, expected: list[str]):
+    assert names(await collect_params(CONFIG_MAP, reference, "default", store)) == expected
 
 
-def test_policy_without_params_runs_once(store: ObjectStore):
-    assert collect_params(None, {"name": "a"}, "default", store) == (None,)
-    assert collect_params(CONFIG_MAP, None, "default", store) == (None,)
+async def test_policy_without_params_runs_once(store: ObjectStore):
+    assert await collect_params(None, {"name": "a"}, "default", store) == (None,)
+    assert await collect_params(CONFIG_MAP, None, "default", store) == (None,)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,8 @@ def test_policy_without_params_runs_once(store: ObjectStore):
         ),
     ],
 )
-def test_invalid_reference_is_an_error(store: ObjectStore, resource: Any, reference: JSON, namespace: str, error: str):
+async def test_invalid_reference_is_an_error(
+    store: ObjectStore, resource: Any, reference: JSON, namespace: str, error: str
+):
     with pytest.raises(ConfigurationError, match=error):
-        collect_params(get_served_resource(resource), reference, namespace, store)
+        await collect_params(get_served_resource(resource), reference, namespace, store)

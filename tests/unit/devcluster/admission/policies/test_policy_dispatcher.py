@@ -9,14 +9,15 @@ import pytest
 from kubeloop.devcluster.admission.policies.attributes import equivalent_resources
 from kubeloop.devcluster.admission.policies.matcher import Matcher
 from kubeloop.devcluster.admission.policies.policy_dispatcher import (
+    Dispatcher,
     Invocation,
     MatchConditionError,
     MatchConditions,
-    PolicyContext,
+    Misconfiguration,
 )
 from kubeloop.devcluster.admission.policies.validating_admission_policy import ValidatingPolicy
-from kubeloop.devcluster.api.deferred_work import DeferredWork, LoopBudget
 from kubeloop.devcluster.api.served_resources import BY_KIND
+from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.languages.policy_cel.environment import Environment
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import CONFIG_MAPS, NAMESPACES
@@ -50,64 +51,65 @@ def test_failing_match_conditions_are_an_error():
         match_conditions("object.b == 1", "object.c == 1", "true").are_met(VALUES, LoopBudget())
 
 
-class Dispatcher:
-    """The runs of one policy on the creation of a ConfigMap. failures: (binding, message) of its misconfiguration."""
+class Dispatch:
+    """The runs of one policy on the creation of a ConfigMap."""
 
     def __init__(self, **spec: Any) -> None:
-        self.store, self.failures = ObjectStore(seconds=lambda: 0.0), list[tuple[str, str]]()
+        self.store = ObjectStore(seconds=lambda: 0.0)
         rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["configmaps"]}
         constraints = {"objectSelector": {}, "namespaceSelector": {}, "resourceRules": [rule]}
         spec = {"matchConstraints": constraints, **spec}
         self.policy = ValidatingPolicy({"metadata": {"name": "p"}, "spec": spec})
         matcher = Matcher(self.store, equivalent_resources)
-        self.context = PolicyContext(
-            self.store, matcher, lambda api_version, kind: BY_KIND.get((api_version, kind)), DeferredWork()
-        )
+        self.dispatcher = Dispatcher(self.store, matcher, lambda api_version, kind: BY_KIND.get((api_version, kind)))
 
-    def invocations(self, *bindings: JSON) -> list[Invocation]:
+    async def invocations(self, *bindings: JSON) -> list[Invocation | Misconfiguration]:
         objects = [{"metadata": {"name": f"b{index}"}, "spec": spec} for index, spec in enumerate(bindings)]
-        request = create_attributes()
-        return [
-            *self.context.invocations(
-                self.policy, objects, request, lambda binding, message: self.failures.append((binding, message))
-            )
-        ]
+        return await self.dispatcher.invocations(self.policy, objects, create_attributes())
+
+    async def runs(self, *bindings: JSON) -> list[Invocation]:
+        """Return the runs if nothing is misconfigured."""
+        invocations = await self.invocations(*bindings)
+        runs = [run for run in invocations if isinstance(run, Invocation)]
+        assert len(runs) == len(invocations)
+        return runs
 
 
-def test_policy_runs_once_per_matching_binding():
-    dispatcher = Dispatcher()
+async def test_policy_runs_once_per_matching_binding():
+    dispatch = Dispatch()
     no_match = {"objectSelector": {"matchLabels": {"a": "b"}}, "namespaceSelector": {}}
-    runs = dispatcher.invocations({"validationActions": ["Warn"]}, {"matchResources": no_match}, {})
+    runs = await dispatch.runs({"validationActions": ["Warn"]}, {"matchResources": no_match}, {})
     assert [(run.binding, run.actions, run.params) for run in runs] == [("b0", ["Warn"], None), ("b2", (), None)]
 
 
-def test_policy_runs_once_per_parameter_object():
-    dispatcher = Dispatcher(**CONFIG_MAP_PARAMS)
+async def test_policy_runs_once_per_parameter_object():
+    dispatch = Dispatch(**CONFIG_MAP_PARAMS)
     for name in ("x", "y"):
-        dispatcher.store.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "default", "uid": name}})
-    runs = dispatcher.invocations({"paramRef": {"selector": {}}})
+        dispatch.store.create(CONFIG_MAPS, {"metadata": {"name": name, "namespace": "default", "uid": name}})
+    runs = await dispatch.runs({"paramRef": {"selector": {}}})
     assert [run.params["metadata"]["name"] for run in runs if run.params] == ["x", "y"]
 
 
-def test_missing_parameter_is_reported():
-    dispatcher = Dispatcher(**CONFIG_MAP_PARAMS, failurePolicy="Fail")
-    assert dispatcher.invocations({"paramRef": {"name": "gone", "parameterNotFoundAction": "Deny"}}) == []
-    ((binding, message),) = dispatcher.failures
-    assert binding == "b0"
-    assert message.startswith("failed to configure binding: no params found for policy binding")
+async def test_missing_parameter_is_a_misconfiguration():
+    dispatch = Dispatch(**CONFIG_MAP_PARAMS, failurePolicy="Fail")
+    missing = {"paramRef": {"name": "gone", "parameterNotFoundAction": "Deny"}}
+    (misconfiguration,) = await dispatch.invocations(missing)
+    assert isinstance(misconfiguration, Misconfiguration)
+    assert misconfiguration.binding == "b0"
+    message = "failed to configure binding: no params found for policy binding"
+    assert misconfiguration.message.startswith(message)
 
 
-def test_missing_parameter_is_ignored_with_failure_policy_ignore():
-    dispatcher = Dispatcher(**CONFIG_MAP_PARAMS, failurePolicy="Ignore")
-    assert dispatcher.invocations({"paramRef": {"name": "gone", "parameterNotFoundAction": "Deny"}}) == []
-    assert dispatcher.failures == []
+async def test_missing_parameter_is_ignored_with_failure_policy_ignore():
+    dispatch = Dispatch(**CONFIG_MAP_PARAMS, failurePolicy="Ignore")
+    assert await dispatch.invocations({"paramRef": {"name": "gone", "parameterNotFoundAction": "Deny"}}) == []
 
 
-def test_values_have_the_object_and_its_namespace():
-    dispatcher = Dispatcher()
-    dispatcher.store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}})
+async def test_values_have_the_object_and_its_namespace():
+    dispatch = Dispatch()
+    dispatch.store.create(NAMESPACES, {"metadata": {"name": "default", "uid": "u"}})
     request = create_attributes()
-    values = dispatcher.context.values(request, request.served)
+    values = await dispatch.dispatcher.values(request, request.served)
     assert values["object"]["metadata"]["name"] == "a"
     assert (values["oldObject"], values["request"]["operation"]) == (None, "CREATE")
     assert values["namespaceObject"]["metadata"]["name"] == "default"

@@ -10,18 +10,18 @@ import pytest
 
 from kubeloop.devcluster.admission.policies import validating_admission_policy
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
-from kubeloop.devcluster.api.deferred_work import DeferredWork
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.request import Request
-from kubeloop.devcluster.api.request_info import route
 from kubeloop.devcluster.api.served_resources import (
     VALIDATING_ADMISSION_POLICIES,
     VALIDATING_ADMISSION_POLICY_BINDINGS,
 )
+from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.policy_cluster import ADMISSION, CONFIG_MAPS, EVERY_RESOURCE, PolicyCluster
+from support.request_contexts import request_context
 
 JSON = dict[str, Any]
 FORBID_A: JSON = {"validations": [{"expression": "object == null || object.metadata.name != 'a'", "message": "no a"}]}
@@ -136,32 +136,27 @@ def plugin() -> PolicyPlugin:
     store.create(VALIDATING_ADMISSION_POLICIES, {"metadata": {"name": "p", "uid": "p"}, "spec": spec})
     binding = {"policyName": "p", "validationActions": ["Deny"]}
     store.create(VALIDATING_ADMISSION_POLICY_BINDINGS, {"metadata": {"name": "p", "uid": "b"}, "spec": binding})
-    return PolicyPlugin(store, DeferredWork())
+    return PolicyPlugin(store, Definitions(store, SystemClock(), lambda served: None))
 
 
-def create_request(path: str) -> Request:
-    request = Request.of("POST", path, {}, b"")
-    request.route = route(path)
-    return request
+def config_map(name: str) -> JSON:
+    return {"metadata": {"name": name, "namespace": "default"}}
 
 
-def test_check_denies_the_current_request(plugin: PolicyPlugin):
-    plugin.current_request = create_request(CONFIG_MAPS)
-    plugin.check("CREATE", {"metadata": {"name": "b", "namespace": "default"}}, None)
+async def test_check_denies_the_request(plugin: PolicyPlugin):
+    context = request_context("POST", CONFIG_MAPS)
+    await plugin.check(context, "CREATE", config_map("b"), None)
     with pytest.raises(StatusError, match="denied request: no a"):
-        plugin.check("CREATE", {"metadata": {"name": "a", "namespace": "default"}}, None)
+        await plugin.check(context, "CREATE", config_map("a"), None)
 
 
-def test_check_ignores_writes_of_the_server(plugin: PolicyPlugin):
-    plugin.current_request = None
-    plugin.check("CREATE", {"metadata": {"name": "a", "namespace": "default"}}, None)
+async def test_check_ignores_admission_policies(plugin: PolicyPlugin):
+    context = request_context("POST", f"{ADMISSION}/validatingadmissionpolicies")
+    assert not plugin.apply_to(context)
+    await plugin.check(context, "CREATE", {"metadata": {"name": "a"}}, None)
 
 
-def test_check_ignores_admission_policies(plugin: PolicyPlugin):
-    plugin.current_request = create_request(f"{ADMISSION}/validatingadmissionpolicies")
-    plugin.check("CREATE", {"metadata": {"name": "a"}}, None)
-
-
-def test_mutate_without_mutating_policies_runs_none(plugin: PolicyPlugin):
-    plugin.current_request = create_request(CONFIG_MAPS)
-    assert plugin.mutate("CREATE", {"metadata": {"name": "a", "namespace": "default"}}, None) is None
+async def test_mutate_without_mutating_policies_runs_none(plugin: PolicyPlugin):
+    context = request_context("POST", CONFIG_MAPS)
+    assert plugin.apply_to(context)
+    assert await plugin.mutate(context, "CREATE", config_map("a"), None) is None

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.served_resources import CLUSTER_ROLES
-from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
@@ -165,7 +165,9 @@ async def test_second_start_keeps_stored_objects(tmp_path: Path, read_before: bo
 async def test_kubernetes_service_has_endpoints_of_server_identity():
     identity = Identity("machine", "192.0.2.7", 7443)
     api = InProcessApi()
-    api.server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, identity=identity)
+    api.server = ApiServer(
+        clock=SystemClock(), rng=random.Random(1), token=None, settings=ServingSettings(identity=identity)
+    )
     service = api("GET", f"{SERVICES}/kubernetes")[1]
     assert service["spec"]["ports"][0]["targetPort"] == 7443
     subsets = api("GET", "/api/v1/namespaces/default/endpoints/kubernetes")[1]["subsets"]

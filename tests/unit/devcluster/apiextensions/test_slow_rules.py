@@ -1,17 +1,15 @@
-"""Expensive rules run on a background thread, and their request is handled again with the results."""
+"""Expensive rules of custom resources run on a background thread."""
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.apiextensions import cel_rules
 from kubeloop.devcluster.server.apiserver import ApiServer
-from support.api_requests import InProcessApi, decoded, request
+from support.api_requests import InProcessApi, pending_of, request, response_of
 from support.rule_cases import CRDS, GROUP, definition
 
 JSON = dict[str, Any]
@@ -22,11 +20,6 @@ RULE = "self.all(x, self.all(y, x != y || x == y))"
 def pair(name: str, count: int) -> JSON:
     spec = {"numbers": [*range(count)], "name": name}
     return {"apiVersion": f"{GROUP}/v1", "kind": "Pairs", "metadata": {"name": name}, "spec": spec}
-
-
-def status_and_content(response: Response | None) -> tuple[int, JSON]:
-    assert response is not None
-    return response.status, decoded(response)
 
 
 @pytest.fixture
@@ -55,49 +48,45 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_cheap_rules_run_at_once(server: ApiServer, threads: list[str]):
-    assert status_and_content(server.handle_or_defer(request("POST", OBJECTS, pair("a", 10))))[0] == 201
-    assert status_and_content(server.handle_or_defer(request("POST", OBJECTS, pair("bad", 10))))[0] == 422
+    assert response_of(server.respond(request("POST", OBJECTS, pair("a", 10))))[0] == 201
+    assert response_of(server.respond(request("POST", OBJECTS, pair("bad", 10))))[0] == 422
     assert {*threads} == {"loop"}
 
 
 async def test_expensive_rules_run_in_the_background(server: ApiServer, threads: list[str]):
     for name, status in (("a", 201), ("bad", 422)):
-        pending = request("POST", OBJECTS, pair(name, 200))
-        assert server.handle_or_defer(pending) is None
-        code, content = status_and_content(await server.handle(pending))
+        pending = pending_of(server.respond(request("POST", OBJECTS, pair(name, 200))))
+        code, content = response_of(await pending())
         assert code == status
         assert status == 201 or "failed rule: self != 'bad'" in content["message"]
     assert threads == ["background", "background"]
 
 
 async def test_background_rules_have_the_cost_limit_of_the_object(server: ApiServer, threads: list[str]):
-    pending = request("POST", OBJECTS, pair("a", 1000))
-    assert server.handle_or_defer(pending) is None
-    code, content = status_and_content(await server.handle(pending))
+    pending = pending_of(server.respond(request("POST", OBJECTS, pair("a", 1000))))
+    code, content = response_of(await pending())
     assert code == 422
     assert "call cost exceeds limit" in content["message"]
     assert threads == ["background"]
 
 
-async def test_deferred_request_sees_concurrent_changes(server: ApiServer, threads: list[str]):
-    assert status_and_content(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
-    expensive = request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "bad"}})
-    assert server.handle_or_defer(expensive) is None
-    task = asyncio.create_task(server.handle(expensive))
-    await asyncio.sleep(0)
-    cheap = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
-    assert status_and_content(server.handle_or_defer(cheap))[0] == 200
-    assert status_and_content(await task)[0] == 422
-    assert threads[-1] == "loop"  # the object now has one number
+async def test_patch_is_applied_again_to_an_object_that_has_changed(server: ApiServer, threads: list[str]):
+    assert response_of(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
+    pending = pending_of(server.respond(request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "b"}})))
+    change = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
+    assert response_of(server.respond(change))[0] == 200
+    code, content = response_of(await pending())
+    assert (code, content["spec"]) == (200, {"name": "b", "numbers": [1]})
+    assert threads[-2:] == ["background", "loop"]  # the object now has one number
 
 
-async def test_request_with_a_generated_name_can_be_deferred(server: ApiServer, threads: list[str]):
-    pending = request("POST", OBJECTS, {**pair("a", 200), "metadata": {"generateName": "a-"}})
-    assert server.handle_or_defer(pending) is None
-    assert status_and_content(await server.handle(pending))[0] == 201
+async def test_slow_request_with_a_generated_name(server: ApiServer, threads: list[str]):
+    body = {**pair("a", 200), "metadata": {"generateName": "a-"}}
+    pending = pending_of(server.respond(request("POST", OBJECTS, body)))
+    assert response_of(await pending())[0] == 201
     assert threads == ["background"]
 
 
-async def test_in_process_request_is_not_deferred(server: ApiServer, threads: list[str]):
-    assert status_and_content(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
+async def test_rules_of_an_in_process_request_run_on_the_loop(server: ApiServer, threads: list[str]):
+    assert response_of(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
     assert threads == ["loop"]

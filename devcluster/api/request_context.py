@@ -1,0 +1,59 @@
+"""The context of a request, which is passed to handlers, admission plugins and policies."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.api.request_info import RequestInfo
+from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, BudgetExceeded, ComputeThread, LoopBudget, SlowWork
+from kubeloop.kube.clock import Clock, rfc3339
+
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """A request for a resource, and the server's means to handle it.
+
+    request: with the authenticated user; its warnings are extended while it is handled. info: the requested resource,
+    object and subresource. may_wait: False for requests in the same process that are handled synchronously.
+    dry_run: the option of a write, set when the options have been validated.
+    """
+
+    request: Request
+    info: RequestInfo
+    clock: Clock
+    rng: random.Random
+    thread: ComputeThread
+    may_wait: bool = True
+    dry_run: bool = False
+    _loop_budget: LoopBudget | None = field(default=None, init=False)
+
+    def now(self) -> str:
+        """Return the time for timestamps of objects."""
+        return rfc3339(self.clock.now())
+
+    def new_uid(self) -> str:
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+
+    async def compute(self, compute: Callable[[LoopBudget], R]) -> R:
+        """Return compute(): on the event loop if it is cheap, else in a thread. It must not have side effects.
+
+        Between two waits, all expressions of a request share one budget of the event loop.
+        """
+        if not self.may_wait:
+            return compute(LoopBudget())
+        if self._loop_budget is None:
+            self._loop_budget = LoopBudget(LOOP_BUDGET)
+        try:
+            return compute(self._loop_budget)
+        except BudgetExceeded:
+            self._loop_budget = None
+        work = SlowWork(partial(self.thread.run, partial(compute, LoopBudget())))
+        return await work

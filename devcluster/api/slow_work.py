@@ -1,0 +1,158 @@
+"""Work that takes too long for the event loop, such as webhook calls and expensive expressions.
+
+A handler that may have to wait is a coroutine that awaits nothing but `SlowWork`. `start` runs it without a task; a
+handler that needs no slow work finishes at once. Otherwise a task does the work and continues the coroutine where it
+stopped. Other requests are handled meanwhile, so a handler must check its inputs again before it writes to the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Generic, Protocol, TypeVar
+
+from kubeloop.devcluster.api import errors
+
+R = TypeVar("R")
+
+
+class SlowWork(Generic[R]):
+    """Awaitable work of a handler. run: does it, on the event loop's terms.
+
+    Awaiting it returns the result of `run`, or raises its exception.
+    """
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Callable[[], Awaitable[R]]) -> None:
+        self.run = run
+
+    def __await__(self) -> Generator[SlowWork[R], R, R]:
+        return (yield self)
+
+
+Handling = Coroutine[SlowWork[Any], Any, R]
+"""A handler that may await SlowWork, and nothing else."""
+
+
+class Suspended(Generic[R]):
+    """A handler that waits for slow work. Calling it, once, does the work and the rest of the handler.
+
+    Cancellation of the call: the handler ends at the work that it waits for.
+    """
+
+    __slots__ = ("_handling", "_work")
+
+    def __init__(self, handling: Handling[R], work: SlowWork[Any]) -> None:
+        self._handling = handling
+        self._work = work
+
+    async def __call__(self) -> R:
+        handling, work = self._handling, self._work
+        try:
+            while True:
+                try:
+                    result = await work.run()
+                except Exception as error:
+                    work = handling.throw(error)
+                else:
+                    work = handling.send(result)
+        except StopIteration as finished:
+            value: R = finished.value
+            return value
+        finally:
+            handling.close()
+
+
+def start(handling: Handling[R]) -> R | Suspended[R]:
+    """Run a handler and return its result, or the suspended handler if it needs slow work."""
+    try:
+        work = handling.send(None)
+    except StopIteration as finished:
+        value: R = finished.value
+        return value
+    return Suspended(handling, work)
+
+
+def run_now(handling: Handling[R]) -> R:
+    """Run a handler that cannot wait: in it, slow work raises StatusError 500."""
+    try:
+        handling.send(None)
+        while True:
+            handling.throw(
+                errors.internal("the request needs a webhook, and requests of the server cannot wait for it")
+            )
+    except StopIteration as finished:
+        value: R = finished.value
+        return value
+
+
+# --- expensive expressions --------------------------------------------------------------------------------------------
+
+
+class Costed(Protocol):
+    """The outcome of a run, with its cost in CEL cost units."""
+
+    @property
+    def cost(self) -> float: ...
+
+
+OutcomeT = TypeVar("OutcomeT", bound=Costed)
+OutcomeT_co = TypeVar("OutcomeT_co", bound=Costed, covariant=True)
+
+
+class CostedProgram(Protocol[OutcomeT_co]):
+    """A compiled expression whose runs have a cost (languages.cel.program.Program)."""
+
+    def run(self, values: dict[str, Any], budget: float) -> OutcomeT_co: ...
+
+
+LOOP_BUDGET = 20_000  # CEL cost units, about 10 ms
+_RUN_COST = 10
+
+
+class BudgetExceeded(Exception):
+    """Expressions cost more than may run on the event loop."""
+
+
+class LoopBudget:
+    """CEL cost units that expressions may use on the event loop; each run has an overhead in addition."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, left: float = math.inf) -> None:
+        self._left = left
+
+    def run(self, program: CostedProgram[OutcomeT], values: dict[str, Any]) -> OutcomeT:
+        """Run a program and charge its cost. Raises BudgetExceeded."""
+        outcome = program.run(values, self._left)
+        self._left -= outcome.cost + _RUN_COST
+        if self._left < 0:
+            raise BudgetExceeded
+        return outcome
+
+
+class SlowWorkContext(Protocol):
+    """What slow work needs of a request's context (RequestContext).
+
+    may_wait: False for requests in the same process that are handled synchronously.
+    """
+
+    @property
+    def may_wait(self) -> bool: ...
+
+    async def compute(self, compute: Callable[[LoopBudget], R]) -> R:
+        """Return compute(), on the event loop if it is cheap, else in a thread."""
+        ...
+
+
+class ComputeThread:
+    """Computes in a thread, one at a time: two threads would delay the event loop twice as long."""
+
+    def __init__(self) -> None:
+        self._alone = asyncio.Lock()
+
+    async def run(self, compute: Callable[[], R]) -> R:
+        async with self._alone:
+            return await asyncio.to_thread(compute)
