@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from support.browser import Page, chromium, running_browser  # noqa: E402  # after the change of sys.path
+from playwright.async_api import Page  # noqa: E402  # after the change of sys.path
+
+from support.browser import BrowserUnavailable, open_page, running_browser, wait_for  # noqa: E402
 from support.cli_processes import MIXED, Kubeloop  # noqa: E402
 
 APPLICATION = """
@@ -45,27 +47,27 @@ async def pods(page: Page) -> None:
 
 
 async def pending_pod(page: Page) -> None:
-    await page.press("/")
-    await page.write("impossible")
-    await page.press("Enter")
-    await page.wait_for("document.querySelectorAll('.span').length > 5")
+    await page.keyboard.press("/")
+    await page.keyboard.insert_text("impossible")
+    await page.keyboard.press("Enter")
+    await wait_for(page, "document.querySelectorAll('.span').length > 5")
 
 
 async def rollout(page: Page) -> None:
-    await page.press("r")
-    await page.wait_for("!!document.querySelector('.row.rollout')")
-    await page.press("/")
-    await page.write("owner:checkout")
-    await page.press("Enter")
-    await page.wait_for("document.querySelectorAll('.slowest a').length === 5")
+    await page.keyboard.press("r")
+    await wait_for(page, "!!document.querySelector('.row.rollout')")
+    await page.keyboard.press("/")
+    await page.keyboard.insert_text("owner:checkout")
+    await page.keyboard.press("Enter")
+    await wait_for(page, "document.querySelectorAll('.slowest a').length === 5")
 
 
 async def pod(page: Page) -> None:
-    await page.press("/")
-    await page.write("owner:checkout attempts:1")
-    await page.press("ArrowDown")
-    await page.press("Enter")
-    await page.wait_for("document.querySelectorAll('.span').length > 8")
+    await page.keyboard.press("/")
+    await page.keyboard.insert_text("owner:checkout attempts:1")
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await wait_for(page, "document.querySelectorAll('.span').length > 8")
 
 
 SCREENSHOTS: dict[str, tuple[dict[str, int | bool], Steps]] = {
@@ -81,19 +83,17 @@ SCREENSHOTS: dict[str, tuple[dict[str, int | bool], Steps]] = {
 async def take_screenshots(url: str) -> None:
     async with running_browser() as browser:
         for name, (viewport, steps) in SCREENSHOTS.items():
-            async with browser.page(url, **viewport) as page:
-                await page.wait_for("document.querySelectorAll('.row:not([hidden])').length > 5")
+            async with open_page(browser, url, **viewport) as page:
+                await wait_for(page, "document.querySelectorAll('.row:not([hidden])').length > 5")
                 await steps(page)
                 await page.evaluate("document.activeElement.blur()")
                 await page.evaluate(
                     "new Promise(done => setTimeout(done, 600))"
                 )  # until the animation of the bars has ended
-                (IMAGES / f"{name}.png").write_bytes(await page.screenshot())
+                await page.screenshot(path=IMAGES / f"{name}.png")
 
 
 def main() -> None:
-    if chromium() is None:
-        sys.exit("error: no chromium on the PATH")
     IMAGES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / "application.yaml"
@@ -102,7 +102,10 @@ def main() -> None:
         with kubeloop.running("up", "--nodes", 20, "-f", MIXED, "-f", manifest, "--trace-until", "ready") as up:
             up.wait_for("runs until Ctrl-C")
             url = up.wait_for(r"in a browser: (http://\S+)").group(1)
-            asyncio.run(take_screenshots(url))
+            try:
+                asyncio.run(take_screenshots(url))
+            except BrowserUnavailable as error:
+                sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

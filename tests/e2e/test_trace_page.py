@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
@@ -10,13 +12,13 @@ import pytest_asyncio
 
 from kubeloop.tracing.views.browser_page import self_contained_page
 from kubeloop.tracing.views.phases import KEYS
-from support.browser import Browser, chromium, running_browser
+from support.browser import BrowserUnavailable, open_page, running_browser, wait_for
 from support.traced_pods import TracedPods
 
-pytestmark = [
-    pytest.mark.skipif(chromium() is None, reason="no chromium on the PATH"),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HTML_TEXT = "<img src=x onerror=alert(1)> </script><script>alert(2)</script> \"'&"
 ROWS = "[...document.querySelectorAll('.row:not([hidden])')]"
@@ -62,8 +64,12 @@ LOW_CONTRAST_TEXT = """(() => {
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def browser() -> AsyncIterator[Browser]:
-    async with running_browser() as browser:
-        yield browser
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            running = await stack.enter_async_context(running_browser())
+        except BrowserUnavailable as error:
+            pytest.skip(str(error))
+        yield running
 
 
 def stage(name: str) -> str:
@@ -74,14 +80,14 @@ def stage(name: str) -> str:
 
 async def test_pods_are_updated_live(browser):
     pods = TracedPods()
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for("document.getElementById('empty').textContent.startsWith('No pods yet')")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, "document.getElementById('empty').textContent.startsWith('No pods yet')")
         pods.pending("web-5f-1")
-        await page.wait_for(f"{NAMES}.join() === 'web-5f-1' && {stage('queued')} === '1'")
+        await wait_for(page, f"{NAMES}.join() === 'web-5f-1' && {stage('queued')} === '1'")
         pods.bound("web-5f-1")
-        await page.wait_for(f"{stage('ready')} === '1' && {stage('queued')} === '0'")
+        await wait_for(page, f"{stage('ready')} === '1' && {stage('queued')} === '0'")
         assert await page.evaluate(f"{ROWS}[0].innerText.includes('node-1')")
-        await page.wait_for("document.getElementById('rate-note').textContent.startsWith('1 in the last minute')")
+        await wait_for(page, "document.getElementById('rate-note').textContent.startsWith('1 in the last minute')")
         phases = await page.evaluate("[...document.querySelectorAll('.phase[data-phase]')].map(p => p.dataset.phase)")
         assert set(phases) <= set(KEYS)
         assert phases
@@ -90,11 +96,11 @@ async def test_pods_are_updated_live(browser):
 async def test_page_without_traces_shows_a_note(browser):
     pods = TracedPods()
     note_visible = "document.querySelector('#phases .note').checkVisibility()"
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(note_visible)
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, note_visible)
         pods.pending("web-5f-1")
         pods.bound("web-5f-1")
-        await page.wait_for(f"!{note_visible}")
+        await wait_for(page, f"!{note_visible}")
 
 
 async def test_names_and_namespaces_are_aligned(browser):
@@ -109,8 +115,8 @@ async def test_names_and_namespaces_are_aligned(browser):
     pods = TracedPods()
     for name in ("one", "web-5f-1", "-"):
         pods.pending(name)
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(f"{NAMES}.length === 3")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{NAMES}.length === 3")
         assert sorted(await page.evaluate(NAMES)) == ["-", "one", "web-5f-1"]
         assert len({round(offset, 1) for offset in await page.evaluate(f"{ROWS}.map({bottoms_apart})")}) == 1
 
@@ -118,19 +124,20 @@ async def test_names_and_namespaces_are_aligned(browser):
 async def test_paused_page_stops_requests_and_resumes(browser):
     pods = TracedPods()
     pods.pending("web-5f-1")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(f"{NAMES}.length === 1")
+    requested: list[str] = []
+    async with pods.running() as url, open_page(browser, f"{url}/traces", requested=requested) as page:
+        await wait_for(page, f"{NAMES}.length === 1")
         await page.evaluate(DELAY_RESPONSES)
         pods.pending("web-5f-2")
-        await page.wait_for("window.pass !== undefined")  # a response is pending
-        await page.press(" ")
-        assert await page.wait_for("document.getElementById('live-text').textContent === 'Paused'")
-        requested = len(page.requested)
+        await wait_for(page, "window.pass !== undefined")  # a response is pending
+        await page.keyboard.press(" ")
+        await wait_for(page, "document.getElementById('live-text').textContent === 'Paused'")
+        before = len(requested)
         await page.evaluate("window.fetch = fetch_; pass(); new Promise(done => setTimeout(done, 1300))")
-        assert len(page.requested) == requested
+        assert len(requested) == before
         assert await page.evaluate(f"{NAMES}.length") == 1
-        await page.press(" ")
-        await page.wait_for(f"{NAMES}.length === 2")
+        await page.keyboard.press(" ")
+        await wait_for(page, f"{NAMES}.length === 2")
 
 
 async def test_search_filters_by_text_fields_and_durations(browser):
@@ -139,8 +146,8 @@ async def test_search_filters_by_text_fields_and_durations(browser):
         pods.pending(f"web-5f-{number:02}", message="0/3 nodes are available" if number < 4 else "")
     for number in range(4, 30):
         pods.bound(f"web-5f-{number:02}", node=f"node-{number % 2}")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(f"{SHOWN} === '30'")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{SHOWN} === '30'")
         for text, count in {
             "5f-07": 1,
             "NODE:node-1": 13,
@@ -151,33 +158,33 @@ async def test_search_filters_by_text_fields_and_durations(browser):
             "<1h owner:web": 30,
             "nothing like it": 0,
         }.items():
-            await page.press("/")
+            await page.keyboard.press("/")
             assert await page.evaluate("document.activeElement.id") == "search"
-            await page.write(text)
-            await page.wait_for(f"{SHOWN} === '{count}'")
+            await page.keyboard.insert_text(text)
+            await wait_for(page, f"{SHOWN} === '{count}'")
             assert await page.evaluate("document.getElementById('pods-total').textContent") == str(count)
-            await page.press("Escape")
-            await page.wait_for(f"{SHOWN} === '30'")
+            await page.keyboard.press("Escape")
+            await wait_for(page, f"{SHOWN} === '30'")
         await page.click(".stage[data-phase=waiting]:not([hidden])")
-        await page.wait_for(f"{SHOWN} === '4'")
+        await wait_for(page, f"{SHOWN} === '4'")
         assert await page.evaluate("document.querySelector('.stage[aria-pressed=true]').innerText.includes('4')")
 
 
 async def test_waterfall_of_a_pending_pod_is_updated(browser):
     pods = TracedPods()
     pods.pending("web-5f-1", message="0/3 nodes are available: 3 node(s) didn't match")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
         await page.click(".row:not([hidden])")
-        await page.wait_for("document.querySelectorAll('.span').length >= 5")
+        await wait_for(page, "document.querySelectorAll('.span').length >= 5")
         text = await page.evaluate("document.getElementById('detail').innerText")
         for expected in ("web-5f-1", "unschedulable", "attempt 1", "filter", "NodeAffinity rejected 3", "didn't match"):
             assert expected in text
         assert await page.evaluate("location.hash.startsWith('#pod=')")
         pods.bound("web-5f-1")
-        await page.wait_for("document.querySelector('.pill').textContent === 'ready'")
-        await page.wait_for("[...document.querySelectorAll('.span .name')].some(n => n.textContent === 'bind')")
+        await wait_for(page, "document.querySelector('.pill').textContent === 'ready'")
+        await wait_for(page, "[...document.querySelectorAll('.span .name')].some(n => n.textContent === 'bind')")
         await page.evaluate("history.back()")
-        await page.wait_for("document.getElementById('detail').hidden")
+        await wait_for(page, "document.getElementById('detail').hidden")
 
 
 async def test_rollout_shows_its_pods_and_links_the_slowest(browser):
@@ -185,21 +192,21 @@ async def test_rollout_shows_its_pods_and_links_the_slowest(browser):
     for number in range(50):
         pods.pending(f"web-5f-{number:02}")
         pods.bound(f"web-5f-{number:02}")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(f"{SHOWN} === '50'")
-        await page.press("r")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{SHOWN} === '50'")
+        await page.keyboard.press("r")
         await page.click(".row.rollout")
-        await page.wait_for("document.querySelectorAll('.slowest a').length === 5")
+        await wait_for(page, "document.querySelectorAll('.slowest a').length === 5")
         assert "50 of 50 bound" in await page.evaluate("document.querySelector('.meta').innerText")
         assert await page.evaluate("document.querySelectorAll('table tbody tr').length") >= 3
         painted = """(() => { const c = document.querySelector('canvas');
             return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(v => v > 0); })()"""
-        await page.wait_for(painted)
+        await wait_for(page, painted)
         await page.evaluate("document.querySelector('canvas').focus()")
-        await page.press("End")
-        await page.wait_for("document.querySelector('.at').textContent.includes('web-5f-49')")
-        await page.press("Enter")
-        await page.wait_for("document.querySelector('#detail h2').textContent === 'web-5f-49'")
+        await page.keyboard.press("End")
+        await wait_for(page, "document.querySelector('.at').textContent.includes('web-5f-49')")
+        await page.keyboard.press("Enter")
+        await wait_for(page, "document.querySelector('#detail h2').textContent === 'web-5f-49'")
 
 
 async def test_page_is_controlled_by_keyboard(browser):
@@ -208,11 +215,11 @@ async def test_page_is_controlled_by_keyboard(browser):
         pods.pending(f"web-5f-{number:03}")
         pods.bound(f"web-5f-{number:03}")
     active = "document.querySelector('.row.active:not([hidden]) b')?.textContent"
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(f"{SHOWN} === '100'")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{SHOWN} === '100'")
         order = []
         for _ in range(40):
-            await page.press("Tab")
+            await page.keyboard.press("Tab")
             order.append(await page.evaluate("document.activeElement.id || document.activeElement.className"))
             if order[-1] == "list":
                 break
@@ -222,34 +229,34 @@ async def test_page_is_controlled_by_keyboard(browser):
         ]  # fmt: skip
         newest = await page.evaluate(active)
         assert newest == "web-5f-099"
-        await page.press("j")
-        await page.press("ArrowDown")
+        await page.keyboard.press("j")
+        await page.keyboard.press("ArrowDown")
         assert await page.evaluate(active) == "web-5f-097"
         active_id = "document.getElementById('list').getAttribute('aria-activedescendant')"
         assert await page.evaluate(f"document.getElementById({active_id}).classList.contains('active')")
-        await page.press("End")
+        await page.keyboard.press("End")
         assert await page.evaluate(active) == "web-5f-000"
-        await page.press("k")
-        await page.press("Enter")
-        await page.wait_for("document.querySelectorAll('.span').length > 4")
+        await page.keyboard.press("k")
+        await page.keyboard.press("Enter")
+        await wait_for(page, "document.querySelectorAll('.span').length > 4")
         assert await page.evaluate("document.querySelector('#detail h2').textContent") == "web-5f-001"
         assert await page.evaluate("document.getElementById('detail').contains(document.activeElement)")
-        await page.press("Tab")
+        await page.keyboard.press("Tab")
         for _ in range(8):
             if await page.evaluate("document.activeElement.getAttribute('role') === 'treeitem'"):
                 break
-            await page.press("Tab")
-        await page.press("ArrowDown")
-        await page.press("Enter")
+            await page.keyboard.press("Tab")
+        await page.keyboard.press("ArrowDown")
+        await page.keyboard.press("Enter")
         assert await page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
         assert await page.evaluate("document.activeElement.querySelector('.facts').innerText.includes('span')")
-        await page.press("Escape")
-        await page.wait_for("document.getElementById('detail').hidden && document.activeElement.id === 'list'")
-        await page.press("s")
-        assert await page.wait_for("document.getElementById('sort').value === 'slowest'")
-        await page.press("?")
+        await page.keyboard.press("Escape")
+        await wait_for(page, "document.getElementById('detail').hidden && document.activeElement.id === 'list'")
+        await page.keyboard.press("s")
+        await wait_for(page, "document.getElementById('sort').value === 'slowest'")
+        await page.keyboard.press("?")
         assert await page.evaluate("document.getElementById('help').open")
-        await page.press("Escape")
+        await page.keyboard.press("Escape")
         assert not await page.evaluate("document.getElementById('help').open")
 
 
@@ -259,9 +266,10 @@ async def test_ten_thousand_pods_are_rendered_incrementally(browser):
         pods.pending(f"web-5f-{number:05}")
         if number >= 2000:
             pods.bound(f"web-5f-{number:05}", node=f"node-{number % 100}")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
+    requested: list[str] = []
+    async with pods.running() as url, open_page(browser, f"{url}/traces", requested=requested) as page:
         await page.evaluate("window.frames_ = 0; (function frame() { frames_++; requestAnimationFrame(frame); })(); 1")
-        await page.wait_for(f"{SHOWN} === '10,000'")
+        await wait_for(page, f"{SHOWN} === '10,000'")
         elements = await page.evaluate("document.querySelectorAll('*').length")
         assert elements < 1500
         rows = await page.evaluate("document.querySelectorAll('.row').length")
@@ -271,43 +279,43 @@ async def test_ten_thousand_pods_are_rendered_incrementally(browser):
             await page.evaluate(
                 f"(l => l.scrollTop = l.scrollHeight * {part / 5} - l.clientHeight)(document.getElementById('list'))"
             )
-            await page.wait_for(f"frames_ > {frames} + 2")
-        assert (await page.wait_for(f"{NAMES}.at(-1) === 'web-5f-00000' && {NAMES}"))[-1] == "web-5f-00000"
-        await page.press("/")
-        await page.write("node:node-77")
-        await page.wait_for(f"{SHOWN} === '80'")
-        await page.press("Escape")
+            await wait_for(page, f"frames_ > {frames} + 2")
+        await wait_for(page, f"{NAMES}.at(-1) === 'web-5f-00000'")
+        await page.keyboard.press("/")
+        await page.keyboard.insert_text("node:node-77")
+        await wait_for(page, f"{SHOWN} === '80'")
+        await page.keyboard.press("Escape")
         pods.bound("web-5f-00003")
-        await page.wait_for(f"{stage('ready')} === '8,001' && {SHOWN} === '10,000'")
+        await wait_for(page, f"{stage('ready')} === '8,001' && {SHOWN} === '10,000'")
         assert await page.evaluate("document.querySelectorAll('.row').length") < 60
         # pages of five hundred pods, then only changes
-        requests = [url for url in page.requested if "/debug/traces/lines" in url]
+        requests = [url for url in requested if "/debug/traces/lines" in url]
         assert len(requests) >= 20
-        await page.press("r")
+        await page.keyboard.press("r")
         await page.click(".row.rollout")
-        await page.wait_for("document.querySelectorAll('.slowest a').length === 5")
+        await wait_for(page, "document.querySelectorAll('.slowest a').length === 5")
         frames = await page.evaluate("frames_")
-        await page.wait_for(f"frames_ > {frames} + 5")
+        await wait_for(page, f"frames_ > {frames} + 5")
 
 
 async def test_messages_of_pods_are_escaped(browser):
     pods = TracedPods()
     pods.pending("web-5f-1", message=HTML_TEXT)
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
+    requested: list[str] = []
+    async with pods.running() as url, open_page(browser, f"{url}/traces", requested=requested) as page:
         await page.click(".row:not([hidden])")
-        await page.wait_for("document.querySelectorAll('.span').length >= 5")
+        await wait_for(page, "document.querySelectorAll('.span').length >= 5")
         assert await page.evaluate("document.querySelector('.reason').textContent") == HTML_TEXT
         assert await page.evaluate("document.querySelectorAll('img').length") == 0
-        assert all(requested.startswith((url, "data:")) for requested in page.requested)
+        assert all(target.startswith((url, "data:")) for target in requested)
 
 
 async def test_content_security_policy_refuses_inline_styles(browser):
     pods = TracedPods()
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for("document.getElementById('empty').textContent.length > 0")
+    async with pods.running() as url, open_page(browser, f"{url}/traces", fails=True) as page:
+        await wait_for(page, "document.getElementById('empty').textContent.length > 0")
         refused = await page.evaluate(SET_STYLE_ATTRIBUTE)
         assert refused == "style-src-attr"
-        page.problems.clear()
         async with aiohttp.request("GET", f"{url}/traces") as response:
             policy = response.headers["Content-Security-Policy"]
             assert "unsafe" not in policy
@@ -318,24 +326,24 @@ async def test_content_security_policy_refuses_inline_styles(browser):
 async def test_lost_connection_is_shown_and_retried(browser):
     pods = TracedPods()
     pods.pending("web-5f-1")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
-        await page.wait_for(f"{NAMES}.length === 1")
+    async with pods.running() as url, open_page(browser, f"{url}/traces") as page:
+        await wait_for(page, f"{NAMES}.length === 1")
         fetch = "window.fetch_ = fetch; window.fetch = () => Promise.reject(new Error('refused')); 1"
         await page.evaluate(fetch)
-        await page.wait_for("document.getElementById('live-text').textContent === 'Not connected'")
+        await wait_for(page, "document.getElementById('live-text').textContent === 'Not connected'")
         assert await page.evaluate(f"{NAMES}.length") == 1
         await page.evaluate("window.fetch = fetch_; document.dispatchEvent(new Event('visibilitychange')); 1")
-        await page.wait_for("document.getElementById('live-text').textContent === 'Live'")
+        await wait_for(page, "document.getElementById('live-text').textContent === 'Live'")
 
 
 async def test_untraced_pod_shows_a_note(browser):
     pods = TracedPods()
     pods.untraced("old")
-    async with pods.running() as url, browser.page(f"{url}/traces") as page:
+    # the browser logs the 404 of the trace
+    async with pods.running() as url, open_page(browser, f"{url}/traces", fails=True) as page:
         await page.click(".row:not([hidden])")
-        await page.wait_for("document.getElementById('detail').innerText.includes('No trace')")
+        await wait_for(page, "document.getElementById('detail').innerText.includes('No trace')")
         assert "not traced" in await page.evaluate(f"{ROWS}[0].innerText")
-        page.problems.clear()  # the browser logs the 404
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -344,10 +352,13 @@ async def test_text_has_contrast_and_fits_the_screen(browser, width, height, dar
     pods = TracedPods()
     for number in range(40):
         pods.pending(f"web-5f-{number:02}", message="0/3 nodes are available" if number % 9 == 0 else "")
-    async with pods.running() as url, browser.page(f"{url}/traces", width=width, height=height, dark=dark) as page:
-        await page.wait_for(f"{SHOWN} === '40'")
+    async with (
+        pods.running() as url,
+        open_page(browser, f"{url}/traces", width=width, height=height, dark=dark) as page,
+    ):
+        await wait_for(page, f"{SHOWN} === '40'")
         await page.click(".row:not([hidden])")
-        await page.wait_for("document.querySelectorAll('.span').length >= 3")
+        await wait_for(page, "document.querySelectorAll('.span').length >= 3")
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         assert await page.evaluate(LOW_CONTRAST_TEXT) == []
 
@@ -356,8 +367,8 @@ async def test_text_has_contrast_and_fits_the_screen(browser, width, height, dar
 async def test_stage_names_are_not_truncated(browser, width):
     pods = TracedPods()
     pods.pending("web-5f-a", message="0/3 nodes are available")
-    async with pods.running() as url, browser.page(f"{url}/traces", width=width, height=900) as page:
-        await page.wait_for(f"{SHOWN} === '1'")
+    async with pods.running() as url, open_page(browser, f"{url}/traces", width=width, height=900) as page:
+        await wait_for(page, f"{SHOWN} === '1'")
         truncated = await page.evaluate("""(() => {
             const row = document.querySelector('.row:not([hidden])'), cell = row.querySelector('.stage-name');
             return Kubeloop.STAGES.filter((stage) => {
@@ -377,19 +388,20 @@ async def test_self_contained_page_needs_no_network(browser, tmp_path):
     documents = [pods.tracing.recent.document(record) for record in pods.tracing.recent.records()]
     path = tmp_path / "traces.html"
     path.write_text(self_contained_page(documents, kind="deployment", name="web", title="deployment shop/web"))
-    async with browser.page(path.as_uri()) as page:
-        await page.wait_for("document.querySelectorAll('.slowest a').length === 5")
+    requested: list[str] = []
+    async with open_page(browser, path.as_uri(), requested=requested) as page:
+        await wait_for(page, "document.querySelectorAll('.slowest a').length === 5")
         assert await page.evaluate("document.title") == "deployment shop/web · kubeloop traces"
         assert await page.evaluate(SHOWN) == "450"
-        await page.press("Escape")
-        await page.press("p")
-        await page.press("/")
-        await page.write("5f-000")
-        await page.wait_for(f"{SHOWN} === '1'")
-        await page.press("Enter")
-        await page.wait_for("document.querySelectorAll('.span').length >= 5")
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("p")
+        await page.keyboard.press("/")
+        await page.keyboard.insert_text("5f-000")
+        await wait_for(page, f"{SHOWN} === '1'")
+        await page.keyboard.press("Enter")
+        await wait_for(page, "document.querySelectorAll('.span').length >= 5")
         assert await page.evaluate("document.querySelector('.reason').textContent") == HTML_TEXT
-        assert all(requested.startswith(("file:", "data:")) for requested in page.requested)
+        assert all(target.startswith(("file:", "data:")) for target in requested)
         assert not await page.evaluate("document.getElementById('live').checkVisibility()")
 
 
@@ -402,6 +414,6 @@ async def test_self_contained_page_of_a_pod_opens_its_waterfall(browser, tmp_pat
             [pods.tracing.recent.find_pod_trace("shop", "web-5f-1")], kind="pod", name="web-5f-1", title="x"
         )
     )
-    async with browser.page(path.as_uri()) as page:
-        await page.wait_for("document.querySelectorAll('.span').length >= 3")
+    async with open_page(browser, path.as_uri()) as page:
+        await wait_for(page, "document.querySelectorAll('.span').length >= 3")
         assert await page.evaluate("document.querySelector('#detail h2').textContent") == "web-5f-1"
