@@ -2,13 +2,13 @@
 
 The key comes from the operating system's random source, not from the seed: the seed determines UIDs, which clients see,
 and must not determine the key. It is created on first use and lives as long as the server or its data directory.
-Sources: kubernetes pkg/serviceaccount/jwt.go, openidmetadata.go; RFC 7515, 7517, 7518.
+PyJWT signs and verifies. Sources: kubernetes pkg/serviceaccount/jwt.go, openidmetadata.go.
 """
 
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -24,15 +24,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_NUMBER_BYTES = 32  # length of each half of a signature, and of a point's coordinates
-
-
-def _base64(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _from_base64(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+_ALGORITHM = "ES256"
 
 
 class TokenKey:
@@ -46,7 +38,7 @@ class TokenKey:
 
     @cached_property
     def _private(self) -> EllipticCurvePrivateKey:
-        from cryptography.hazmat.primitives import serialization  # imported late: takes 20 ms of the start
+        from cryptography.hazmat.primitives import serialization  # imported on first use, as PyJWT: takes 60 ms
         from cryptography.hazmat.primitives.asymmetric import ec
 
         key = ec.generate_private_key(ec.SECP256R1())
@@ -71,38 +63,33 @@ class TokenKey:
         from cryptography.hazmat.primitives import serialization
 
         der, public_format = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-        return _base64(hashlib.sha256(self._private.public_key().public_bytes(der, public_format)).digest())
+        digest = hashlib.sha256(self._private.public_key().public_bytes(der, public_format)).digest()
+        return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
     def web_key(self) -> JSON:
         """Return the public key as a JSON Web Key."""
-        point = self._private.public_key().public_numbers()
-        x, y = (_base64(coordinate.to_bytes(_NUMBER_BYTES, "big")) for coordinate in (point.x, point.y))
-        return {"use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": "ES256", "x": x, "y": y}
+        from jwt.algorithms import ECAlgorithm
+
+        jwk = ECAlgorithm.to_jwk(self._private.public_key(), as_dict=True)
+        usage = {"use": "sig", "kty": jwk["kty"], "kid": self.key_id, "crv": jwk["crv"], "alg": _ALGORITHM}
+        return {**usage, "x": jwk["x"], "y": jwk["y"]}
 
     def sign(self, claims: Mapping[str, Any]) -> str:
         """Return a signed token with these claims."""
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec, utils
+        from jwt import PyJWS
 
-        signing_input = f"{_base64(_encode({'alg': 'ES256', 'kid': self.key_id}))}.{_base64(_encode(claims))}"
-        r, s = utils.decode_dss_signature(self._private.sign(signing_input.encode(), ec.ECDSA(hashes.SHA256())))
-        return f"{signing_input}.{_base64(b''.join(number.to_bytes(_NUMBER_BYTES, 'big') for number in (r, s)))}"
+        headers = {"typ": "", "kid": self.key_id}  # an empty type is omitted, as kube-apiserver does
+        return PyJWS().encode(_encode(claims), self._private, _ALGORITHM, headers)
 
     def _claims(self, token: str) -> JSON | None:
         """Return the claims of a token, or None if this key did not sign it; expiry is not checked."""
         if "_private" not in self.__dict__ and (self._path is None or not self._path.exists()):
             return None  # nothing has been signed yet
-        from cryptography.exceptions import InvalidSignature
-        from cryptography.hazmat.primitives import hashes
-        from cryptography.hazmat.primitives.asymmetric import ec, utils
+        from jwt import InvalidTokenError, PyJWS
 
-        signing_input, _, signature = token.rpartition(".")
         try:
-            raw = _from_base64(signature)
-            halves = (int.from_bytes(raw[:_NUMBER_BYTES], "big"), int.from_bytes(raw[_NUMBER_BYTES:], "big"))
-            der = utils.encode_dss_signature(*halves)
-            self._private.public_key().verify(der, signing_input.encode(), ec.ECDSA(hashes.SHA256()))
-        except (InvalidSignature, ValueError):
+            payload = PyJWS().decode(token, self._private.public_key(), [_ALGORITHM])
+        except InvalidTokenError:
             return None
-        claims: JSON = msgspec.json.decode(_from_base64(signing_input.partition(".")[2]))
+        claims: JSON = msgspec.json.decode(payload)
         return claims

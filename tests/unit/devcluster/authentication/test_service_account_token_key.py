@@ -1,0 +1,77 @@
+"""Signing key of service account tokens: header, signature, published key, and tokens that it refuses."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+
+import pytest
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, utils
+
+from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
+
+CLAIMS = {"sub": "system:serviceaccount:ns:robot", "aud": ["a"], "exp": 1}
+
+
+def decoded(segment: str) -> bytes:
+    return urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+
+
+def encoded(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def test_header_names_algorithm_and_key_only():
+    key = TokenKey()
+    header, claims, _ = key.sign(CLAIMS).split(".")
+    assert decoded(header) == json.dumps({"alg": "ES256", "kid": key.key_id}, separators=(",", ":")).encode()
+    assert decoded(claims) == json.dumps(CLAIMS, separators=(",", ":"), sort_keys=True).encode()
+
+
+def test_signature_is_valid_for_the_published_key():
+    key = TokenKey()
+    signing_input, _, signature = key.sign(CLAIMS).rpartition(".")
+    web_key = key.web_key()
+    assert list(web_key) == ["use", "kty", "kid", "crv", "alg", "x", "y"]
+    x, y = (int.from_bytes(decoded(web_key[name]), "big") for name in "xy")
+    public_key = ec.EllipticCurvePublicNumbers(x, y, ec.SECP256R1()).public_key()
+    raw = decoded(signature)
+    r, s = int.from_bytes(raw[:32], "big"), int.from_bytes(raw[32:], "big")
+    public_key.verify(utils.encode_dss_signature(r, s), signing_input.encode(), ec.ECDSA(hashes.SHA256()))
+
+
+def test_published_coordinates_have_a_fixed_length():
+    # one key in 256 has a coordinate with a leading zero byte
+    assert {len(TokenKey().web_key()[name]) for _ in range(600) for name in "xy"} == {43}
+
+
+def test_expired_token_has_claims():
+    key = TokenKey()
+    assert key.claims(key.sign(CLAIMS)) == CLAIMS
+
+
+ALGORITHM_NONE = encoded(b'{"alg":"none"}')
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param("", id="empty"),
+        pytest.param("a.b", id="two segments"),
+        pytest.param("ä.ö.ü", id="not base64"),
+        pytest.param(TokenKey().sign(CLAIMS), id="signed by another key"),
+        pytest.param(f"{encoded(b'{}')}.{encoded(b'{}')}.", id="no algorithm"),
+        pytest.param(f"{ALGORITHM_NONE}.{encoded(b'{}')}.", id="algorithm none"),
+        pytest.param(f"{encoded(b'[' * 5000)}.{encoded(b'{}')}.{encoded(b'x' * 64)}", id="nested header"),
+    ],
+)
+def test_token_of_others_is_refused(token: str):
+    key = TokenKey()
+    key.sign(CLAIMS)
+    assert key.claims(token) is None
+
+
+def test_key_that_signed_nothing_refuses_tokens_without_being_created(tmp_path):
+    assert TokenKey(tmp_path).claims(TokenKey().sign(CLAIMS)) is None
+    assert not list(tmp_path.iterdir())
