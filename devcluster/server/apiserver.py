@@ -115,7 +115,7 @@ class ApiServer:
         self._faults = None if faults is None else FaultSource(faults)
         self._audit_ids = str(uuid.uuid5(uuid.NAMESPACE_OID, clock.now().isoformat()))[:24]
         self._handled_count = 0
-        self._metrics = RequestMetrics(self.store, clock.now().timestamp())
+        self._metrics = RequestMetrics()
         self._rng = rng
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
@@ -245,7 +245,10 @@ class ApiServer:
     def _non_resource(self, request: Request) -> Response:
         path = request.path.rstrip("/")
         if path in ("/metrics", "/metrics/slis"):
-            return self._metrics.answer(request, self._rest.watched())
+            from kubeloop.devcluster.server.metrics_page import metrics_response  # imports prometheus_client
+
+            began = self._began.timestamp()
+            return metrics_response(request, self._metrics, self.store, self._rest.watched(), began)
         if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self._keys) or health_paths.health(request)

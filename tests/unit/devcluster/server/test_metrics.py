@@ -1,4 +1,4 @@
-"""/metrics: metric families and labels of kube-apiserver."""
+"""Counts of requests, with the labels of kube-apiserver."""
 
 from __future__ import annotations
 
@@ -68,26 +68,6 @@ async def test_requests_are_counted_by_resource_verb_and_code(api: InProcessApi)
     assert len(sizes) == len(BYTES) + 1
 
 
-async def test_objects_watches_and_deprecated_apis_are_measured(api: InProcessApi):
-    before = samples(api)['apiserver_storage_objects{resource="configmaps"}']
-    api("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
-    api("GET", "/api/v1/endpoints")
-    watch = api.respond("GET", f"{CONFIG_MAPS}?watch=1")
-    metrics = samples(api)
-    assert metrics['apiserver_storage_objects{resource="configmaps"}'] == before + 1
-    assert metrics['apiserver_resource_objects{group="apps",resource="deployments"}'] == 0
-    assert (
-        metrics[
-            f"apiserver_longrunning_requests{labels('configmaps', 'WATCH', 'namespace')}".replace('dry_run="",', "")
-        ]
-        == 1
-    )
-    deprecated = 'group="",removed_release="",resource="endpoints",subresource="",version="v1"'
-    assert metrics[f"apiserver_requested_deprecated_apis{{{deprecated}}}"] == 1
-    await watch.body.aclose()
-    assert not [name for name in samples(api) if name.startswith("apiserver_longrunning_requests{")]
-
-
 async def test_unknown_paths_and_media_types_add_no_series(api: InProcessApi):
     def odd(number: int) -> int:
         api("GET", f"/made/up/{number}")
@@ -96,15 +76,3 @@ async def test_unknown_paths_and_media_types_add_no_series(api: InProcessApi):
 
     odd(0)
     assert {odd(number) for number in range(1, 5)} == {odd(5)}
-
-
-async def test_failed_authentication_is_counted():
-    api = InProcessApi(token="right")
-    api("GET", "/api/v1/nodes")
-    text = api("GET", "/metrics", authorization="Bearer right")[1]
-    assert 'authentication_attempts{result="failure"} 1\n' in text
-    assert api("GET", "/metrics")[0] == 401
-
-
-async def test_health_checks_are_in_slis_metrics(api: InProcessApi):
-    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1\n' in api("GET", "/metrics/slis")[1]

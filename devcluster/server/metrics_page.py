@@ -1,0 +1,172 @@
+"""/metrics and /metrics/slis: the families that kube-apiserver's dashboards and alerts use, and process metrics.
+
+prometheus_client writes the text and reads the process metrics; it takes 25 ms to import, so this module is imported
+when metrics are read. Families are those of v1.36 (apiserver pkg/endpoints/metrics, pkg/storage/etcd3/metrics); help
+texts are ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from kubeloop.devcluster.api.request import Request, Response, text_response
+from kubeloop.devcluster.api.request_info import RequestInfo
+from kubeloop.devcluster.api.served_resources import BY_PATH
+from kubeloop.devcluster.server.health_paths import HEALTH
+from kubeloop.devcluster.server.metrics import BYTES, SECONDS, Labels, RequestMetrics, Series
+from kubeloop.devcluster.storage.store import ObjectStore
+
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+_WITHOUT_DRY_RUN = tuple(name for name in Labels._fields if name != "dry_run")
+
+
+def metrics_response(
+    request: Request, metrics: RequestMetrics, store: ObjectStore, watched: Iterable[RequestInfo], began: float
+) -> Response:
+    """Return /metrics or /metrics/slis; DELETE resets them.
+
+    watched: targets of open watches. began: start of the server in seconds since the epoch.
+    """
+    slis = request.path.rstrip("/").endswith("slis")
+    if request.method == "DELETE":
+        if not slis:
+            metrics.reset()
+        return text_response(200, "metrics reset\n")
+    families = (_health(),) if slis else _families(metrics, store, watched)
+    return Response(200, _text(families), _CONTENT_TYPE, [("Process-Start-Time-Unix", str(int(began)))])
+
+
+class _Families(Collector):
+    """Metric families as prometheus_client's encoder reads them."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _text(families: Iterable[Metric]) -> bytes:
+    text = generate_latest(_Families(families))
+    # prometheus_client appends _total to the name of every counter; kube-apiserver has one without
+    return text.replace(b"# TYPE authentication_attempts untyped", b"# TYPE authentication_attempts counter")
+
+
+def _families(metrics: RequestMetrics, store: ObjectStore, watched: Iterable[RequestInfo]) -> Iterator[Metric]:
+    series = metrics.series()
+    yield _requests(series)
+    yield from _durations(series)
+    yield _sizes(series)
+    in_flight = {"mutating": 0, "readOnly": 1}
+    yield _gauge("apiserver_current_inflight_requests", "Requests in flight.", "request_kind", in_flight)
+    yield _open_watches(watched)
+    yield from _objects(store)
+    yield _deprecated_apis(series)
+    attempts = Metric("authentication_attempts", "Authentication attempts by result.", "unknown")
+    attempts.add_sample(attempts.name, {"result": "failure"}, metrics.unauthenticated)
+    attempts.add_sample(attempts.name, {"result": "success"}, metrics.answered - metrics.unauthenticated)
+    yield attempts
+    yield _health()
+    yield from ProcessCollector(registry=None).collect()
+
+
+def _requests(series: list[Series]) -> Metric:
+    family = CounterMetricFamily(
+        "apiserver_request_total",
+        "Requests by verb, resource, scope and response code.",
+        labels=("code", *Labels._fields, "system_client"),
+    )
+    for entry in series:
+        for code, count in sorted(entry.codes.items()):
+            family.add_metric((str(code), *entry.labels, ""), count)
+    return family
+
+
+def _durations(series: list[Series]) -> tuple[Metric, Metric]:
+    all_requests = HistogramMetricFamily(
+        "apiserver_request_duration_seconds", "Seconds until the response, without watches.", labels=Labels._fields
+    )
+    without_webhooks = HistogramMetricFamily(
+        "apiserver_request_sli_duration_seconds", "Seconds until the response, without webhooks.",
+        labels=_WITHOUT_DRY_RUN,
+    )  # fmt: skip
+    for entry in series:
+        counts = [entry.quick, *entry.slow]
+        if any(counts):
+            buckets = _buckets(SECONDS, counts)
+            all_requests.add_metric(entry.labels, buckets, entry.seconds)
+            if not entry.labels.dry_run:
+                without_webhooks.add_metric(_without_dry_run(entry.labels), buckets, entry.seconds)
+    return all_requests, without_webhooks
+
+
+def _sizes(series: list[Series]) -> Metric:
+    family = HistogramMetricFamily("apiserver_response_sizes", "Bytes of responses to reads.", labels=_WITHOUT_DRY_RUN)
+    for entry in series:
+        if any(entry.sizes):
+            family.add_metric(_without_dry_run(entry.labels), _buckets(BYTES, entry.sizes), entry.size)
+    return family
+
+
+def _without_dry_run(labels: Labels) -> list[str]:
+    return [value for name, value in zip(Labels._fields, labels, strict=True) if name != "dry_run"]
+
+
+def _buckets(bounds: tuple[float, ...], counts: list[int]) -> list[tuple[str, float]]:
+    """Return upper bounds as Go writes them, with cumulative counts."""
+    return list(zip([*(f"{bound:g}" for bound in bounds), "+Inf"], accumulate(counts), strict=True))
+
+
+def _gauge(name: str, help_text: str, label: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, help_text, labels=(label,))
+    for value, count in values.items():
+        family.add_metric((value,), count)
+    return family
+
+
+def _open_watches(watched: Iterable[RequestInfo]) -> Metric:
+    family = GaugeMetricFamily("apiserver_longrunning_requests", "Open watches.", labels=_WITHOUT_DRY_RUN)
+    counts = Counter((info.served.resource, bool(info.name), bool(info.namespace)) for info in watched)
+    for (resource, named, namespaced), count in counts.items():
+        labels = Labels(
+            component="apiserver", group=resource.group, resource=resource.plural,
+            scope="resource" if named else "namespace" if namespaced else "cluster",
+            verb="WATCH", version=resource.version,
+        )  # fmt: skip
+        family.add_metric(_without_dry_run(labels), count)
+    return family
+
+
+def _deprecated_apis(series: list[Series]) -> Metric:
+    names = ("group", "removed_release", "resource", "subresource", "version")
+    family = GaugeMetricFamily("apiserver_requested_deprecated_apis", "1: a requested deprecated API.", labels=names)
+    requested = [entry.labels for entry in series if entry.deprecated]
+    for values in sorted({(label.group, "", label.resource, label.subresource, label.version) for label in requested}):
+        family.add_metric(values, 1)
+    return family
+
+
+def _objects(store: ObjectStore) -> Iterator[Metric]:
+    served = {
+        info.resource.group_resource: 0 for info in BY_PATH.values() if info.is_stored and info.storage_resource is None
+    }
+    counts = dict(sorted((served | {name: len(table) for name, table in store.tables()}).items()))
+    yield _gauge("apiserver_storage_objects", "Stored objects.", "resource", counts)
+    family = GaugeMetricFamily("apiserver_resource_objects", "Stored objects.", labels=("group", "resource"))
+    for name, count in counts.items():
+        resource, _, group = name.partition(".")
+        family.add_metric((group, resource), count)
+    yield family
+
+
+def _health() -> Metric:
+    family = GaugeMetricFamily("kubernetes_healthcheck", "1 for a check that passes.", labels=("name", "type"))
+    for check, path in sorted((check, path[1:]) for path, names in HEALTH.items() for check in names):
+        family.add_metric((check, path), 1)
+    return family

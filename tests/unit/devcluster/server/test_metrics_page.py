@@ -1,0 +1,126 @@
+"""/metrics: families of kube-apiserver in Prometheus' text format, and process metrics."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from support.api_requests import InProcessApi
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def api() -> InProcessApi:
+    return InProcessApi()
+
+
+def samples(api: InProcessApi) -> dict[str, float]:
+    text = api("GET", "/metrics")[1]
+    assert re.fullmatch(r"(# (HELP|TYPE) .+\n|[a-z_]+(\{[^}]*\})? [0-9.e+-]+\n)+", text)
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
+
+
+def labels(resource: str, verb: str, scope: str, subresource: str = "", **more: str) -> str:
+    values = {
+        "component": "apiserver", "dry_run": "", "group": "", "resource": resource, "scope": scope,
+        "subresource": subresource, "verb": verb, "version": "v1", **more,
+    }  # fmt: skip
+    return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(values.items())) + "}"
+
+
+async def test_families_have_the_types_of_kube_apiserver(api: InProcessApi):
+    api("GET", CONFIG_MAPS)
+    status, text = api("GET", "/metrics")
+    assert status == 200
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    assert {name: kind for name, kind in types.items() if not name.startswith("process_")} == {
+        "apiserver_current_inflight_requests": "gauge",
+        "apiserver_longrunning_requests": "gauge",
+        "apiserver_request_duration_seconds": "histogram",
+        "apiserver_request_sli_duration_seconds": "histogram",
+        "apiserver_request_total": "counter",
+        "apiserver_requested_deprecated_apis": "gauge",
+        "apiserver_resource_objects": "gauge",
+        "apiserver_response_sizes": "histogram",
+        "apiserver_storage_objects": "gauge",
+        "authentication_attempts": "counter",
+        "kubernetes_healthcheck": "gauge",
+    }
+    assert len(list(text_string_to_metric_families(text))) == len(types)
+
+
+async def test_histogram_buckets_are_cumulative_with_bounds_as_in_go(api: InProcessApi):
+    api("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {"a": "x" * 2000}})
+    api("GET", f"{CONFIG_MAPS}/a")
+    api("GET", f"{CONFIG_MAPS}/b")
+    buckets = [
+        (line.partition('le="')[2].partition('"')[0], float(line.rpartition(" ")[2]))
+        for line in api("GET", "/metrics")[1].splitlines()
+        if line.startswith("apiserver_response_sizes_bucket") and 'resource="configmaps"' in line
+    ]
+    assert buckets == [
+        ("1000", 1), ("10000", 2), ("100000", 2), ("1e+06", 2), ("1e+07", 2), ("1e+08", 2), ("1e+09", 2), ("+Inf", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="process metrics are read from /proc")
+async def test_process_metrics_are_served(api: InProcessApi):
+    metrics = samples(api)
+    assert metrics["process_resident_memory_bytes"] > 1e6
+    assert metrics["process_virtual_memory_bytes"] > metrics["process_resident_memory_bytes"]
+    assert metrics["process_cpu_seconds_total"] > 0
+    assert metrics["process_start_time_seconds"] > 1e9
+    assert 0 < metrics["process_open_fds"] < metrics["process_max_fds"]
+
+
+async def test_reset_clears_the_counts_of_requests(api: InProcessApi):
+    api("GET", CONFIG_MAPS)
+    assert api("DELETE", "/metrics/slis") == (200, "metrics reset\n")
+    assert [name for name in samples(api) if "configmaps" in name and name.startswith("apiserver_request_total")]
+    assert api("DELETE", "/metrics") == (200, "metrics reset\n")
+    assert not [name for name in samples(api) if "configmaps" in name and name.startswith("apiserver_request_total")]
+
+
+def test_prometheus_client_is_imported_when_metrics_are_read():
+    program = (
+        "import sys; import kubeloop.devcluster.server.apiserver, kubeloop.devcluster.authentication.authenticator;"
+        "assert not {'prometheus_client', 'jwt'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+async def test_objects_watches_and_deprecated_apis_are_measured(api: InProcessApi):
+    before = samples(api)['apiserver_storage_objects{resource="configmaps"}']
+    api("POST", CONFIG_MAPS, {"metadata": {"name": "a"}})
+    api("GET", "/api/v1/endpoints")
+    watch = api.respond("GET", f"{CONFIG_MAPS}?watch=1")
+    metrics = samples(api)
+    assert metrics['apiserver_storage_objects{resource="configmaps"}'] == before + 1
+    assert metrics['apiserver_resource_objects{group="apps",resource="deployments"}'] == 0
+    assert (
+        metrics[
+            f"apiserver_longrunning_requests{labels('configmaps', 'WATCH', 'namespace')}".replace('dry_run="",', "")
+        ]
+        == 1
+    )
+    deprecated = 'group="",removed_release="",resource="endpoints",subresource="",version="v1"'
+    assert metrics[f"apiserver_requested_deprecated_apis{{{deprecated}}}"] == 1
+    await watch.body.aclose()
+    assert not [name for name in samples(api) if name.startswith("apiserver_longrunning_requests{")]
+
+
+async def test_failed_authentication_is_counted():
+    api = InProcessApi(token="right")
+    api("GET", "/api/v1/nodes")
+    text = api("GET", "/metrics", authorization="Bearer right")[1]
+    assert 'authentication_attempts{result="failure"} 1.0\n' in text
+    assert api("GET", "/metrics")[0] == 401
+
+
+async def test_health_checks_are_in_slis_metrics(api: InProcessApi):
+    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1.0\n' in api("GET", "/metrics/slis")[1]
