@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, LoopBudget, Suspended, run_now, start
 from support.request_contexts import request_context
 
@@ -33,28 +34,31 @@ class Computation:
         return cost
 
 
-def test_now_and_uid_come_from_clock_and_random_source():
-    context = request_context("POST", PODS)
+@pytest.fixture
+def context() -> RequestContext:
+    return request_context("POST", PODS)
+
+
+def test_now_and_uid_come_from_clock_and_random_source(context: RequestContext):
     assert context.now() == "2026-01-01T00:00:00Z"
     assert context.new_uid() == request_context("POST", PODS).new_uid() != context.new_uid()
 
 
-def test_cheap_computation_runs_on_the_event_loop():
+def test_cheap_computation_runs_on_the_event_loop(context: RequestContext):
     computation = Computation(1)
-    assert start(request_context("POST", PODS).compute(computation)) == 1
+    assert start(context.compute(computation)) == 1
     assert computation.on_loop == [True]
 
 
-async def test_expensive_computation_runs_in_a_thread():
+async def test_expensive_computation_runs_in_a_thread(context: RequestContext):
     computation = Computation(LOOP_BUDGET)
-    suspended = start(request_context("POST", PODS).compute(computation))
+    suspended = start(context.compute(computation))
     assert isinstance(suspended, Suspended)
     assert await suspended() == LOOP_BUDGET
     assert computation.on_loop == [False]
 
 
-async def test_computations_share_a_budget_until_the_request_waits():
-    context = request_context("POST", PODS)
+async def test_computations_share_a_budget_until_the_request_waits(context: RequestContext):
     half = Computation(LOOP_BUDGET / 2)
     assert start(context.compute(half)) == LOOP_BUDGET / 2
     suspended = start(context.compute(half))
