@@ -19,7 +19,7 @@ import pstats
 import random
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,16 +29,18 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
 from kubeloop.scheduler.algorithm import Algorithm
-from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,7 +57,8 @@ class FixedClock:
 class Bench:
     """The scheduler's decision parts over a synthetic cluster; also the handle of the plugins."""
 
-    def __init__(self, nodes: int, deployments: int) -> None:
+    def __init__(self, nodes: int, deployments: int, lookup: Callable[[str], Pod | None] = lambda key: None) -> None:
+        """lookup: returns a pending pod by key."""
         self.replica_sets: Store[ReplicaSet] = Store()
         self.services: Store[Service] = Store()
         self.listers = Listers(replica_sets=self.replica_sets, services=self.services, pods=Store[Pod]())
@@ -68,17 +71,17 @@ class Bench:
         self.traces = PodRecorder(clock=SystemClock(), rng=self.rng, sampler=DISABLED_SAMPLER)
         self.extenders = ()
         self.metrics = None
-        self.nominator = Nominator(lambda key: None)
+        self.nominator = Nominator(lookup)
         document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         profile = read_configuration(document).profiles[0]
-        self.framework = Framework(profile, self, lambda: self.nominator, registry=IN_TREE_PLUGINS)  # type: ignore[arg-type]
+        self.framework = Framework(profile, self, IN_TREE_PLUGINS, self.nominator, WaitingPods())  # type: ignore[arg-type]
         self.algorithm = Algorithm(
             self.snapshot,
             percentage_of_nodes_to_score=None,
             tie_break="random",
             extenders=(),
             rng=self.rng,
-            traces=self.traces,
+            now_ns=self.traces.now_ns,
         )
         for index in range(nodes):
             self.cache.add_node(convert(Node, node(index)))
@@ -102,7 +105,7 @@ class Bench:
         return convert(Pod, pod(next(self.serial), app, node_name))
 
     def run_filters_with_nominated_pods(self, *args: Any) -> Any:
-        return self.framework.run_filters_with_nominated_pods(*args)
+        return self.framework.node_filters.run_filters_with_nominated_pods(*args)
 
     async def cycle(self, pending: Pod) -> None:
         """Run one cycle, and add the time of each part to `parts`."""
@@ -111,11 +114,11 @@ class Bench:
         marks.append(("pod info", time.process_time_ns()))
         self.cache.update_snapshot(self.snapshot)
         marks.append(("snapshot update", time.process_time_ns()))
-        state, facts = CycleState(), AttemptFacts("scheduled")
+        attempt = Attempt(self.framework, QueuedPodInfo(info, 0))
         facts_ns = time.process_time_ns()
-        placement = await self.algorithm.schedule(self.framework, state, info, facts)
+        node_name = await self.algorithm.schedule(attempt)
         marks.append(("algorithm", time.process_time_ns()))
-        bound = msgspec.structs.replace(pending, spec=msgspec.structs.replace(pending.spec, node_name=placement.node))
+        bound = msgspec.structs.replace(pending, spec=msgspec.structs.replace(pending.spec, node_name=node_name))
         self.cache.assume_pod(bound, info.with_pod(bound))
         marks.append(("assume", time.process_time_ns()))
         for (_, start), (name, end) in itertools.pairwise(marks):

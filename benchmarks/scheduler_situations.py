@@ -27,11 +27,11 @@ from kubeloop.kube.objects.api_types import Namespace, Node, Pod, convert
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.process.python_gc import short_collections
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import FitError
-from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 
 _DRIVER = "csi.example.com"
 _ZONE = "topology.kubernetes.io/zone"
@@ -44,12 +44,11 @@ class Situation(Bench):
         self.nodes: int = options.nodes
         self.existing: int = options.pods
         self.waiting: Store[Pod] = Store()
-        super().__init__(0, deployments)
-        self.nominator = Nominator(self.waiting.get)
+        super().__init__(0, deployments, self.waiting.get)
         self.random = random.Random(1)
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
-        return NodeDryRuns(self.framework, state, pod)
+        return NodeDryRuns(self.framework.node_filters, state, pod)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         work.close()  # no eviction: only the choice of victims is measured
@@ -78,21 +77,20 @@ class Situation(Bench):
         """Return the CPU nanoseconds of one attempt, whatever its result."""
         self.waiting.put(pending.key, pending)
         start_ns = time.process_time_ns()
-        info, state, facts = PodInfo(pending), CycleState(), AttemptFacts("error")
+        info = PodInfo(pending)
+        attempt = Attempt(self.framework, QueuedPodInfo(info, 0))
         self.cache.update_snapshot(self.snapshot)
         try:
-            placement = await self.algorithm.schedule(self.framework, state, info, facts)
+            node_name = await self.algorithm.schedule(attempt)
         except FitError as error:
             verdicts = error.diagnosis.node_to_status
-            result, status = await self.framework.run_post_filter(state, info, self.snapshot, verdicts)
+            result, status = await self.framework.filters.run_post_filter(attempt.state, info, self.snapshot, verdicts)
             error.diagnosis.post_filter_message = status.message
             str(error)
             if result is not None and result.nominated_node_name:
                 self.nominator.add(info, result.nominated_node_name)
         else:
-            bound = msgspec.structs.replace(
-                pending, spec=msgspec.structs.replace(pending.spec, node_name=placement.node)
-            )
+            bound = msgspec.structs.replace(pending, spec=msgspec.structs.replace(pending.spec, node_name=node_name))
             self.cache.assume_pod(bound, info.with_pod(bound))
         return time.process_time_ns() - start_ns
 

@@ -5,12 +5,16 @@ only layers below it:
 
 - explain: why a pod is pending, and the cache debugger
 - scheduler: the scheduling loop, and the composition root
-- algorithm, event_handlers, plugin_handle, scheduler_gauges, status_patches: the parts of the loop
+- event_handlers, algorithm, binding_cycle: watch events; the choice of a node; the binding of a pod to it
+- plugin_handle, scheduler_gauges: the scheduler as plugins and metrics see it
+- attempt: what is passed from the scheduling cycle to the binding cycle
 - extender, full_objects: HTTP extenders
 - plugins: the in-tree plugins and their registry
 - framework: runs the plugins of a profile at their extension points
 - queue: the scheduling queue, backoff, queueing hints, nominated pods
 - api: what the author of a plugin imports
 - cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration and Policy files
-- metrics_protocol, lister_resources: what is measured; which resources have informers
+- context, lister_resources, status_patches: what the process provides; which resources have informers; writes of pod
+  status
+- metrics_protocol: what is measured
 """

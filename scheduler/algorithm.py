@@ -6,41 +6,27 @@ Source: schedulePod of pkg/scheduler/schedule_one.go, v1.36. Axes: N nodes, K ro
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-import msgspec
 import numpy as np
 
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import TieBreak
 from kubeloop.scheduler.extender import HTTPExtender
-from kubeloop.scheduler.framework.fit_error import (
-    EXTENDER,
-    Diagnosis,
-    FitError,
-    NodeToStatus,
-    NoNodesAvailable,
-    num_feasible_nodes_to_find,
-    rows_of,
-)
-from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
+from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+
+EXTENDER = "Extender"  # in place of a plugin's name where extenders rejected nodes
 
 _TRACED_SCORES = 5  # number of nodes whose scores are recorded in the trace
 _MAX_EXTENDER_PRIORITY = 10
-
-
-class Placement(msgspec.Struct, frozen=True):
-    """node: the chosen node. feasible: number of feasible nodes."""
-
-    node: str
-    feasible: int
 
 
 class Algorithm:
@@ -54,48 +40,47 @@ class Algorithm:
         tie_break: TieBreak,
         extenders: Sequence[HTTPExtender],
         rng: random.Random,
-        traces: PodRecorder,
+        now_ns: Callable[[], int],
     ) -> None:
+        """now_ns: the clock of the trace."""
         self._snapshot = snapshot
         self._percentage = percentage_of_nodes_to_score
         self._tie_break = tie_break
         self._extenders = extenders
         self._rng = rng
-        self._now_ns = traces.now_ns
+        self._now_ns = now_ns
         self._start_row = 0
         self._turn = 0
 
-    async def schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
-        """Return the node for `pod`, and record the attempt in `facts`. Waits only for extenders.
+    async def schedule(self, attempt: Attempt) -> str:
+        """Return the node for the attempt's pod, and record facts of the attempt. Waits only for extenders.
 
         Raises FitError or NoNodesAvailable if there is none, SchedulingError if a plugin or extender failed.
         """
-        snapshot = self._snapshot
+        snapshot, facts = self._snapshot, attempt.facts
         facts.nodes = len(snapshot)
         if facts.nodes == 0:
             raise NoNodesAvailable
         diagnosis = Diagnosis(NodeToStatus(snapshot))
-        rows = await self._feasible(framework, state, pod, diagnosis, facts)
+        rows = await self._feasible(attempt, diagnosis)
         facts.feasible = len(rows)
         facts.rejections = diagnosis.node_to_status.plugins()
         if len(rows) == 0:
             raise FitError(facts.nodes, diagnosis)
         if len(rows) == 1:
-            node = snapshot.node_infos[int(rows[0])].name
+            facts.node = snapshot.node_infos[int(rows[0])].name
         else:
             start_ns = self._now_ns()
-            totals = await self._totals(framework, state, pod, rows)
-            node = self._choose(rows, totals, facts)
+            totals = await self._totals(attempt, rows)
+            facts.node = self._choose(rows, totals, facts)
             facts.score_ns = (start_ns, self._now_ns())
-        facts.node = node
-        return Placement(node, len(rows))
+        return facts.node
 
-    async def _feasible(
-        self, framework: Framework, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, facts: AttemptFacts
-    ) -> Rows:
-        snapshot = self._snapshot
+    async def _feasible(self, attempt: Attempt, diagnosis: Diagnosis) -> Rows:
+        snapshot, facts = self._snapshot, attempt.facts
+        filters, state, pod = attempt.framework.filters, attempt.state, attempt.pod
         start_ns = self._now_ns()
-        names, rejection, confining = framework.run_pre_filter(state, pod, snapshot)
+        names, rejection, confining = filters.run_pre_filter(state, pod, snapshot)
         filter_ns = self._now_ns()
         facts.pre_filter_ns = (start_ns, filter_ns)
         diagnosis.unschedulable_plugins.update(confining)
@@ -111,7 +96,7 @@ class Algorithm:
             first = np.array([nominated], np.intp)
             try:
                 rows = await self._pass_extenders(
-                    pod, framework.run_filters(state, pod, snapshot, first, diagnosis), diagnosis
+                    pod.pod, filters.run_filters(state, pod, snapshot, first, diagnosis), diagnosis
                 )
             except SchedulingError:
                 rows = first[:0]
@@ -120,21 +105,23 @@ class Algorithm:
                 return rows
         rows = snapshot.all_rows
         if names is not None:
-            rows = rows_of(snapshot, names)
+            rows = _rows_of(snapshot, names)
             reason = f"node(s) didn't satisfy plugin(s) [{' '.join(confining)}]"
             diagnosis.node_to_status.absent = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-        feasible = framework.run_filters(state, pod, snapshot, rows, diagnosis)
-        feasible = self._sampled(framework, rows, feasible)
+        feasible = filters.run_filters(state, pod, snapshot, rows, diagnosis)
+        feasible = self._sampled(attempt.framework.percentage_of_nodes_to_score, rows, feasible)
         before = len(feasible)
-        feasible = await self._pass_extenders(pod, feasible, diagnosis)
+        feasible = await self._pass_extenders(pod.pod, feasible, diagnosis)
         if len(feasible) != before:
             diagnosis.unschedulable_plugins.add(EXTENDER)
         facts.filter_ns = (filter_ns, self._now_ns())
         return feasible
 
-    def _sampled(self, framework: Framework, rows: Rows, feasible: Rows) -> Rows:
-        """Return the feasible nodes that kube-scheduler finds before it stops, starting where it stopped last."""
-        percentage = framework.percentage_of_nodes_to_score
+    def _sampled(self, percentage: int | None, rows: Rows, feasible: Rows) -> Rows:
+        """Return the feasible nodes that kube-scheduler finds before it stops, starting where it stopped last.
+
+        percentage: percentageOfNodesToScore of the profile, if it is set.
+        """
         if percentage is None:
             percentage = self._percentage
         if percentage is None or len(rows) == 0:
@@ -149,15 +136,15 @@ class Algorithm:
         self._start_row = (self._start_row + processed) % len(self._snapshot)
         return np.sort(rotated)
 
-    async def _pass_extenders(self, pod: PodInfo, rows: Rows, diagnosis: Diagnosis) -> Rows:
+    async def _pass_extenders(self, pod: Pod, rows: Rows, diagnosis: Diagnosis) -> Rows:
         for extender in self._extenders:
             if len(rows) == 0:
                 break
-            if not extender.filters or not extender.is_interested(pod.pod):
+            if not extender.filters or not extender.is_interested(pod):
                 continue
             infos = [self._snapshot.node_infos[row] for row in rows.tolist()]
             try:
-                result = await extender.filter(pod.pod, infos)
+                result = await extender.filter(pod, infos)
             except ExtenderError as error:
                 if extender.ignorable:
                     continue
@@ -166,15 +153,16 @@ class Algorithm:
                 diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE, (message,)))
             for name, message in result.failed_and_unresolvable.items():
                 diagnosis.node_to_status.set(name, Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (message,)))
-            rows = rows_of(self._snapshot, result.feasible)
+            rows = _rows_of(self._snapshot, result.feasible)
         return rows
 
-    async def _totals(self, framework: Framework, state: CycleState, pod: PodInfo, rows: Rows) -> Scores:
+    async def _totals(self, attempt: Attempt, rows: Rows) -> Scores:
         """Return the total scores int64 [K] of the feasible rows."""
-        if not framework.has_score_plugins and not self._extenders:
+        scores, state, pod = attempt.framework.scores, attempt.state, attempt.pod
+        if not scores.score and not self._extenders:
             return np.ones(len(rows), np.int64)
-        framework.run_pre_score(state, pod, self._snapshot, rows)
-        totals = framework.run_scores(state, pod, self._snapshot, rows).totals
+        scores.run_pre_score(state, pod, self._snapshot, rows)
+        totals = scores.run_scores(state, pod, self._snapshot, rows).totals
         for extender in self._extenders:
             if not extender.prioritizes or not extender.is_interested(pod.pod):
                 continue
@@ -203,3 +191,18 @@ class Algorithm:
             traced += np.flatnonzero(totals == level)[:_TRACED_SCORES].tolist()
         facts.scores = [(infos[int(rows[i])].name, int(totals[i])) for i in traced[:_TRACED_SCORES]]
         return infos[int(rows[index])].name
+
+
+def num_feasible_nodes_to_find(num_all_nodes: int, percentage: int) -> int:
+    """Return the number of feasible nodes at which filtering stops. percentage 0: adaptive. Source: schedule_one.go."""
+    if num_all_nodes < 100:
+        return num_all_nodes
+    if percentage == 0:
+        percentage = max(5, 50 - num_all_nodes // 125)
+    return max(100, num_all_nodes * percentage // 100)
+
+
+def _rows_of(snapshot: Snapshot, node_names: Iterable[str]) -> Rows:
+    """Return the rows of the nodes that exist, ascending."""
+    row_of = snapshot.row_of
+    return np.array(sorted(row_of[name] for name in node_names if name in row_of), np.intp)

@@ -2,84 +2,87 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.clock import Clock
-from kubeloop.kube.event_recorder import EventSink
+import msgspec
+
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
 from kubeloop.scheduler.api.extender import Extender
-from kubeloop.scheduler.api.handle import PodNominator, WaitingPod
+from kubeloop.scheduler.api.handle import WaitingPod
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
+from kubeloop.scheduler.config.types import Profile
+from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
+from kubeloop.scheduler.framework.registry import Registry
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.queue.nominator import Nominator
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+
+class SharedState(msgspec.Struct, frozen=True):
+    """What the plugins of all profiles share. spawn, activate: see api.handle.Handle."""
+
+    snapshot: Snapshot
+    listers: Listers
+    extenders: Sequence[Extender]
+    nominator: Nominator
+    waiting_pods: WaitingPods
+    spawn: Callable[[Coroutine[Any, Any, None], str], None]
+    activate: Callable[[Iterable[Pod]], None]
 
 
 class PluginHandle:
-    """`framework` and `queue` are set after construction: plugins are created before both."""
-
-    framework: Framework
-    queue: SchedulingQueue
+    """The handle of the plugins of one profile, with the profile's framework, which creates these plugins."""
 
     def __init__(
         self,
+        profile: Profile,
+        context: SchedulerContext,
+        shared: SharedState,
+        registry: Registry,
         *,
-        snapshot: Snapshot,
-        listers: Listers,
-        client: Client,
-        clock: Clock,
-        rng: random.Random,
-        recorder: EventSink,
-        traces: PodRecorder,
-        extenders: Sequence[Extender],
-        metrics: SchedulerMetrics | None,
-        spawn: Spawn,
+        class_cache: bool,
     ) -> None:
-        self.snapshot = snapshot
-        self.listers = listers
-        self.client = client
-        self.clock = clock
-        self.rng = rng
-        self.recorder = recorder
-        self.traces = traces
-        self.extenders = extenders
-        self.metrics = metrics
-        self._spawn = spawn
-
-    @property
-    def nominator(self) -> PodNominator:
-        return self.queue.nominator
+        """Raises UserError for an invalid profile."""
+        self.client = context.client
+        self.clock = context.clock
+        self.rng = context.rng
+        self.recorder = context.recorder
+        self.traces = context.traces
+        self.metrics = context.metrics
+        self.snapshot = shared.snapshot
+        self.listers = shared.listers
+        self.extenders = shared.extenders
+        self.nominator = shared.nominator
+        self._shared = shared
+        self.framework = Framework(
+            profile, self, registry, shared.nominator, shared.waiting_pods, class_cache=class_cache
+        )
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_filters_with_nominated_pods(state, pod, node)
+        return self.framework.node_filters.run_filters_with_nominated_pods(state, pod, node)
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> DryRuns:
-        return NodeDryRuns(self.framework, state, pod)
+        return NodeDryRuns(self.framework.node_filters, state, pod)
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_add_pod(state, pod, added, node)
+        return self.framework.node_filters.run_add_pod(state, pod, added, node)
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_remove_pod(state, pod, removed, node)
+        return self.framework.node_filters.run_remove_pod(state, pod, removed, node)
 
     def waiting_pod(self, uid: str) -> WaitingPod | None:
         """Return a pod that waits on permit, to be allowed or rejected; None if it does not wait."""
-        return self.framework.waiting_pod(uid)
+        return self._shared.waiting_pods.get(uid)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        self._spawn(work, name)
+        self._shared.spawn(work, name)
 
     def activate(self, pods: Iterable[Pod]) -> None:
-        self.queue.activate(pods)
+        self._shared.activate(pods)

@@ -11,57 +11,50 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
-from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
-from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import BY_GROUP_KIND, NODES, PODS
-from kubeloop.scheduler.algorithm import Algorithm, Placement
+from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.api.extension_points import QueueSortPlugin
 from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.event_handlers import EventDurations, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import HTTPExtender
-from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable, event_note
-from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from kubeloop.scheduler.framework.timing import MEASURED_CYCLES, TimedPreEnqueue
+from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.framework.registry import Registry
+from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.full_objects import FullObjects
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
-from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
-from kubeloop.scheduler.plugin_handle import PluginHandle
+from kubeloop.scheduler.metrics_protocol import AttemptResult
+from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
-from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
+from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, registered_actions, registrations
 from kubeloop.scheduler.queue.safe_sort import safe_sort_key
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.queue.scheduling_queue import QueueObserver, QueueSettings, SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 from kubeloop.scheduler.status_patches import StatusPatches
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts, PodRecorder
 
 log = logging.getLogger(__name__)
 
-_BIND_ATTEMPTS = 7  # after the last one, about a minute has passed
-_FIRST_BIND_RETRY_SECONDS = 0.5
-_POD_DELETED = "(gone)"  # in place of a node name; no node has this name
 _SNAPSHOT_SLICE = 1000  # nodes copied without yielding: some 10 ms
 
 
@@ -73,116 +66,98 @@ class Scheduler:
 
     def __init__(
         self,
-        client: Client,
+        context: SchedulerContext,
         informers: InformerFactory,
-        *,
         config: SchedulerConfiguration,
-        clock: Clock,
-        rng: random.Random,
-        recorder: EventSink,
-        traces: PodRecorder,
-        metrics: SchedulerMetrics | None = None,
+        registry: Registry,
     ) -> None:
-        """Raises UserError for an invalid configuration. Requires a running event loop."""
+        """registry: the in-tree plugins. Raises UserError for an invalid configuration. Needs a running event loop."""
         self.config = config
-        self._client = client
-        self._recorder = recorder
-        self._traces = traces
-        self._metrics = metrics
+        self._recorder = context.recorder
+        self._traces = context.traces
+        self._metrics = context.metrics
         self._time = asyncio.get_running_loop().time
-        self._now_ns = clock.time_ns  # for durations within one turn of the event loop, whose time may stand still
+        self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._pods = informers.informer(PODS).store
-        self._nodes = informers.informer(NODES).store
-        self._tasks: asyncio.TaskGroup | None = None
+        self._tasks: asyncio.TaskGroup | None = None  # while run() is active
         self._binding: set[asyncio.Task[None]] = set()
-        self._slots = config.max_bindings_in_flight  # remaining bind requests that may be in flight
-        self._slot_freed = asyncio.Event()
-        self._patches = StatusPatches(client, clock, enter_span=traces.enter_span)
+        self._patches = StatusPatches(context.client, context.clock, enter_span=context.traces.enter_span)
 
         self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
         self.in_cycle = False  # True: the snapshot must not change, as an extender's response is awaited
-        self.snapshot = Snapshot()
-        if not config.class_cache:
-            self.snapshot.classes = SpecClasses(enabled=False)
+        self.snapshot = Snapshot(SpecClasses(enabled=config.class_cache))
         informer_of: dict[str, SharedInformer[Any]] = {
             name: informers.informer(resource) for name, resource in LISTER_RESOURCES.items()
         }
         self._lister_informers = informer_of.values()
         self.listers = Listers(pods=self._pods, **{name: informer.store for name, informer in informer_of.items()})
         # Ignorable extenders come last, as in kube-scheduler.
-        full_objects = FullObjects(client)
+        full_objects = FullObjects(context.client)
         self.extenders = [
             HTTPExtender(extender, full_objects)
             for extender in sorted(config.extenders, key=lambda extender: extender.ignorable)
         ]
-        handles = [
-            self._plugin_handle(profile, clock=clock, rng=rng)
-            for profile in map(self._without_managed_resources, config.profiles)
-        ]
-        self.frameworks = {handle.framework.profile_name: handle.framework for handle in handles}
-        hint_maps = {
-            name: QueueingHintMap(registrations(framework.event_plugins()))
-            for name, framework in self.frameworks.items()
+        nominator = Nominator(self._pods.get)
+        self._waiting_pods = WaitingPods()
+        shared = SharedState(
+            snapshot=self.snapshot,
+            listers=self.listers,
+            extenders=self.extenders,
+            nominator=nominator,
+            waiting_pods=self._waiting_pods,
+            spawn=self._spawn,
+            activate=self._activate,
+        )
+        self.frameworks = {
+            profile.scheduler_name: PluginHandle(
+                self._without_managed_resources(profile), context, shared, registry, class_cache=config.class_cache
+            ).framework
+            for profile in config.profiles
         }
-        self.queue = self._new_queue(hint_maps)
-        for handle in handles:
-            handle.queue = self.queue
-        if metrics is not None:
-            metrics.attach(SchedulerGauges(self.queue, self.frameworks, self._binding))
+        hint_maps = {
+            name: QueueingHintMap(registrations(framework.event_plugins)) for name, framework in self.frameworks.items()
+        }
+        self.queue = self._new_queue(hint_maps, nominator)
+        if context.metrics is not None:
+            context.metrics.attach(SchedulerGauges(self.queue, self.frameworks, self._binding))
         self._algorithm = Algorithm(
             self.snapshot,
             percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
             tie_break=config.tie_break,
             extenders=self.extenders,
-            rng=rng,
-            traces=traces,
+            rng=context.rng,
+            now_ns=context.traces.now_ns,
+        )
+        self._binding_cycle = BindingCycle(
+            context,
+            self.cache,
+            self.queue,
+            self._patches,
+            self._waiting_pods,
+            self.extenders,
+            config.max_bindings_in_flight,
         )
         self._registrations = self._register(informers, hint_maps)
 
-    def _plugin_handle(self, profile: Profile, *, clock: Clock, rng: random.Random) -> PluginHandle:
-        """Return the plugin handle of a profile, with its framework; the queue is set later."""
-        handle = PluginHandle(
-            snapshot=self.snapshot,
-            listers=self.listers,
-            client=self._client,
-            clock=clock,
-            rng=rng,
-            recorder=self._recorder,
-            traces=self._traces,
-            extenders=self.extenders,
-            metrics=self._metrics,
-            spawn=self._spawn,
-        )
-        handle.framework = Framework(
-            profile,
-            handle,
-            lambda: self.queue.nominator,
-            registry=IN_TREE_PLUGINS,
-            class_cache=self.config.class_cache,
-            metrics=self._metrics,
-        )
-        return handle
-
-    def _new_queue(self, hint_maps: dict[str, QueueingHintMap]) -> SchedulingQueue:
-        config, metrics = self.config, self._metrics
+    def _new_queue(self, hint_maps: dict[str, QueueingHintMap], nominator: Nominator) -> SchedulingQueue:
+        config = self.config
         return SchedulingQueue(
             sort_key=self._sort_key(next(iter(self.frameworks.values())).queue_sort),
             hint_maps=hint_maps,
-            pre_enqueue={
-                name: [TimedPreEnqueue(plugin, framework.timing) for plugin in framework.pre_enqueue]
-                if metrics
-                else framework.pre_enqueue
-                for name, framework in self.frameworks.items()
-            },
-            lookup=self._pods.get,
+            pre_enqueue={name: framework.pre_enqueue for name, framework in self.frameworks.items()},
+            nominator=nominator,
             now_ns=lambda: int(self._time() * 1e9),
-            duration_ns=self._now_ns,
-            initial_backoff_seconds=config.pod_initial_backoff_seconds,
-            max_backoff_seconds=config.pod_max_backoff_seconds,
-            max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
-            metrics=metrics,
-            on_queued=self._traces.queued,
-            on_plugin_failure=self._queue_plugin_failed,
+            settings=QueueSettings(
+                initial_backoff_seconds=config.pod_initial_backoff_seconds,
+                max_backoff_seconds=config.pod_max_backoff_seconds,
+                max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
+            ),
+            observer=QueueObserver(
+                metrics=self._metrics,
+                duration_ns=self._now_ns,
+                queued=self._traces.queued,
+                plugin_failed=self._queue_plugin_failed,
+            ),
         )
 
     def _sort_key(self, plugin: QueueSortPlugin) -> Callable[[QueuedPodInfo], Any]:
@@ -220,7 +195,7 @@ class Scheduler:
             self.cache,
             self.queue,
             scheduler_names=self.frameworks,
-            reject_waiting_pod=self._reject_waiting_pod,
+            reject_waiting_pod=self._waiting_pods.reject_removed,
             durations=durations,
         )
         registered: list[HandlerRegistration[Any]] = [
@@ -274,9 +249,7 @@ class Scheduler:
 
     async def _schedule_forever(self) -> None:
         while True:
-            while self._slots <= 0:
-                self._slot_freed.clear()
-                await self._slot_freed.wait()
+            await self._binding_cycle.wait_for_slot()
             while len(self.cache.update_snapshot(self.snapshot, at_most=_SNAPSHOT_SLICE)) >= _SNAPSHOT_SLICE:
                 await asyncio.sleep(0)
             queued = self.queue.pop()
@@ -296,10 +269,10 @@ class Scheduler:
                 self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a plugin's background work; at shutdown it is drained like bindings."""
+        """Run a binding, or a plugin's background work; both are drained at shutdown."""
         if self._tasks is None:
             work.close()
-            log.error("a plugin started work while the scheduler does not run", extra={"work": name})
+            log.error("background work was started while the scheduler does not run", extra={"work": name})
             return
         task = self._tasks.create_task(self._guarded(work, name), name=name)
         self._binding.add(task)
@@ -312,6 +285,9 @@ class Scheduler:
         except Exception:
             log.exception("background work of the scheduler failed", extra={"work": name})
 
+    def _activate(self, pods: Iterable[Pod]) -> None:
+        self.queue.activate(pods)
+
     # --- The scheduling cycle --------------------------------------------------------------------------------------
 
     async def _schedule_one(self, queued: QueuedPodInfo) -> None:
@@ -321,25 +297,24 @@ class Scheduler:
         if framework is None or self._skip_pod_schedule(pod):
             self.queue.done(queued.uid)
             return
-        start_ns = self._now_ns()
-        facts = AttemptFacts(result="error")
+        # True: the plugin calls of this cycle are measured
+        measured = self._metrics is not None and self.queue.scheduling_cycle % MEASURED_CYCLES == 0
+        attempt = Attempt(framework, queued, self._now_ns(), measured=measured)
         self._traces.attempt_started(pod, queued.attempts)
         try:
-            state = CycleState(measured=self._measures_this_cycle())
-            placement = await self._schedule(framework, state, queued.info, facts)
-            assumed = self._assume(queued.info, placement)
+            self._assume(attempt, await self._schedule(attempt))
         except FitError as error:
-            await self._post_filter_and_fail(framework, queued, state, error, facts, start_ns)
+            await self._post_filter_and_fail(attempt, error)
         except NoNodesAvailable as error:
-            self._failed(framework, queued, str(error), "", "", facts, start_ns, rejected=True)
+            self._failed(attempt, str(error), Diagnosis(NodeToStatus(self.snapshot)))
         except (SchedulingError, CacheError) as error:
             log.warning("scheduling failed", extra={"pod": pod.key, "error": str(error)})
-            self._failed(framework, queued, str(error), "", "", facts, start_ns)
+            self._failed(attempt, str(error))
         except Exception as error:  # a mistake of ours or of a plugin's array: it costs this attempt, not the scheduler
             log.exception("scheduling failed", extra={"pod": pod.key})
-            self._failed(framework, queued, f"{type(error).__name__}: {error}", "", "", facts, start_ns)
+            self._failed(attempt, f"{type(error).__name__}: {error}")
         else:
-            self._reserve(framework, state, queued, assumed, placement, facts, start_ns)
+            self._reserve(attempt)
 
     def _skip_pod_schedule(self, pod: Pod) -> bool:
         if pod.metadata.deletion_timestamp is not None:
@@ -348,67 +323,49 @@ class Scheduler:
             return True
         return self.cache.is_assumed(pod)  # it was updated during the cycle that placed it
 
-    async def _schedule(self, framework: Framework, state: CycleState, pod: PodInfo, facts: AttemptFacts) -> Placement:
+    async def _schedule(self, attempt: Attempt) -> str:
+        """Return the node for the pod. Raises like Algorithm.schedule."""
         start_ns = self._now_ns()
         self.cache.update_snapshot(self.snapshot)
         self.in_cycle = True
         try:
-            placement = await self._algorithm.schedule(framework, state, pod, facts)
+            return await self._algorithm.schedule(attempt)
         finally:
             self.in_cycle = False
             if self._metrics is not None:
                 self._metrics.algorithm((self._now_ns() - start_ns) / 1e9)
-        return placement
 
-    def _measures_this_cycle(self) -> bool:
-        """Return True if the plugin calls of this cycle are measured."""
-        return self._metrics is not None and self.queue.scheduling_cycle % MEASURED_CYCLES == 0
-
-    def _assume(self, info: PodInfo, placement: Placement) -> PodInfo:
+    def _assume(self, attempt: Attempt, node: str) -> None:
         """Assume the pod on its node. Raises CacheError."""
+        info = attempt.pod
         pod = info.pod
-        assumed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=placement.node))
+        assumed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
         self.cache.assume_pod(assumed, info)
         self.queue.nominator.remove(info.uid)
-        return info.with_pod(assumed)
+        attempt.pod = info.with_pod(assumed)
+        attempt.node = node
 
-    def _reserve(
-        self,
-        framework: Framework,
-        state: CycleState,
-        queued: QueuedPodInfo,
-        assumed: PodInfo,
-        placement: Placement,
-        facts: AttemptFacts,
-        start_ns: int,
-    ) -> None:
+    def _reserve(self, attempt: Attempt) -> None:
+        """Run the Reserve and Permit plugins, then start the binding cycle."""
+        binding, pod = attempt.framework.binding, attempt.pod.pod
         reserve_ns = self._traces.now_ns()
-        status = framework.run_reserve(state, assumed, placement.node)
+        status = binding.run_reserve(attempt.state, attempt.pod, attempt.node)
+        self._traces.reserved(pod, attempt.node, reserve_ns, None if status is None else status.message)
         if status is None:
-            self._traces.reserved(assumed.pod, placement.node, reserve_ns)
-            status = framework.run_permit(state, assumed, placement.node)
-        else:
-            self._traces.reserved(assumed.pod, placement.node, reserve_ns, status.message)
+            status = binding.run_permit(attempt.state, attempt.pod, attempt.node)
         if status is not None and status.code is not Code.WAIT:
-            self._unreserve_and_forget(framework, state, assumed, placement.node)
-            self._reject_after_placement(framework, queued, status, placement.node, facts, start_ns)
+            self._unreserve_and_forget(attempt)
+            self._reject_after_placement(attempt, status)
             return
-        facts.result = "scheduled"
-        self._traces.attempt_finished(assumed.pod, facts)
-        if self._tasks is None:
-            raise AssertionError("a pod was scheduled while the scheduler does not run")
-        task = self._tasks.create_task(
-            self._bind_in_background(framework, state, queued, assumed, placement.node, start_ns),
-            name=f"bind/{queued.key}",
-        )
-        self._binding.add(task)
-        task.add_done_callback(self._binding.discard)
+        attempt.facts.result = "scheduled"
+        self._traces.attempt_finished(pod, attempt.facts)
+        self._spawn(self._bind(attempt), f"bind/{attempt.queued.key}")
 
-    def _unreserve_and_forget(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> bool:
+    def _unreserve_and_forget(self, attempt: Attempt) -> bool:
         """Unreserve and forget an assumed pod; return False if it was not in the cache."""
-        framework.run_unreserve(state, assumed, node_name)
+        attempt.framework.binding.run_unreserve(attempt.state, attempt.pod, attempt.node)
         try:
-            self.cache.forget_pod(assumed.pod)
+            self.cache.forget_pod(attempt.pod.pod)
         except CacheError as error:
             log.warning("cannot forget an assumed pod: %s", error)
             return False
@@ -416,238 +373,101 @@ class Scheduler:
 
     # --- The binding cycle -----------------------------------------------------------------------------------------
 
-    async def _bind_in_background(
-        self,
-        framework: Framework,
-        state: CycleState,
-        queued: QueuedPodInfo,
-        assumed: PodInfo,
-        node_name: str,
-        start_ns: int,
-    ) -> None:
+    async def _bind(self, attempt: Attempt) -> None:
+        """Bind an assumed pod. Raises nothing but cancellation."""
         try:
-            status = await self._bind(framework, state, assumed, node_name)
+            status = await self._binding_cycle.run(attempt)
         except Exception as error:
-            log.exception("binding failed", extra={"pod": queued.key})
+            log.exception("binding failed", extra={"pod": attempt.pod.key})
             status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
         if status is None:
-            self._bound(framework, state, queued, assumed, node_name, start_ns)
+            self._bound(attempt)
         else:
-            self._not_bound(framework, state, queued, assumed, node_name, status, start_ns)
+            self._not_bound(attempt, status)
 
-    async def _bind(self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str) -> Status | None:
-        pod = assumed.pod
-        flight = framework.run_pre_bind_pre_flight(state, assumed, node_name)
-        if flight is not None and flight.code is not Code.SKIP:
-            return flight
-        waits_on_permit = framework.waiting_pod(assumed.uid) is not None
-        if flight is None or waits_on_permit:
-            # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
-            self._patches.set(pod, nominated_node_name=node_name)
-        if waits_on_permit:
-            self._traces.permit_started(pod)
-            since = self._time()
-            status = await framework.wait_on_permit(assumed)
-            self._traces.permit_finished(pod, status.message if status is not None else None)
-            if self._metrics is not None:
-                result = "Success" if status is None else status.code.api_name
-                self._metrics.permit_wait(result, self._time() - since)
-            if status is not None:
-                return status
-        # From here on no event can make the pod schedulable: a failure is retried after a backoff.
-        self.queue.done(assumed.uid)
-        if flight is None:
-            self._traces.pre_bind_started(pod)
-            status = await framework.run_pre_bind(state, assumed, node_name)
-            self._traces.pre_bind_finished(pod, status.message if status is not None else None)
-            if status is not None:
-                return status
-        self._slots -= 1
-        self._traces.bind_started(pod, node_name)
-        try:
-            await self._patches.settle(assumed.uid)
-            status = await self._bind_and_confirm(framework, state, assumed, node_name)
-        finally:
-            self._slots += 1
-            self._slot_freed.set()
-        self.cache.finish_binding(pod)
-        self._traces.bind_finished(pod, status.message if status is not None else None)
-        return status
-
-    async def _run_bind(
-        self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str
-    ) -> Status | None:
-        for extender in self.extenders:
-            if not extender.binds or not extender.is_interested(assumed.pod):
-                continue
-            try:
-                await extender.bind(assumed.pod, node_name)
-            except ExtenderError as error:
-                if extender.ignorable:
-                    continue
-                return Status(Code.ERROR, (str(error),), "", error)
-            return None
-        return await framework.run_bind(state, assumed, node_name)
-
-    async def _bind_and_confirm(
-        self, framework: Framework, state: CycleState, assumed: PodInfo, node_name: str
-    ) -> Status | None:
-        """Bind the pod, and determine the result if it is unknown.
-
-        The response of a binding may be lost, and a lost earlier attempt may cause a conflict. A binding whose response
-        was lost is sent again, to the same node, as it may still be in flight: with another node, the first one could
-        get a pod that the cache does not count there.
-        """
-        delay_seconds = _FIRST_BIND_RETRY_SECONDS
-        may_be_in_flight = False
-        for _ in range(_BIND_ATTEMPTS):
-            status = await self._run_bind(framework, state, assumed, node_name)
-            error = status.error if status is not None else None
-            may_be_in_flight = may_be_in_flight or (isinstance(error, ServerUnreachable) and error.maybe_applied)
-            conflict = isinstance(error, ApiError) and error.code == 409
-            if status is None or not (may_be_in_flight or conflict or isinstance(error, ExtenderError)):
-                return status
-            bound_node = await self._bound_node(assumed)
-            if bound_node == node_name:
-                return None
-            if bound_node is not None or not may_be_in_flight:
-                return status
-            await asyncio.sleep(delay_seconds)
-            delay_seconds *= 2
-        return status
-
-    async def _bound_node(self, assumed: PodInfo) -> str | None:
-        """Return the pod's node in the API server; _POD_DELETED if it was deleted; None if not bound or unknown."""
-        metadata = assumed.pod.metadata
-        try:
-            pod = await self._client.get(PODS, metadata.name, metadata.namespace, lane="binding")
-        except NotFound:
-            return _POD_DELETED
-        except (ApiError, ServerUnreachable) as problem:
-            log.warning("cannot see whether a pod was bound", extra={"pod": assumed.key, "error": str(problem)})
-            return None
-        return (pod.spec.node_name or None) if pod.metadata.uid == metadata.uid else _POD_DELETED
-
-    def _bound(
-        self,
-        framework: Framework,
-        state: CycleState,
-        queued: QueuedPodInfo,
-        assumed: PodInfo,
-        node_name: str,
-        start_ns: int,
-    ) -> None:
-        message = f"Successfully assigned {assumed.key} to {node_name}"
-        self._recorder.event(assumed.pod, "Normal", "Scheduled", message)
+    def _bound(self, attempt: Attempt) -> None:
+        message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
+        self._recorder.event(attempt.pod.pod, "Normal", "Scheduled", message)
         if self._metrics is not None:
-            seconds = (self._now_ns() - start_ns) / 1e9
-            self._metrics.attempt("scheduled", framework.profile_name, seconds)
+            queued = attempt.queued
+            seconds = (self._now_ns() - attempt.start_ns) / 1e9
+            self._metrics.attempt("scheduled", attempt.framework.profile_name, seconds)
             self._metrics.pod_scheduled(
                 queued.attempts,
                 self._time() - queued.initial_attempt_ns / 1e9,
                 after_flush=queued.was_flushed_from_unschedulable,
             )
-        framework.run_post_bind(state, assumed, node_name)
+        attempt.framework.binding.run_post_bind(attempt.state, attempt.pod, attempt.node)
 
-    def _not_bound(
-        self,
-        framework: Framework,
-        state: CycleState,
-        queued: QueuedPodInfo,
-        assumed: PodInfo,
-        node_name: str,
-        status: Status,
-        start_ns: int,
-    ) -> None:
-        forgotten = self._unreserve_and_forget(framework, state, assumed, node_name)
-        uid = assumed.uid
+    def _not_bound(self, attempt: Attempt, status: Status) -> None:
+        forgotten = self._unreserve_and_forget(attempt)
+        pod = attempt.pod.pod
         if forgotten and not status.is_rejection:
             # For other pods it is as if the pod had been deleted: its room is free again.
-            self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, assumed.pod, None)
-        facts = AttemptFacts(result="error", node=node_name)
-        self._reject_after_placement(framework, queued, status, node_name, facts, start_ns, binding=True)
+            self.queue.move_all_to_active_or_backoff(events.ASSIGNED_POD_DELETE, pod, None)
+        self._reject_after_placement(attempt, status)
         if forgotten and status.is_rejection:
             # After the pod is requeued, so that the event of its own removal does not make it schedulable.
+            uid = attempt.pod.uid
             self.queue.move_all_to_active_or_backoff(
-                events.ASSIGNED_POD_DELETE, assumed.pod, None, lambda pod: pod.metadata.uid != uid
+                events.ASSIGNED_POD_DELETE, pod, None, lambda other: other.metadata.uid != uid
             )
 
     # --- Failure ---------------------------------------------------------------------------------------------------
 
-    async def _post_filter_and_fail(
-        self,
-        framework: Framework,
-        queued: QueuedPodInfo,
-        state: CycleState,
-        error: FitError,
-        facts: AttemptFacts,
-        start_ns: int,
-    ) -> None:
+    async def _post_filter_and_fail(self, attempt: Attempt, error: FitError) -> None:
         """Run the PostFilter plugins (preemption), then report why the pod does not fit."""
         nominated: str | None = ""
-        if framework.post_filter:
+        filters, facts, diagnosis = attempt.framework.filters, attempt.facts, error.diagnosis
+        if filters.post_filter:
             post_filter_ns = self._traces.now_ns()
             self.in_cycle = True  # preemption may call extenders
             try:
-                result, status = await framework.run_post_filter(
-                    state, queued.info, self.snapshot, error.diagnosis.node_to_status
+                result, status = await filters.run_post_filter(
+                    attempt.state, attempt.pod, self.snapshot, diagnosis.node_to_status
                 )
             finally:
                 self.in_cycle = False
             facts.post_filter_ns = (post_filter_ns, self._traces.now_ns())
-            if self._metrics is not None and "DefaultPreemption" in framework.plugins:
-                self._metrics.preemption(victims=result.victims if result is not None else 0)
             facts.victims = result.victims if result is not None else 0
-            error.diagnosis.post_filter_message = status.message
+            if self._metrics is not None and "DefaultPreemption" in attempt.framework.plugins:
+                self._metrics.preemption(victims=facts.victims)
+            diagnosis.post_filter_message = status.message
             nominated = None if result is None else result.nominated_node_name
-        self._failed(framework, queued, str(error), nominated, "", facts, start_ns, diagnosis=error.diagnosis)
+        self._failed(attempt, str(error), diagnosis, nominated)
 
-    def _reject_after_placement(
-        self,
-        framework: Framework,
-        queued: QueuedPodInfo,
-        status: Status,
-        node_name: str,
-        facts: AttemptFacts,
-        start_ns: int,
-        *,
-        binding: bool = False,
-    ) -> None:
+    def _reject_after_placement(self, attempt: Attempt, status: Status) -> None:
         """Handle a rejection or error of Reserve, Permit, PreBind or Bind."""
         if not status.is_rejection:
-            self._failed(framework, queued, status.message, "", node_name, facts, start_ns, binding=binding)
+            self._failed(attempt, status.message)
             return
         diagnosis = Diagnosis(NodeToStatus(self.snapshot))
-        diagnosis.node_to_status.set(node_name, status)
+        diagnosis.node_to_status.set(attempt.node, status)
         diagnosis.note(status)
-        message = str(FitError(1, diagnosis))
-        self._failed(framework, queued, message, "", node_name, facts, start_ns, diagnosis=diagnosis, binding=binding)
+        self._failed(attempt, str(FitError(1, diagnosis)), diagnosis)
 
     def _failed(
         self,
-        framework: Framework,
-        queued: QueuedPodInfo,
+        attempt: Attempt,
         message: str,
-        nominated_node_name: str | None,
-        node_name: str,
-        facts: AttemptFacts,
-        start_ns: int,
-        *,
         diagnosis: Diagnosis | None = None,
-        rejected: bool = False,
-        binding: bool = False,
+        nominated_node_name: str | None = "",
     ) -> None:
-        """Requeue the pod, record an event and patch the condition. nominated_node_name: as in Nominator.add."""
-        rejected = rejected or diagnosis is not None
+        """Requeue the pod, record an event and patch the condition.
+
+        diagnosis: why the pod was rejected; None after an error. nominated_node_name: as in Nominator.add.
+        """
+        queued = attempt.queued
         pod = queued.pod
-        facts.result = "unschedulable" if rejected else "error"
-        facts.message = message
-        facts.node = node_name
-        facts.nominated_node = nominated_node_name or ""
-        if not binding:
+        result: AttemptResult = "error" if diagnosis is None else "unschedulable"
+        if attempt.facts.result != "scheduled":  # else the trace has the facts already, of the scheduling cycle
+            facts = attempt.facts
+            facts.result, facts.message, facts.node = result, message, attempt.node
+            facts.nominated_node = nominated_node_name or ""
             self._traces.attempt_finished(pod, facts)
         if self._metrics is not None:
-            self._metrics.attempt(facts.result, framework.profile_name, (self._now_ns() - start_ns) / 1e9)
+            seconds = (self._now_ns() - attempt.start_ns) / 1e9
+            self._metrics.attempt(result, attempt.framework.profile_name, seconds)
         queued.unschedulable_plugins = diagnosis.unschedulable_plugins if diagnosis is not None else set()
         queued.pending_plugins = diagnosis.pending_plugins if diagnosis is not None else set()
         newest = self._pods.get(queued.key)
@@ -657,14 +477,10 @@ class Scheduler:
         queued.update(newest)
         self.queue.add_unschedulable_if_not_present(queued)
         self.queue.nominator.add(queued.info, nominated_node_name)
-        note = event_note(message).decode(errors="replace")
-        self._recorder.event(pod, "Warning", "FailedScheduling", note)
+        self._recorder.event(pod, "Warning", "FailedScheduling", message)
         self._patches.set(
             pod,
-            reason="Unschedulable" if rejected else "SchedulerError",
+            reason="SchedulerError" if diagnosis is None else "Unschedulable",
             message=message,
             nominated_node_name=nominated_node_name,
         )
-
-    def _reject_waiting_pod(self, uid: str) -> bool:
-        return any(framework.reject_waiting_pod(uid) for framework in self.frameworks.values())

@@ -42,10 +42,10 @@ class SchedulerGauges(ScrapeTimeMetrics):
         evaluations: Counter[tuple[str, str, str]] = Counter()
         for profile, framework in self._frameworks.items():
             plugins_of: dict[str, tuple[Plugin, ...]] = {
-                "PreFilter": tuple(framework.pre_filter),
-                "Filter": tuple(framework.filter),
-                "PreScore": tuple(framework.pre_score),
-                "Score": tuple(framework.score),
+                "PreFilter": tuple(framework.filters.pre_filter),
+                "Filter": tuple(framework.filters.filter),
+                "PreScore": tuple(framework.scores.pre_score),
+                "Score": tuple(framework.scores.score),
             }
             for (point, skipped), runs in framework.timing.runs.items():
                 for plugin in plugins_of[point]:

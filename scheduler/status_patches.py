@@ -21,6 +21,21 @@ from kubeloop.kube.objects.resources import PODS
 log = logging.getLogger(__name__)
 
 WORKERS = 8
+STATUS_LANE = "status"  # client lane of lower precedence than bindings
+
+
+async def patch_status(client: Client, pod: Pod, status: dict[str, Any]) -> None:
+    """Send a strategic merge patch of the pod's status. Raises Conflict if another pod has its name."""
+    metadata = pod.metadata
+    await client.patch(
+        PODS,
+        metadata.name,
+        {"metadata": {"uid": metadata.uid}, "status": status},
+        PatchType.STRATEGIC,
+        metadata.namespace,
+        subresource="status",
+        lane=STATUS_LANE,
+    )
 
 
 class StatusPatches:
@@ -113,18 +128,9 @@ class StatusPatches:
                     self._work.set()
 
     async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
-        metadata = pod.metadata
         self._enter_span(pod)
         try:
-            await self._client.patch(
-                PODS,
-                metadata.name,
-                {"metadata": {"uid": metadata.uid}, "status": status},
-                PatchType.STRATEGIC,
-                metadata.namespace,
-                subresource="status",
-                lane="status",
-            )
+            await patch_status(self._client, pod, status)
         except NotFound:
             log.debug("a pod was deleted before its status was written", extra={"pod": pod.key})
         except (ApiError, ServerUnreachable) as error:

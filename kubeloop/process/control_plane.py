@@ -46,15 +46,15 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.scheduler import Scheduler
 
 _MODULES = {
-    "deployment": "kubeloop.controllers.deployment.controller",
-    "replicaset": "kubeloop.controllers.replicaset.controller",
-    "replicationcontroller": "kubeloop.controllers.replicaset.controller",
-    "garbagecollector": "kubeloop.controllers.garbagecollector.controller",
-    "namespace": "kubeloop.controllers.namespace.controller",
-    "resourcequota": "kubeloop.controllers.resourcequota.controller",
-    "scheduler": "kubeloop.scheduler.scheduler",
+    "deployment": ("kubeloop.controllers.deployment.controller",),
+    "replicaset": ("kubeloop.controllers.replicaset.controller",),
+    "replicationcontroller": ("kubeloop.controllers.replicaset.controller",),
+    "garbagecollector": ("kubeloop.controllers.garbagecollector.controller",),
+    "namespace": ("kubeloop.controllers.namespace.controller",),
+    "resourcequota": ("kubeloop.controllers.resourcequota.controller",),
+    "scheduler": ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry"),
 }
-"""Module of each component, in order of creation; the module that takes longest to import is last."""
+"""Modules of each component, in order of creation; the component that takes longest to import is last."""
 
 CONTROLLERS = tuple(_MODULES)
 
@@ -137,7 +137,12 @@ def import_components(controllers: frozenset[str]) -> None:
     """Import the modules of these controllers ahead of ControlPlane.run()."""
     for name in CONTROLLERS:
         if name in controllers:
-            importlib.import_module(_MODULES[name])
+            _import_component(name)
+
+
+def _import_component(name: str) -> None:
+    for module in _MODULES[name]:
+        importlib.import_module(module)
 
 
 class ControlPlane:
@@ -231,7 +236,7 @@ class ControlPlane:
         """Import and create one component after the other."""
         with importing():
             for name, future in components.items():
-                await asyncio.to_thread(importlib.import_module, _MODULES[name])
+                await asyncio.to_thread(_import_component, name)
                 future.set_result(self._create_component(name))
         self.components_created.set()
         await self.informers.wait_synced()
@@ -349,18 +354,19 @@ class ControlPlane:
         )
 
     def _new_scheduler(self) -> Scheduler:
+        from kubeloop.scheduler.context import SchedulerContext
+        from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
         from kubeloop.scheduler.scheduler import Scheduler
 
-        return Scheduler(
-            self.client,
-            self.informers,
-            config=self.settings.scheduler,
+        context = SchedulerContext(
+            client=self.client,
             clock=self._clock,
             rng=self._rng,
             recorder=self._recorder.for_component("default-scheduler"),
             traces=self.tracing.pods,
             metrics=PrometheusSchedulerMetrics(self._registry),
         )
+        return Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
 
     def _record_pods(self) -> None:
         """Pass every pod event to the trace recorder, before any other handler receives it."""

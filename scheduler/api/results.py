@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
@@ -99,7 +99,11 @@ def filter_rows_per_node(
     rows: Rows,
 ) -> RowFilterResult:
     infos = snapshot.node_infos
-    statuses = [filter_(state, pod, infos[row]) for row in rows.tolist()]
+    return row_filter_result([filter_(state, pod, infos[row]) for row in rows.tolist()])
+
+
+def row_filter_result(statuses: Sequence[Status | None]) -> RowFilterResult:
+    """Return a filter result of K rows from the status of each; None: the row passed."""
 
     def explain(index: int) -> Status:
         status = statuses[index]

@@ -23,10 +23,10 @@ class Snapshot:
 
     generation: increases with every update that changed anything; a result that depends on a row is valid until
     `row_generation[row]` exceeds the generation it was computed at. layout: increases when rows are added, removed or
-    reordered; row numbers of another layout are invalid.
+    reordered; row numbers of another layout are invalid. classes: the spec classes of incoming pods.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, classes: SpecClasses | None = None) -> None:
         self.node_infos: list[NodeInfo] = []
         self.names = np.zeros(0, np.object_)  # [N]
         self.row_of: dict[str, int] = {}
@@ -35,7 +35,7 @@ class Snapshot:
         self.row_generation = np.zeros(0, np.int64)  # [N] generation of the row's last change
         self.all_rows: Rows = np.arange(0)  # [N] 0..N-1, shared and read only
         self.columns = Columns(self)
-        self.classes = SpecClasses()
+        self.classes = classes or SpecClasses()
         self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
         self._with_affinity: dict[str, NodeInfo] = {}
         self._claims_on: dict[str, frozenset[str]] = {}  # node -> keys of the claims used by its pods

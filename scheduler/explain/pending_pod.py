@@ -20,8 +20,8 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.explain.advice import advice
 from kubeloop.scheduler.framework.fit_error import fit_error_message
-from kubeloop.scheduler.framework.plugin_calls import filter_node
-from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError, filter_node
+from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.scheduler import Scheduler
 
 _SLICE, _SNAPSHOT_SLICE = 50, 1000  # nodes explained, or copied, without yielding
@@ -151,7 +151,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
         explanation.summary = explanation.message = "no nodes available to schedule pods"
         return
     try:
-        names, rejection, limiting_plugins = framework.run_pre_filter(state, info, snapshot)
+        names, rejection, limiting_plugins = framework.filters.run_pre_filter(state, info, snapshot)
     except SchedulingError as error:
         explanation.summary = explanation.message = str(error)
         return
@@ -214,11 +214,11 @@ def _obstacles(framework: Framework, state: CycleState, pod: PodInfo, node: Node
     """Return the rejections of all filters; if there are none, the rejection with the pods nominated to the node."""
     statuses = [
         status
-        for plugin in framework.filter
+        for plugin in framework.node_filters.filter
         if plugin.name not in state.skip_filter and (status := filter_node(plugin, state, pod, node)) is not None
     ]
     if not statuses:
-        nominated = framework.run_filters_with_nominated_pods(state, pod, node)
+        nominated = framework.node_filters.run_filters_with_nominated_pods(state, pod, node)
         return [nominated] if nominated is not None else []
     return statuses
 
@@ -235,9 +235,9 @@ def _fits_after_preemption(
     node_copy, state_copy = node.clone(), state.clone()
     for victim in victims:
         node_copy.remove_pod(victim.uid)
-        if framework.run_remove_pod(state_copy, pod, victim, node_copy) is not None:
+        if framework.node_filters.run_remove_pod(state_copy, pod, victim, node_copy) is not None:
             return False
-    return framework.run_filters_on_node(state_copy, pod, node_copy) is None
+    return framework.node_filters.run_filters_on_node(state_copy, pod, node_copy) is None
 
 
 def _add_shortages(shortages: dict[str, int], pod: PodInfo, node: NodeInfo) -> None:

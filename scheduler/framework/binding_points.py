@@ -6,8 +6,8 @@ Source: pkg/scheduler/framework/runtime of v1.36.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, cast
 
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import (
@@ -22,27 +22,20 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.plugin_calls import checked_status, status_of_exception, with_plugin_name
 from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
-from kubeloop.scheduler.framework.waiting_pods import PodWaitingOnPermit
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 
 log = logging.getLogger(__name__)
 
 _LONGEST_PERMIT_SECONDS = 15 * 60.0
 
 
-def _failure(point: str, plugin: Plugin, status: Status) -> Status:
-    """Return the plugin's rejection with its name, or an error for any other status at `point`."""
-    if status.is_rejection:
-        return with_plugin_name(status, plugin.name)
-    text = f'running {point} plugin "{plugin.name}": {status.message}'
-    return Status(Code.ERROR, (text,), plugin.name, status.error)
-
-
 class BindingPoints:
-    """The plugins of one profile from Reserve on. _waiting_pods: by UID, the pods that wait on permit."""
+    """The plugins of one profile from Reserve on."""
 
-    def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]]) -> None:
+    def __init__(self, timing: Timing, points: Mapping[str, Sequence[Plugin]], waiting_pods: WaitingPods) -> None:
+        """waiting_pods: receives the pods that wait on permit."""
         self.timing = timing
-        self._waiting_pods: dict[str, PodWaitingOnPermit] = {}
+        self._waiting_pods = waiting_pods
         self._reserve = cast("list[ReservePlugin]", points["reserve"])
         self._permit = cast("list[PermitPlugin]", points["permit"])
         self._pre_bind = cast("list[PreBindPlugin]", points["preBind"])
@@ -53,13 +46,9 @@ class BindingPoints:
     def run_reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """Run the Reserve plugins; return the first failure. The caller then calls run_unreserve."""
         for plugin in self._reserve:
-            try:
-                status = checked_status(self.timing.plugin("Reserve", plugin, plugin.reserve, state, pod, node_name))
-            except Exception as error:
-                status = status_of_exception(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                continue
-            return _failure("Reserve", plugin, status)
+            status = self._status("Reserve", plugin, plugin.reserve, state, pod, node_name)
+            if status is not None:
+                return _failure("Reserve", plugin, status)
         return None
 
     @observed("Unreserve")
@@ -73,7 +62,7 @@ class BindingPoints:
 
     @observed("Permit")
     def run_permit(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
-        """Run the Permit plugins. None: allowed. Code.WAIT: the pod waits, see wait_on_permit. Else a failure."""
+        """Run the Permit plugins. None: allowed. Code.WAIT: the pod is one of the waiting pods. Else a failure."""
         waits: dict[str, float] = {}
         for plugin in self._permit:
             seconds = 0.0
@@ -90,46 +79,18 @@ class BindingPoints:
             waits[plugin.name] = seconds
         if not waits:
             return None
-        self._waiting_pods[pod.uid] = PodWaitingOnPermit(pod, waits)
+        self._waiting_pods.add(pod, waits)
         return Status(
             Code.WAIT, (f'one or more plugins asked to wait and no plugin rejected pod "{pod.pod.metadata.name}"',)
         )
-
-    async def wait_on_permit(self, pod: PodInfo) -> Status | None:
-        """Wait until the pod is allowed (None), rejected or timed out. Returns at once if it does not wait.
-
-        Cancellation: the pod no longer waits.
-        """
-        waiting_pod = self._waiting_pods.get(pod.uid)
-        if waiting_pod is None:
-            return None
-        try:
-            return await waiting_pod.decision()
-        finally:
-            self._waiting_pods.pop(pod.uid, None)
-
-    def waiting_pod(self, uid: str) -> PodWaitingOnPermit | None:
-        return self._waiting_pods.get(uid)
-
-    def reject_waiting_pod(self, uid: str) -> bool:
-        """Reject a waiting pod; return False if it does not wait."""
-        waiting_pod = self._waiting_pods.get(uid)
-        if waiting_pod is None:
-            return False
-        waiting_pod.reject("", "removed")
-        return True
 
     @observed("PreBindPreFlight")
     def run_pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """Return None if some PreBind plugin has work to do, Code.SKIP if none has, else an error."""
         has_work = False
         for plugin in self._pre_bind:
-            try:
-                flight = plugin.pre_bind_pre_flight
-                status = checked_status(self.timing.plugin("PreBindPreFlight", plugin, flight, state, pod, node_name))
-            except Exception as error:
-                status = status_of_exception(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
+            status = self._status("PreBindPreFlight", plugin, plugin.pre_bind_pre_flight, state, pod, node_name)
+            if status is None:
                 has_work = True
             elif status.code is Code.SKIP:
                 state.skip_pre_bind.add(plugin.name)
@@ -144,32 +105,20 @@ class BindingPoints:
         for plugin in self._pre_bind:
             if plugin.name in state.skip_pre_bind:
                 continue
-            try:
-                status = checked_status(
-                    await self.timing.async_plugin("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
-                )
-            except Exception as error:
-                status = status_of_exception(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
-                continue
-            return _failure("PreBind", plugin, status)
+            status = await self._async_status("PreBind", plugin, plugin.pre_bind, state, pod, node_name)
+            if status is not None:
+                return _failure("PreBind", plugin, status)
         return None
 
     @observed_async("Bind")
     async def run_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """Bind the pod by the first bind plugin that does not skip it. None: it is bound."""
         for plugin in self._bind:
-            try:
-                status = checked_status(
-                    await self.timing.async_plugin("Bind", plugin, plugin.bind, state, pod, node_name)
-                )
-            except Exception as error:
-                status = status_of_exception(plugin, error)
-            if status is None or status.code is Code.SUCCESS:
+            status = await self._async_status("Bind", plugin, plugin.bind, state, pod, node_name)
+            if status is None:
                 return None
-            if status.code is Code.SKIP:
-                continue
-            return _failure("Bind", plugin, status)
+            if status.code is not Code.SKIP:
+                return _failure("Bind", plugin, status)
         return Status(Code.ERROR, ("all bind plugins skipped the pod",))
 
     @observed("PostBind")
@@ -179,3 +128,41 @@ class BindingPoints:
                 self.timing.plugin("PostBind", plugin, plugin.post_bind, state, pod, node_name)
             except Exception:  # the pod is bound anyway
                 log.exception("PostBind failed", extra={"plugin": plugin.name, "pod": pod.key})
+
+    def _status(
+        self, point: str, plugin: Plugin, call: Callable[..., Any], state: CycleState, pod: PodInfo, node_name: str
+    ) -> Status | None:
+        """Call a plugin; return None if it succeeded."""
+        try:
+            return _unless_success(self.timing.plugin(point, plugin, call, state, pod, node_name))
+        except Exception as error:
+            return status_of_exception(plugin, error)
+
+    async def _async_status(
+        self,
+        point: str,
+        plugin: Plugin,
+        call: Callable[..., Awaitable[Any]],
+        state: CycleState,
+        pod: PodInfo,
+        node_name: str,
+    ) -> Status | None:
+        """Await a plugin's coroutine; return None if it succeeded."""
+        try:
+            return _unless_success(await self.timing.async_plugin(point, plugin, call, state, pod, node_name))
+        except Exception as error:
+            return status_of_exception(plugin, error)
+
+
+def _unless_success(result: Any) -> Status | None:
+    """Return the status that a plugin returned, None for success. Raises TypeError for another type."""
+    status = checked_status(result)
+    return None if status is not None and status.code is Code.SUCCESS else status
+
+
+def _failure(point: str, plugin: Plugin, status: Status) -> Status:
+    """Return the plugin's rejection with its name, or an error for any other status at `point`."""
+    if status.is_rejection:
+        return with_plugin_name(status, plugin.name)
+    text = f'running {point} plugin "{plugin.name}": {status.message}'
+    return Status(Code.ERROR, (text,), plugin.name, status.error)

@@ -8,15 +8,11 @@ run for changed rows only. All other plugins run in every cycle. Axes: N nodes, 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.extension_points import MAX_NODE_SCORE, MIN_NODE_SCORE
-from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -29,7 +25,6 @@ MAX_CACHED_BYTES, MAX_CLASSES = 64 << 20, 2048
 """Limits of the cached results, the least recently used first removed; about 1,000 classes at 5,000 nodes."""
 
 _BYTES_PER_NODE = 12  # per class: first_rejecting, base, and raw scores that differ between nodes
-_FEW_ROWS = 4  # up to this many changed rows, the per-node form is faster; usual between two pods
 
 
 class ClassResults:
@@ -72,142 +67,8 @@ class ClassResults:
         """Return the rows that changed since a result was computed; all rows if it never was."""
         return snapshot.all_rows if generation < 0 else snapshot.changed_since(generation)
 
-    def refresh_filters(
-        self,
-        filters: Sequence[tuple[int, Any]],
-        timed: Callable[..., Any],
-        state: CycleState,
-        pod: PodInfo,
-        snapshot: Snapshot,
-        *,
-        per_node: bool,
-    ) -> None:
-        """Bring `first_rejecting` up to date; if a filter raises, the results stay stale.
-
-        filters: the row-local filters that apply, with their numbers in the profile. timed(point, plugin, call, ...)
-        calls the plugin and may measure it. per_node: all of them have the per-node form, too.
-        """
-        rows = self.stale_rows(snapshot, self.filter_generation)
-        if 0 < len(rows) <= _FEW_ROWS and per_node:
-            for row in rows.tolist():
-                self.first_rejecting[row] = self._first_rejecting(row, filters, timed, state, pod, snapshot)
-                self.statuses.pop(row, None)
-        elif len(rows):
-            first_rejecting = np.full(len(rows), PASSED, np.int16)
-            left = rows
-            for number, plugin in filters:
-                passed = timed("Filter", plugin, plugin.filter_rows, state, pod, snapshot, left).passed
-                if not passed.all():
-                    first_rejecting[np.searchsorted(rows, left[~passed])] = number
-                    left = left[passed]
-                    if len(left) == 0:
-                        break
-            self.first_rejecting[rows] = first_rejecting
-            if self.statuses:
-                for row in rows.tolist():
-                    self.statuses.pop(row, None)
-        self.filter_generation = snapshot.generation
-
-    def _first_rejecting(
-        self,
-        row: int,
-        filters: Sequence[tuple[int, Any]],
-        timed: Callable[..., Any],
-        state: CycleState,
-        pod: PodInfo,
-        snapshot: Snapshot,
-    ) -> int:
-        node = snapshot.node_infos[row]
-        for number, plugin in filters:
-            if state.measured:
-                status = timed("Filter", plugin, plugin.filter, state, pod, node)
-            else:
-                status = plugin.filter(state, pod, node)
-            if status is not None and status.code is not Code.SUCCESS:
-                return number
-        return PASSED
-
-    def refresh_scores(
-        self,
-        plain: Sequence[Any],
-        normalizing: Sequence[Any],
-        scored_by: tuple[str, ...],
-        weights: Mapping[str, int],
-        in_range: Callable[[Any, Scores], None],
-        timed: Callable[..., Any],
-        state: CycleState,
-        pod: PodInfo,
-        snapshot: Snapshot,
-        *,
-        per_node: bool,
-    ) -> None:
-        """Bring `base`, `raw` and `weighted` up to date; if a plugin raises, the results stay stale.
-
-        plain, normalizing: the row-local score plugins that apply, without and with normalization; scored_by: the
-        names of both. in_range raises for scores out of range.
-        """
-        if scored_by != self.scored_by:
-            self.scored_by = scored_by
-            self.score_generation = -1
-            self.weighted.clear()
-        rows = self.stale_rows(snapshot, self.score_generation)
-        if 0 < len(rows) <= _FEW_ROWS and per_node and self.score_generation >= 0:
-            for row in rows.tolist():
-                self._refresh_row(row, plain, normalizing, weights, in_range, timed, state, pod, snapshot)
-        elif len(rows):
-            base = np.zeros(len(rows), np.int64)
-            feasible = self.first_rejecting[rows] == PASSED
-            all_feasible = bool(feasible.all())
-            for plugin in plain:
-                scores = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
-                in_range(plugin, scores if all_feasible else scores[feasible])
-                weight = weights[plugin.name]
-                base += scores if weight == 1 else scores * weight
-            if rows is snapshot.all_rows:
-                self.base = base
-            else:
-                self.base[rows] = base
-            for plugin in normalizing:
-                raw = timed("Score", plugin, plugin.score_rows, state, pod, snapshot, rows)
-                cached = self.raw.get(plugin.name)
-                if cached is None or rows is snapshot.all_rows:
-                    self.raw[plugin.name] = compact(raw if cached is None else raw.copy())
-                    self.weighted.pop(plugin.name, None)
-                elif not np.array_equal(cached[rows], raw):
-                    self._write_raw(plugin.name, rows, raw)
-        self.score_generation = snapshot.generation
-
-    def _refresh_row(
-        self,
-        row: int,
-        plain: Sequence[Any],
-        normalizing: Sequence[Any],
-        weights: Mapping[str, int],
-        in_range: Callable[[Any, Scores], None],
-        timed: Callable[..., Any],
-        state: CycleState,
-        pod: PodInfo,
-        snapshot: Snapshot,
-    ) -> None:
-        node, total = snapshot.node_infos[row], 0
-        for plugin in plain:
-            if state.measured:
-                score = timed("Score", plugin, plugin.score, state, pod, node)
-            else:
-                score = plugin.score(state, pod, node)
-            if not MIN_NODE_SCORE <= score <= MAX_NODE_SCORE and self.first_rejecting[row] == PASSED:
-                in_range(plugin, np.array([score], np.int64))
-            total += score * weights[plugin.name]
-        self.base[row] = total
-        for plugin in normalizing:
-            if state.measured:
-                score = timed("Score", plugin, plugin.score, state, pod, node)
-            else:
-                score = plugin.score(state, pod, node)
-            if self.raw[plugin.name][row] != score:
-                self._write_raw(plugin.name, row, score)
-
-    def _write_raw(self, plugin: str, rows: Rows | int, scores: Scores | int) -> None:
+    def write_raw(self, plugin: str, rows: Rows | int, scores: Scores | int) -> None:
+        """Replace raw scores of `plugin`, whose weighted scores must then be computed again."""
         raw = self.raw[plugin]
         if not raw.flags.writeable:
             raw = self.raw[plugin] = raw.copy()

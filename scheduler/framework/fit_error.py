@@ -17,9 +17,6 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
-EVENT_NOTE_BYTES = 1024
-EXTENDER = "Extender"  # in place of a plugin's name where extenders rejected nodes
-
 _ABSENT = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 _NOT_REJECTED = -1
 
@@ -215,24 +212,3 @@ def fit_error_message(
         parts = sorted((f"{count} {reason}" for reason, count in reasons.items()), key=str.encode)
         message += f" {', '.join(parts)}."
     return f"{message} {post_filter_message}" if post_filter_message else message
-
-
-def event_note(message: str) -> bytes:
-    """Return the text as an event stores it: UTF-8, at most 1024 bytes, cut without regard to characters."""
-    data = message.encode()
-    return data if len(data) <= EVENT_NOTE_BYTES else data[: EVENT_NOTE_BYTES - 4] + b" ..."
-
-
-def num_feasible_nodes_to_find(num_all_nodes: int, percentage: int) -> int:
-    """Return the number of feasible nodes at which filtering stops. percentage 0: adaptive. Source: schedule_one.go."""
-    if num_all_nodes < 100:
-        return num_all_nodes
-    if percentage == 0:
-        percentage = max(5, 50 - num_all_nodes // 125)
-    return max(100, num_all_nodes * percentage // 100)
-
-
-def rows_of(snapshot: Snapshot, node_names: Iterable[str]) -> Rows:
-    """Return the rows of the nodes that exist, ascending."""
-    row_of = snapshot.row_of
-    return np.array(sorted(row_of[name] for name in node_names if name in row_of), np.intp)

@@ -6,11 +6,11 @@ Source: RunFilterPluginsWithNominatedPods of pkg/scheduler/framework/runtime/fra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.api.extension_points import FilterRowsPlugin, PreFilterExtensions, PreFilterPlugin
+from kubeloop.scheduler.api.extension_points import FilterRowsPlugin, Plugin, PreFilterExtensions
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.framework.plugin_calls import checked_status, filter_node, status_of_exception
@@ -27,8 +27,8 @@ class NodeFilters:
         self,
         timing: Timing,
         filters: Sequence[Any],
-        pre_filters: Sequence[PreFilterPlugin],
-        nominator: Callable[[], Nominator],
+        pre_filters: Sequence[Plugin],
+        nominator: Nominator,
     ) -> None:
         self.timing = timing
         self.filter = filters
@@ -64,7 +64,7 @@ class NodeFilters:
         """Return the pods nominated to the node that have at least the priority of `pod`."""
         return [
             other
-            for other in self._nominator().pods_on(node_name)
+            for other in self._nominator.pods_on(node_name)
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
 

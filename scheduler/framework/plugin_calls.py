@@ -5,12 +5,23 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import numpy.typing as npt
+
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import Plugin
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 
 log = logging.getLogger(__name__)
+
+
+class SchedulingError(Exception):
+    """A scheduling attempt ended with an error, not with a rejection. The text is that of the event."""
+
+    def __init__(self, message: str, plugin: str = "") -> None:
+        super().__init__(message)
+        self.plugin = plugin
 
 
 def with_plugin_name(status: Status, plugin: str) -> Status:
@@ -46,3 +57,9 @@ def filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) ->
         text = f'running "{plugin.name}" filter plugin: {status.message}'
         return Status(Code.ERROR, (text,), plugin.name, status.error)
     return with_plugin_name(status, plugin.name)
+
+
+def check_length(array: npt.NDArray[Any], rows: Rows) -> None:
+    """Raise TypeError for an array of another length, which numpy might broadcast."""
+    if array.shape != rows.shape:
+        raise TypeError(f"returned an array of shape {array.shape} for {len(rows)} nodes")

@@ -53,3 +53,38 @@ class PodWaitingOnPermit:
     def _decide(self, status: Status | None) -> None:
         if not self._decision.done():
             self._decision.set_result(status)
+
+
+class WaitingPods:
+    """The pods of all profiles that wait on permit, by UID."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, PodWaitingOnPermit] = {}
+
+    def add(self, pod: PodInfo, waits: Mapping[str, float]) -> None:
+        """waits: plugin -> timeout in seconds."""
+        self._pods[pod.uid] = PodWaitingOnPermit(pod, waits)
+
+    def get(self, uid: str) -> PodWaitingOnPermit | None:
+        return self._pods.get(uid)
+
+    async def decision(self, uid: str) -> Status | None:
+        """Wait until the pod is allowed (None), rejected or timed out. Returns at once if it does not wait.
+
+        Cancellation: the pod no longer waits.
+        """
+        waiting_pod = self._pods.get(uid)
+        if waiting_pod is None:
+            return None
+        try:
+            return await waiting_pod.decision()
+        finally:
+            self._pods.pop(uid, None)
+
+    def reject_removed(self, uid: str) -> bool:
+        """Reject a waiting pod that was deleted; return False if it does not wait."""
+        waiting_pod = self._pods.get(uid)
+        if waiting_pod is None:
+            return False
+        waiting_pod.reject("", "removed")
+        return True

@@ -8,18 +8,16 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.status_patches import STATUS_LANE, patch_status
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import PodInfo
     from kubeloop.scheduler.metrics_protocol import EvictionResult
 
 log = logging.getLogger(__name__)
-
-_LANE = "status"  # client lane of lower precedence than bindings
 
 
 class PreemptionExecutor:
@@ -103,17 +101,8 @@ class PreemptionExecutor:
 
     async def _patch_status(self, pod: PodInfo, status: dict[str, Any]) -> bool:
         """Return False if the pod no longer exists, or another pod has its name."""
-        metadata = pod.pod.metadata
         with contextlib.suppress(NotFound, Conflict):
-            await self._handle.client.patch(
-                PODS,
-                metadata.name,
-                {"metadata": {"uid": metadata.uid}, "status": status},
-                PatchType.STRATEGIC,
-                metadata.namespace,
-                subresource="status",
-                lane=_LANE,
-            )
+            await patch_status(self._handle.client, pod.pod, status)
             return True
         return False
 
@@ -122,7 +111,7 @@ class PreemptionExecutor:
         metadata = pod.pod.metadata
         with contextlib.suppress(NotFound, Conflict):
             await self._handle.client.delete(
-                PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid, lane=_LANE
+                PODS, metadata.name, metadata.namespace, precondition_uid=metadata.uid, lane=STATUS_LANE
             )
             return True
         return False

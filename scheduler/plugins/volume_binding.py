@@ -32,6 +32,7 @@ from kubeloop.scheduler.api.results import (
     explain_as,
     failed,
     on_event,
+    row_filter_result,
     select_rows,
     skip,
     unresolvable,
@@ -120,14 +121,7 @@ class VolumeBinding:
         for status in statuses:
             if status is not None and status.error is not None:
                 raise status.error
-        passed = np.array([status is None for status in statuses], np.bool_)
-
-        def explain(index: int) -> Status:
-            status = statuses[index]
-            assert status is not None
-            return status
-
-        return RowFilterResult(passed, explain)
+        return row_filter_result(statuses)
 
     def _accessible_rows(self, claims: PodVolumeClaims, snapshot: Snapshot, rows: Rows) -> Mask | None:
         """Return the rows with access to all bound volumes: bool [K]; None if nodes must be checked one by one."""

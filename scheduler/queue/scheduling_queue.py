@@ -76,25 +76,36 @@ class _PendingMove(msgspec.Struct):
     done: int = 0
 
 
-QueuedCallback = Callable[[Pod, str, str], None]
-"""(pod, queue, event): the pod enters a queue: "active", "backoff", "unschedulable" or "gated"."""
+class QueueSettings(msgspec.Struct, frozen=True):
+    """initial_backoff_seconds, max_backoff_seconds: see queue.backoff. max_in_unschedulable_seconds: a pod is retried
+    after this time although no event made it schedulable."""
+
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 10.0
+    max_in_unschedulable_seconds: float = 300.0
 
 
-def _ignore_queued(pod: Pod, queue: str, reason: str) -> None: ...
+def _ignore(*_: object) -> None: ...
 
 
-PluginFailedCallback = Callable[[Pod, str], None]
-"""(pod, message): a plugin of the queue raised."""
+class QueueObserver(msgspec.Struct, frozen=True):
+    """Receives what happens in the queue.
 
+    metrics: None if they are not collected. duration_ns: the clock for durations of queueing hints, as the queue's own
+    may stand still within one turn of the event loop. queued(pod, queue, event): the pod enters "active", "backoff",
+    "unschedulable" or "gated". plugin_failed(pod, message): a PreEnqueue plugin raised.
+    """
 
-def _ignore_failure(pod: Pod, message: str) -> None: ...
+    metrics: SchedulerMetrics | None = None
+    duration_ns: Callable[[], int] = int
+    queued: Callable[[Pod, str, str], None] = _ignore
+    plugin_failed: Callable[[Pod, str], None] = _ignore
 
 
 class SchedulingQueue:
     """Pending pods of all profiles.
 
-    hint_maps, pre_enqueue: by scheduler name. lookup: returns the newest version of a pod by key, from the informer.
-    duration_ns: the clock for durations of queueing hints, if now_ns stands still within one turn of the event loop.
+    hint_maps, pre_enqueue: by scheduler name. nominator: the nominated pods, which the queue keeps up to date.
     """
 
     def __init__(
@@ -103,34 +114,31 @@ class SchedulingQueue:
         sort_key: Callable[[QueuedPodInfo], Any],
         hint_maps: Mapping[str, QueueingHintMap],
         pre_enqueue: Mapping[str, Sequence[PreEnqueuePlugin]],
-        lookup: Callable[[str], Pod | None],
+        nominator: Nominator,
         now_ns: Callable[[], int],
-        duration_ns: Callable[[], int] | None = None,
-        initial_backoff_seconds: float = 1.0,
-        max_backoff_seconds: float = 10.0,
-        max_in_unschedulable_seconds: float = 300.0,
-        metrics: SchedulerMetrics | None = None,
-        on_queued: QueuedCallback = _ignore_queued,
-        on_plugin_failure: PluginFailedCallback = _ignore_failure,
+        settings: QueueSettings = QueueSettings(),  # noqa: B008  # immutable
+        observer: QueueObserver = QueueObserver(),  # noqa: B008  # immutable
     ) -> None:
         self._hint_maps = hint_maps
         self._pre_enqueue = pre_enqueue
         self._now_ns = now_ns
-        self._duration_ns = duration_ns or now_ns
+        self._metrics = observer.metrics
+        self._duration_ns = observer.duration_ns
+        self._on_queued = observer.queued
+        self._on_plugin_failure = observer.plugin_failed
         self._hint_calls = 0  # calls of queueing hints so far
-        self._max_in_unschedulable_ns = round(max_in_unschedulable_seconds * 1e9)
-        self._metrics = metrics
-        self._on_queued = on_queued
-        self._on_plugin_failure = on_plugin_failure
+        self._max_in_unschedulable_ns = round(settings.max_in_unschedulable_seconds * 1e9)
         self._active = PodHeap(sort_key)
         self._backoff = BackoffQueue(
-            sort_key, now_ns, initial_backoff_seconds=initial_backoff_seconds, max_backoff_seconds=max_backoff_seconds
+            sort_key,
+            now_ns,
+            initial_backoff_seconds=settings.initial_backoff_seconds,
+            max_backoff_seconds=settings.max_backoff_seconds,
         )
         self._unschedulable = UnschedulablePods()
         self._in_flight = InFlightEvents()
-        self.nominator = Nominator(lookup)
+        self.nominator = nominator
         self.scheduling_cycle = 0  # pods popped so far
-        self.move_request_cycle = -1
         self._work = asyncio.Event()
         self._classes = SpecClasses()
         self._run_in_slices = False  # run() is active and processes the remaining slices
@@ -256,7 +264,6 @@ class SchedulingQueue:
                 continue
             if pod.metadata.uid in self._in_flight:
                 self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
-            self.move_request_cycle = self.scheduling_cycle
 
     def move_all_to_active_or_backoff(
         self, event: ClusterEvent, old: Any, new: Any, only: Callable[[Pod], bool] | None = None
@@ -285,7 +292,6 @@ class SchedulingQueue:
         if not self._run_slice(move, sliced=self._run_in_slices and len(self._moves) < _MAX_PENDING_MOVES):
             self._moves.append(move)
             self._moves_pending.set()
-        self.move_request_cycle = self.scheduling_cycle
         self._in_flight.add_event(event, old, new)
 
     def _run_slice(self, move: _PendingMove, *, sliced: bool) -> bool:

@@ -20,6 +20,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
 from support.disabled_recorders import DisabledPodRecorder
@@ -127,7 +128,7 @@ class PluginCluster:
         }
         profile = read_configuration(document).profiles[0]
         self._framework = Framework(
-            profile, self, lambda: self.nominator, registry=IN_TREE_PLUGINS, class_cache=class_cache
+            profile, self, IN_TREE_PLUGINS, self.nominator, WaitingPods(), class_cache=class_cache
         )
         return self._framework
 
@@ -145,16 +146,16 @@ class PluginCluster:
         return None
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
-        return NodeDryRuns(self.framework, state, pod)
+        return NodeDryRuns(self.framework.node_filters, state, pod)
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_filters_with_nominated_pods(state, pod, node)
+        return self.framework.node_filters.run_filters_with_nominated_pods(state, pod, node)
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_add_pod(state, pod, added, node)
+        return self.framework.node_filters.run_add_pod(state, pod, added, node)
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_remove_pod(state, pod, removed, node)
+        return self.framework.node_filters.run_remove_pod(state, pod, removed, node)
 
 
 def raw_scores(plugin: Any, cluster: PluginCluster, pod: PodInfo) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,21 @@ from kubeloop.kube.client.api_client import ListPage
 from kubeloop.kube.errors import ServerUnreachable, from_status
 from kubeloop.kube.objects.api_types import Node, Object, Pod, Status, convert, to_json
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
+from kubeloop.scheduler.scheduler import Scheduler
+from support.disabled_recorders import DisabledPodRecorder
+
+
+def new_scheduler(cluster: Any, config: SchedulerConfiguration, clock: Any, **context: Any) -> Scheduler:
+    """Return a scheduler of the in-tree plugins. cluster: its API client, informers and event sink.
+
+    context: other fields of SchedulerContext than the defaults here.
+    """
+    fields = {"client": cluster, "clock": clock, "rng": random.Random(1), "recorder": cluster}
+    fields["traces"] = DisabledPodRecorder()
+    return Scheduler(SchedulerContext(**(fields | context)), cluster, config, IN_TREE_PLUGINS)
 
 
 class Synced:

@@ -22,7 +22,9 @@ from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extension_points import RowFilterResult
 from kubeloop.scheduler.api.listers import Listers
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.arrays import Rows
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
@@ -31,11 +33,12 @@ from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
 from kubeloop.scheduler.framework.fit_error import FitError, NodeToStatus
-from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption, best_candidates
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from support.disabled_recorders import DisabledPodRecorder
 from support.set_clock import SetClock
 
@@ -92,7 +95,7 @@ class RecordedCluster:
         self.traces = DisabledPodRecorder()
         self.extenders = ()
         self.metrics = None
-        self.framework = Framework(default_profile(), self, lambda: self.nominator, registry=IN_TREE_PLUGINS)
+        self.framework = Framework(default_profile(), self, IN_TREE_PLUGINS, self.nominator, WaitingPods())
         self.plugins: dict[str, Any] = dict(self.framework.plugins)
 
     # --- the handle ------------------------------------------------------------------------------------------------
@@ -107,16 +110,16 @@ class RecordedCluster:
         return None
 
     def run_add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_add_pod(state, pod, added, node)
+        return self.framework.node_filters.run_add_pod(state, pod, added, node)
 
     def run_remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_remove_pod(state, pod, removed, node)
+        return self.framework.node_filters.run_remove_pod(state, pod, removed, node)
 
     def dry_runs(self, state: CycleState, pod: PodInfo) -> NodeDryRuns:
-        return NodeDryRuns(self.framework, state, pod)
+        return NodeDryRuns(self.framework.node_filters, state, pod)
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        return self.framework.run_filters_with_nominated_pods(state, pod, node)
+        return self.framework.node_filters.run_filters_with_nominated_pods(state, pod, node)
 
     # --- running plugins -------------------------------------------------------------------------------------------
 
@@ -214,7 +217,7 @@ class RecordedCase:
     def check_plugins(self, pod: PodInfo, decision: dict[str, Any], where: str) -> None:
         cluster, framework, snapshot = self.cluster, self.cluster.framework, self.cluster.snapshot
         state = CycleState()
-        names, rejection, prefilter_plugins = framework.run_pre_filter(state, pod, snapshot)
+        names, rejection, prefilter_plugins = framework.filters.run_pre_filter(state, pod, snapshot)
         pre_filter = decision.get("preFilter") or {}
         if pre_filter.get("rejected"):
             assert rejection is not None, where
@@ -239,7 +242,7 @@ class RecordedCase:
         rows = cluster.rows(info.name for info in infos if info.name not in excluded)
         rows = cluster.snapshot.all_rows if len(rows) == len(infos) else rows
         statuses_by_plugin = {
-            plugin.name: cluster.filter_rows(plugin, state, pod, rows) for plugin in cluster.framework.filter
+            plugin.name: cluster.filter_rows(plugin, state, pod, rows) for plugin in cluster.framework.filters.filter
         }
         for index, row in enumerate(rows.tolist()):
             failing = {
@@ -257,14 +260,14 @@ class RecordedCase:
     def check_scores(self, state: CycleState, pod: PodInfo, decision: dict[str, Any], where: str) -> None:
         cluster, score = self.cluster, decision["score"]
         rows = cluster.rows(decision["feasibleNodes"])
-        cluster.framework.run_pre_score(state, pod, cluster.snapshot, rows)
+        cluster.framework.scores.run_pre_score(state, pod, cluster.snapshot, rows)
         assert state.skip_score == set(score.get("skippedPlugins", ())), where
         totals = np.zeros(len(rows), np.int64)
-        for plugin in cluster.framework.score:
+        for plugin in cluster.framework.scores.score:
             if plugin.name in state.skip_score:
                 continue
             expected = score["plugins"][plugin.name]
-            assert cluster.framework.weights[plugin.name] == expected["weight"]
+            assert cluster.framework.scores.weights[plugin.name] == expected["weight"]
             weighted = cluster.score_rows(plugin, state, pod, rows) * expected["weight"]
             assert weighted.tolist() == expected["scores"], (where, plugin.name)
             totals += weighted
@@ -310,49 +313,49 @@ class RecordedCase:
     # --- as the scheduler runs it ----------------------------------------------------------------------------------
 
     async def check_attempt(self, pod: PodInfo, decision: dict[str, Any], where: str) -> None:
-        cluster, state = self.cluster, CycleState()
+        cluster = self.cluster
         algorithm = Algorithm(
             cluster.snapshot,
             percentage_of_nodes_to_score=100,
             tie_break="random",
             extenders=(),
             rng=cluster.rng,
-            traces=cluster.traces,
+            now_ns=cluster.traces.now_ns,
         )
-        facts = AttemptFacts("unschedulable")
+        attempt = Attempt(cluster.framework, QueuedPodInfo(pod, 0))
         if decision.get("schedulerError"):
             with pytest.raises(SchedulingError) as failed:
-                await algorithm.schedule(cluster.framework, state, pod, facts)
+                await algorithm.schedule(attempt)
             # If several nodes have errors, kube-scheduler reports any of them.
             nodes = [entry for entry in (decision.get("infeasibleNodes") or {}).values() if entry["code"] == "Error"]
             possible_messages = {decision["schedulerError"], *(", ".join(entry["reasons"]) for entry in nodes)}
             assert str(failed.value) in possible_messages, where
         elif decision.get("fitError"):
             with pytest.raises(FitError) as raised:
-                await algorithm.schedule(cluster.framework, state, pod, facts)
-            await self.check_fit_error(raised.value, state, pod, decision, where)
+                await algorithm.schedule(attempt)
+            await self.check_fit_error(raised.value, attempt, decision, where)
         else:
-            placement = await algorithm.schedule(cluster.framework, state, pod, facts)
-            assert placement.node in decision["possibleHosts"], where
+            node = await algorithm.schedule(attempt)
+            assert node in decision["possibleHosts"], where
             if not pod.pod.status.nominated_node_name:  # otherwise that node is tried first, alone
-                assert placement.feasible == len(decision["feasibleNodes"]), where
+                assert attempt.facts.feasible == len(decision["feasibleNodes"]), where
 
-    async def check_fit_error(
-        self, error: FitError, state: CycleState, pod: PodInfo, decision: dict[str, Any], where: str
-    ) -> None:
+    async def check_fit_error(self, error: FitError, attempt: Attempt, decision: dict[str, Any], where: str) -> None:
         cluster, expected = self.cluster, decision["postFilter"]
         assert str(error) == decision["fitError"], where
         plugins = error.diagnosis.unschedulable_plugins | error.diagnosis.pending_plugins
         assert sorted(plugins) == sorted(decision["unschedulablePlugins"]), where
         statuses_by_plugin = error.diagnosis.node_to_status
-        result, status = await cluster.framework.run_post_filter(state, pod, cluster.snapshot, statuses_by_plugin)
+        result, status = await cluster.framework.filters.run_post_filter(
+            attempt.state, attempt.pod, cluster.snapshot, statuses_by_plugin
+        )
         assert status.code.api_name == expected["code"], where
         assert status.message == expected.get("message", ""), where
         assert (result is not None) == expected["resultPresent"], where
         if status.code is Code.SUCCESS:
             assert result is not None
             assert result.nominated_node_name in expected["nominatedNodeOptions"], where
-            cluster.plugins["DefaultPreemption"].forget(pod.uid)
+            cluster.plugins["DefaultPreemption"].forget(attempt.pod.uid)
         error.diagnosis.post_filter_message = status.message
         assert str(error) == decision["failedSchedulingMessage"], where
 

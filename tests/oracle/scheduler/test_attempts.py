@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from typing import Any
 
 import pytest
@@ -12,16 +11,15 @@ from kubeloop.informers.store import Store
 from kubeloop.kube.objects import resources
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import PODS, Resource
-from kubeloop.scheduler.algorithm import Placement
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.fit_error import FitError
-from kubeloop.scheduler.framework.runtime import SchedulingError
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.scheduler.scheduler import Scheduler
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from support.disabled_recorders import DisabledPodRecorder
+from support.scheduler_cluster import new_scheduler
 
 KINDS: dict[str, Resource[Any]] = {
     "namespaces": resources.NAMESPACES,
@@ -66,15 +64,7 @@ class ClusterInformers:
 
 def scheduler_of(cluster: dict[str, Any], clock: Any, class_cache: bool) -> Scheduler:
     informers = ClusterInformers()
-    scheduler = Scheduler(
-        informers,  # type: ignore[arg-type]
-        informers,  # type: ignore[arg-type]
-        config=SchedulerConfiguration(class_cache=class_cache),
-        clock=clock,
-        rng=random.Random(1),
-        recorder=informers,
-        traces=DisabledPodRecorder(),
-    )
+    scheduler = new_scheduler(informers, SchedulerConfiguration(class_cache=class_cache), clock)
     for name, resource in KINDS.items():
         store = informers.informer(resource).store
         for item in cluster.get(name, []):
@@ -123,35 +113,33 @@ async def check_decision(scheduler: Scheduler, decision: dict[str, Any], context
         ]
         return "gated"
     scheduler.cache.update_snapshot(scheduler.snapshot)
-    state, facts = CycleState(), AttemptFacts(result="error")
-    outcome = await run_attempt(scheduler, state, pod, facts)
+    attempt = Attempt(framework, QueuedPodInfo(pod, 0))
+    outcome = await run_attempt(scheduler, attempt)
     if isinstance(outcome, SchedulingError):
         assert str(outcome) in possible_errors(decision), context
         return "error"
     if isinstance(outcome, FitError):
-        await check_fit_error(scheduler, state, pod, outcome, decision, context)
+        await check_fit_error(scheduler, attempt, outcome, decision, context)
         return "unschedulable"
-    assert outcome.node in decision["possibleHosts"], context
+    assert outcome in decision["possibleHosts"], context
     if pod.pod.status.nominated_node_name in decision["feasibleNodes"]:
         return "fits on the nominated node"
-    assert outcome.feasible == len(decision["feasibleNodes"]), context
-    if outcome.feasible > 1:
-        assert facts.scores[0] == (outcome.node, max(decision["score"]["totals"])), context
+    assert attempt.facts.feasible == len(decision["feasibleNodes"]), context
+    if attempt.facts.feasible > 1:
+        assert attempt.facts.scores[0] == (outcome, max(decision["score"]["totals"])), context
     return "fits"
 
 
-async def run_attempt(
-    scheduler: Scheduler, state: CycleState, pod: PodInfo, facts: AttemptFacts
-) -> Placement | FitError | SchedulingError:
-    framework = scheduler.frameworks["default-scheduler"]
+async def run_attempt(scheduler: Scheduler, attempt: Attempt) -> str | FitError | SchedulingError:
+    """Return the chosen node, or why there is none."""
     try:
-        return await scheduler._algorithm.schedule(framework, state, pod, facts)
+        return await scheduler._algorithm.schedule(attempt)
     except (FitError, SchedulingError) as error:
         return error
 
 
 async def check_fit_error(
-    scheduler: Scheduler, state: CycleState, pod: PodInfo, error: FitError, decision: dict[str, Any], context: str
+    scheduler: Scheduler, attempt: Attempt, error: FitError, decision: dict[str, Any], context: str
 ) -> None:
     diagnosis = error.diagnosis
     assert str(error) == decision["fitError"], context
@@ -159,8 +147,9 @@ async def check_fit_error(
         rejections = {name: status_document(status) for name, status in diagnosis.node_to_status.items()}
         assert rejections == expected_infeasible(decision), context
     assert sorted(diagnosis.unschedulable_plugins) == decision["unschedulablePlugins"], context
-    framework = scheduler.frameworks["default-scheduler"]
-    result, status = await framework.run_post_filter(state, pod, scheduler.snapshot, diagnosis.node_to_status)
+    result, status = await attempt.framework.filters.run_post_filter(
+        attempt.state, attempt.pod, scheduler.snapshot, diagnosis.node_to_status
+    )
     diagnosis.post_filter_message = status.message
     assert str(error) == decision["failedSchedulingMessage"], context
     expected = decision["postFilter"]
@@ -191,10 +180,10 @@ async def test_default_profile_matches_kube_scheduler(oracle_dir, clock):
     # preScore is not compared: some plugins here need no preparation.
     for point, plugins in (
         ("preEnqueue", framework.pre_enqueue),
-        ("preFilter", framework.pre_filter),
-        ("filter", framework.filter),
-        ("postFilter", framework.post_filter),
-        ("score", framework.score),
+        ("preFilter", framework.filters.pre_filter),
+        ("filter", framework.filters.filter),
+        ("postFilter", framework.filters.post_filter),
+        ("score", framework.scores.score),
     ):
         assert [plugin.name for plugin in plugins] == recorded["plugins"][point], point
-    assert framework.weights == recorded["scoreWeights"]
+    assert framework.scores.weights == recorded["scoreWeights"]

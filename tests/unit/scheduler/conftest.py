@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,9 +13,8 @@ import pytest
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
-from support.disabled_recorders import DisabledPodRecorder
 from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_cluster import InMemoryCluster
+from support.scheduler_cluster import InMemoryCluster, new_scheduler
 
 
 @pytest.fixture
@@ -30,16 +28,8 @@ def scheduling(cluster: InMemoryCluster, clock: Any) -> Callable[..., Any]:
 
     @asynccontextmanager
     async def running(*, metrics: Any = None, traces: Any = None, **config: Any) -> AsyncIterator[Scheduler]:
-        scheduler = Scheduler(
-            cluster,  # type: ignore[arg-type]
-            cluster,  # type: ignore[arg-type]
-            config=SchedulerConfiguration(**config),
-            clock=clock,
-            rng=random.Random(1),
-            recorder=cluster,
-            traces=traces or DisabledPodRecorder(),
-            metrics=metrics,
-        )
+        context = {"metrics": metrics} | ({} if traces is None else {"traces": traces})
+        scheduler = new_scheduler(cluster, SchedulerConfiguration(**config), clock, **context)
         task = asyncio.get_running_loop().create_task(scheduler.run())
         try:
             yield scheduler

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.algorithm import Algorithm, Placement
-from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.extender import ExtenderError
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.fit_error import FitError, NoNodesAvailable
-from kubeloop.scheduler.framework.runtime import SchedulingError
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 
@@ -52,14 +53,19 @@ def algorithm(
         tie_break=tie_break,
         extenders=extenders,
         rng=cluster.rng,
-        traces=cluster.traces,
+        now_ns=cluster.traces.now_ns,
     )
 
 
-async def schedule(chosen: Algorithm, cluster: PluginCluster, pod: Any = None) -> tuple[Placement, AttemptFacts]:
-    facts = AttemptFacts("scheduled")
-    info = PodInfo(pod or make_pod("p", cpu="1"))
-    return await chosen.schedule(cluster.framework, CycleState(), info, facts), facts
+def new_attempt(cluster: PluginCluster, pod: Any = None) -> Attempt:
+    return Attempt(cluster.framework, QueuedPodInfo(PodInfo(pod or make_pod("p", cpu="1")), 0))
+
+
+async def schedule(chosen: Algorithm, cluster: PluginCluster, pod: Any = None) -> AttemptFacts:
+    """Return the facts of an attempt, with the chosen node."""
+    attempt = new_attempt(cluster, pod)
+    assert await chosen.schedule(attempt) == attempt.facts.node
+    return attempt.facts
 
 
 def nodes(count: int, **changes: Any) -> PluginCluster:
@@ -73,9 +79,11 @@ async def test_no_nodes_raises_no_nodes_available() -> None:
 
 
 async def test_rejections_raise_fit_error_with_counts() -> None:
-    cluster, facts = nodes(2, allocatable={"cpu": "1"}), AttemptFacts("unschedulable")
+    cluster = nodes(2, allocatable={"cpu": "1"})
+    attempt = new_attempt(cluster, make_pod("p", cpu="2"))
+    facts = attempt.facts
     with pytest.raises(FitError, match="0/2 nodes are available: 2 Insufficient cpu"):
-        await algorithm(cluster).schedule(cluster.framework, CycleState(), PodInfo(make_pod("p", cpu="2")), facts)
+        await algorithm(cluster).schedule(attempt)
     assert (facts.nodes, facts.feasible, facts.rejections) == (2, 0, {"NodeResourcesFit": 2})
 
 
@@ -84,16 +92,16 @@ async def test_least_requested_node_is_chosen_and_traced() -> None:
     for number in (0, 2):
         cluster.cache.add_pod(make_pod(f"placed-{number}", f"n{number}", cpu="2"))
     cluster.refresh()
-    placement, facts = await schedule(algorithm(cluster), cluster)
-    assert placement == Placement("n1", 3)
+    facts = await schedule(algorithm(cluster), cluster)
+    assert (facts.node, facts.feasible) == ("n1", 3)
     assert [name for name, _ in facts.scores] == ["n1", "n0", "n2"]
     assert facts.scores[0][1] > facts.scores[1][1] == facts.scores[2][1]
 
 
 async def test_only_feasible_node_is_not_scored() -> None:
     cluster = PluginCluster([make_node("full", allocatable={"cpu": "0"}), make_node("free")])
-    placement, facts = await schedule(algorithm(cluster), cluster)
-    assert placement == Placement("free", 1)
+    facts = await schedule(algorithm(cluster), cluster)
+    assert (facts.node, facts.feasible) == ("free", 1)
     assert (facts.score_ns, facts.scores) == (None, [])
 
 
@@ -107,13 +115,13 @@ async def test_only_feasible_node_is_not_scored() -> None:
 async def test_equal_scores_are_decided_by_tie_break(tie_break: str, expected: list[str]) -> None:
     cluster = nodes(3)
     chosen = algorithm(cluster, tie_break=tie_break)
-    assert [(await schedule(chosen, cluster))[0].node for _ in range(4)] == expected
+    assert [(await schedule(chosen, cluster)).node for _ in range(4)] == expected
 
 
 async def test_sampling_continues_where_it_stopped() -> None:
     cluster = nodes(250)
     chosen = algorithm(cluster, percentage=40)
-    placements = [(await schedule(chosen, cluster))[0] for _ in range(3)]
+    placements = [await schedule(chosen, cluster) for _ in range(3)]
     assert [placement.feasible for placement in placements] == [100, 100, 100]
     order = [cluster.snapshot.row_of[placement.node] for placement in placements]
     # Rows 0-99, 100-199, and 200-249 with 0-49; round robin takes the first, second and third of them.
@@ -123,7 +131,7 @@ async def test_sampling_continues_where_it_stopped() -> None:
 async def test_sampling_counts_infeasible_nodes_as_processed() -> None:
     cluster = PluginCluster([make_node(f"n{n}", allocatable={"cpu": "4" if n % 2 else "0"}) for n in range(300)])
     chosen = algorithm(cluster, percentage=30)
-    placements = [(await schedule(chosen, cluster))[0] for _ in range(2)]
+    placements = [await schedule(chosen, cluster) for _ in range(2)]
     # 100 feasible rows are found in 0-199, then in 200-299 and 0-99.
     assert [cluster.snapshot.row_of[placement.node] for placement in placements] == [1, 3]
 
@@ -131,16 +139,18 @@ async def test_sampling_counts_infeasible_nodes_as_processed() -> None:
 async def test_nominated_node_is_tried_alone_first() -> None:
     cluster = nodes(3)
     pod = make_pod("p", cpu="1", status={"nominatedNodeName": "n2"})
-    assert (await schedule(algorithm(cluster), cluster, pod))[0] == Placement("n2", 1)
+    facts = await schedule(algorithm(cluster), cluster, pod)
+    assert (facts.node, facts.feasible) == ("n2", 1)
     cluster.cache.add_pod(make_pod("placed", "n2", cpu="4"))
     cluster.refresh()
-    assert (await schedule(algorithm(cluster), cluster, pod))[0] == Placement("n0", 2)
+    facts = await schedule(algorithm(cluster), cluster, pod)
+    assert (facts.node, facts.feasible) == ("n0", 2)
 
 
 async def test_extender_filters_and_adds_weighted_scores() -> None:
     cluster = nodes(3)
-    placement, facts = await schedule(algorithm(cluster, Extender({"n0": 1, "n2": 10})), cluster)
-    assert placement == Placement("n2", 2)
+    facts = await schedule(algorithm(cluster, Extender({"n0": 1, "n2": 10})), cluster)
+    assert (facts.node, facts.feasible) == ("n2", 2)
     assert facts.rejections == {"": 1}
     scores = dict(facts.scores)
     assert scores["n2"] - scores["n0"] == 90
@@ -150,5 +160,5 @@ async def test_failed_extender_is_an_error_unless_ignorable() -> None:
     cluster = nodes(2)
     with pytest.raises(SchedulingError, match="no response"):
         await schedule(algorithm(cluster, Extender({}, error=True)), cluster)
-    placement, _ = await schedule(algorithm(cluster, Extender({}, error=True, ignorable=True)), cluster)
-    assert placement == Placement("n0", 2)
+    facts = await schedule(algorithm(cluster, Extender({}, error=True, ignorable=True)), cluster)
+    assert (facts.node, facts.feasible) == ("n0", 2)

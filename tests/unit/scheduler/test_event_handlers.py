@@ -19,6 +19,7 @@ from kubeloop.scheduler.event_handlers import (
     is_terminated,
     other_resources,
 )
+from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from support.plugin_cluster import make_node, make_pod
@@ -44,7 +45,7 @@ class HandledEvents:
             sort_key=lambda queued: queued.key,
             hint_maps={SCHEDULER: QueueingHintMap(registrations)},
             pre_enqueue={SCHEDULER: []},
-            lookup=self.pods.get,
+            nominator=Nominator(self.pods.get),
             now_ns=lambda: 10**12,
         )
         durations = EventDurations(self, lambda: 0)  # type: ignore[arg-type]

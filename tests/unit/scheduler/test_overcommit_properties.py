@@ -28,7 +28,7 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from support.disabled_recorders import DisabledPodRecorder
+from support.scheduler_cluster import new_scheduler
 
 GPU = "example.com/gpu"
 PROFILES = """
@@ -372,15 +372,8 @@ class RandomCluster:
         """Run a scheduler that starts with a new list of all objects."""
         server = self.server
         server.informers.clear()
-        scheduler = Scheduler(
-            server,  # type: ignore[arg-type]
-            server,  # type: ignore[arg-type]
-            config=SchedulerConfiguration(profiles=load_configuration(PROFILES).profiles, class_cache=self.class_cache),
-            clock=VirtualClock(),
-            rng=self.rng,
-            recorder=server,
-            traces=DisabledPodRecorder(),
-        )
+        config = SchedulerConfiguration(profiles=load_configuration(PROFILES).profiles, class_cache=self.class_cache)
+        scheduler = new_scheduler(server, config, VirtualClock(), rng=self.rng)
         assume = scheduler.cache.assume_pod
 
         def assume_and_record(pod: Pod, *rest: Any) -> None:

@@ -1,4 +1,4 @@
-"""The plugin handle: calls reach the framework and the queue that are set after construction."""
+"""The plugin handle: what it shares with other profiles, and its own framework."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.plugin_handle import PluginHandle
-from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.config.types import Profile
+from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.plugin_handle import PluginHandle, SharedState
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from support.plugin_cluster import PluginCluster, make_node, make_pod
 
 
@@ -22,28 +23,17 @@ def cluster() -> PluginCluster:
 
 @pytest.fixture
 def handle(cluster: PluginCluster) -> PluginHandle:
-    handle = PluginHandle(
+    context = SchedulerContext(cluster.client, cluster.clock, cluster.rng, cluster.recorder, cluster.traces)
+    shared = SharedState(
         snapshot=cluster.snapshot,
         listers=cluster.listers,
-        client=cluster.client,
-        clock=cluster.clock,
-        rng=cluster.rng,
-        recorder=cluster.recorder,
-        traces=cluster.traces,
         extenders=(),
-        metrics=None,
+        nominator=cluster.nominator,
+        waiting_pods=WaitingPods(),
         spawn=cluster.spawn,
+        activate=cluster.activate,
     )
-    handle.queue = SchedulingQueue(
-        sort_key=lambda queued: queued.key,
-        hint_maps={"default-scheduler": QueueingHintMap([Registration("NodeName", events.NODE_ADD, None)])},
-        pre_enqueue={"default-scheduler": []},
-        lookup=cluster.pods.get,
-        now_ns=cluster.clock.time_ns,
-    )
-    cluster.nominator = handle.queue.nominator
-    handle.framework = cluster.framework
-    return handle
+    return PluginHandle(Profile(), context, shared, IN_TREE_PLUGINS, class_cache=True)
 
 
 def put(cluster: PluginCluster, name: str, **spec: Any) -> PodInfo:
@@ -54,10 +44,10 @@ def put(cluster: PluginCluster, name: str, **spec: Any) -> PodInfo:
 
 def test_filters_and_dry_runs_include_nominated_pods(cluster: PluginCluster, handle: PluginHandle) -> None:
     pod, state = put(cluster, "p", cpu="2"), CycleState()
-    handle.framework.run_pre_filter(state, pod, cluster.snapshot)
+    handle.framework.filters.run_pre_filter(state, pod, cluster.snapshot)
     node = cluster.snapshot.node_infos[0]
     assert handle.run_filters_with_nominated_pods(state, pod, node) is None
-    handle.queue.nominator.add(put(cluster, "nominated", cpu="3"), "n")
+    cluster.nominator.add(put(cluster, "nominated", cpu="3"), "n")
     assert handle.nominator.node_of("nominated") == "n"
     expected = handle.run_filters_with_nominated_pods(state, pod, node)
     assert expected is not None
@@ -69,22 +59,17 @@ def test_added_and_removed_pods_update_cycle_state(cluster: PluginCluster, handl
     term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     pod, other, state = put(cluster, "p", affinity=affinity), put(cluster, "db", labels={"app": "db"}), CycleState()
-    handle.framework.run_pre_filter(state, pod, cluster.snapshot)
+    handle.framework.filters.run_pre_filter(state, pod, cluster.snapshot)
     node = cluster.snapshot.node_infos[0]
     assert handle.run_add_pod(state, pod, other, node) is None
-    assert handle.framework.run_filters_on_node(state, pod, node) is not None
+    assert handle.framework.node_filters.run_filters_on_node(state, pod, node) is not None
     assert handle.run_remove_pod(state, pod, other, node) is None
-    assert handle.framework.run_filters_on_node(state, pod, node) is None
+    assert handle.framework.node_filters.run_filters_on_node(state, pod, node) is None
 
 
-def test_activate_moves_pod_to_active_queue(cluster: PluginCluster, handle: PluginHandle) -> None:
-    handle.queue.add(put(cluster, "p").pod)
-    queued = handle.queue.pop()
-    assert queued is not None
-    queued.unschedulable_plugins = {"NodeName"}
-    handle.queue.add_unschedulable_if_not_present(queued)
-    handle.activate([queued.pod])
-    assert [active.key for active in handle.queue.active_pods()] == ["default/p"]
+def test_activate_passes_the_pods_to_the_scheduler(cluster: PluginCluster, handle: PluginHandle) -> None:
+    handle.activate([put(cluster, "p").pod])
+    assert cluster.activated == ["default/p"]
 
 
 async def test_spawned_work_runs_in_the_scheduler(cluster: PluginCluster, handle: PluginHandle) -> None:

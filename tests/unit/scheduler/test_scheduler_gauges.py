@@ -9,6 +9,7 @@ import pytest
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
@@ -23,7 +24,7 @@ def queue() -> SchedulingQueue:
         sort_key=lambda queued: queued.key,
         hint_maps={"default-scheduler": QueueingHintMap([Registration("NodeName", events.NODE_ADD, None)])},
         pre_enqueue={"default-scheduler": []},
-        lookup=pods.get,
+        nominator=Nominator(pods.get),
         now_ns=lambda: 10**12,
     )
     for pod in pods.values():

@@ -12,6 +12,7 @@ from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.timing import Timing
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from support.plugin_cluster import make_pod
 
 POINTS = ("reserve", "permit", "preBind", "bind", "postBind")
@@ -61,7 +62,9 @@ class Profile:
     def __init__(self, a: dict[str, Any], b: dict[str, Any] | None = None) -> None:
         self.calls: list[str] = []
         plugins: list[Any] = [Plugin("A", self.calls, **a), Plugin("B", self.calls, **(b or {}))]
-        self.points = BindingPoints(Timing(None, "profile", lambda: 0), dict.fromkeys(POINTS, plugins))
+        self.waiting_pods = WaitingPods()
+        timing = Timing(None, "profile", lambda: 0)
+        self.points = BindingPoints(timing, dict.fromkeys(POINTS, plugins), self.waiting_pods)
         self.pod = PodInfo(make_pod("p"))
         self.state = CycleState()
 
@@ -115,20 +118,8 @@ async def test_permit_waits_unless_a_plugin_rejects(
     profile = Profile({"permit": a}, {"permit": b})
     status = profile.points.run_permit(*profile.arguments)
     assert (status and status.code) == code
-    waiting_pod = profile.points.waiting_pod("p")
+    waiting_pod = profile.waiting_pods.get("p")
     assert (waiting_pod and waiting_pod.pending_plugins) == waits_for
-
-
-async def test_removed_pod_stops_waiting() -> None:
-    profile = Profile({"permit": (WAIT, 5.0)})
-    assert not profile.points.reject_waiting_pod("p")
-    assert await profile.points.wait_on_permit(profile.pod) is None
-    profile.points.run_permit(*profile.arguments)
-    assert profile.points.reject_waiting_pod("p")
-    status = await profile.points.wait_on_permit(profile.pod)
-    assert status is not None
-    assert "removed" in status.message
-    assert profile.points.waiting_pod("p") is None
 
 
 async def test_pre_bind_skips_plugins_without_work() -> None:

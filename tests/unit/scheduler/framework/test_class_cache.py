@@ -20,8 +20,8 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.framework.class_cache import ClassCache, compact
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
-from support.disabled_recorders import DisabledPodRecorder
 from support.plugin_cluster import PluginCluster, make_node, make_pod
+from support.scheduler_cluster import new_scheduler
 from support.scheduler_strategies import QUICKLY, pods, populated
 
 
@@ -72,11 +72,11 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
     framework, snapshot = scheduler.frameworks["default-scheduler"], scheduler.snapshot
     scheduler.cache.update_snapshot(snapshot)
     state, diagnosis = CycleState(), Diagnosis(NodeToStatus(snapshot))
-    _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
+    _, rejection, _ = framework.filters.run_pre_filter(state, info, snapshot)
     assert rejection is None
-    rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
-    framework.run_pre_score(state, info, snapshot, rows)
-    totals = framework.run_scores(state, info, snapshot, rows).totals
+    rows = framework.filters.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
+    framework.scores.run_pre_score(state, info, snapshot, rows)
+    totals = framework.scores.run_scores(state, info, snapshot, rows).totals
     names = [snapshot.node_infos[row].name for row in rows.tolist()]
     counts = diagnosis.node_to_status.plugins()
     reasons = {name: (status.plugin, status.code, status.reasons) for name, status in diagnosis.node_to_status.items()}
@@ -88,15 +88,7 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
 async def test_decisions_are_equal_without_class_cache(seed, cluster, clock):
     rng = random.Random(seed)
     cached, plain = (
-        Scheduler(
-            cluster,
-            cluster,
-            config=SchedulerConfiguration(class_cache=class_cache),
-            clock=clock,
-            rng=rng,
-            recorder=cluster,
-            traces=DisabledPodRecorder(),
-        )
+        new_scheduler(cluster, SchedulerConfiguration(class_cache=class_cache), clock, rng=rng)
         for class_cache in (True, False)
     )
     schedulers = (cached, plain)
@@ -137,18 +129,18 @@ async def test_decisions_are_equal_without_class_cache(seed, cluster, clock):
 def filter_and_score(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple[list[int], list[int], dict[str, Any]]:
     """Return the feasible rows, their total scores, and the rejections of the other nodes."""
     state = CycleState()
-    _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
+    _, rejection, _ = framework.filters.run_pre_filter(state, info, snapshot)
     if rejection is not None:
         return [], [], {"": rejection}
     diagnosis = Diagnosis(NodeToStatus(snapshot))
-    rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
+    rows = framework.filters.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
     by_plugin = diagnosis.node_to_status.plugins()
     reasons = dict(diagnosis.node_to_status.items())
     assert by_plugin == Counter(status.plugin for status in reasons.values())
     if len(rows) == 0:
         return [], [], reasons
-    framework.run_pre_score(state, info, snapshot, rows)
-    return rows.tolist(), framework.run_scores(state, info, snapshot, rows).totals.tolist(), reasons
+    framework.scores.run_pre_score(state, info, snapshot, rows)
+    return rows.tolist(), framework.scores.run_scores(state, info, snapshot, rows).totals.tolist(), reasons
 
 
 @QUICKLY

@@ -35,11 +35,11 @@ def test_summed_node_equals_copied_node(
         cluster.nominator.add(PodInfo(nominated), "a")
     pending = PodInfo(some_pod("pending"))
     state = CycleState()
-    cluster.framework.run_pre_filter(state, pending, cluster.snapshot)
+    cluster.framework.filters.run_pre_filter(state, pending, cluster.snapshot)
     info = cluster.snapshot.node_infos[0]
     requested, pods = dict(info.requested), dict(info.pods)
     by_sums = cluster.dry_runs(state, pending)(info)
-    by_copy = dry_run._CopiedNode(cluster.framework, state, pending, info)
+    by_copy = dry_run._CopiedNode(cluster.framework.node_filters, state, pending, info)
     assert isinstance(by_sums, dry_run._SummedNode)
     assert by_sums.run_filters() == by_copy.run_filters()
     present, removed = list(info.pods.values()), []
@@ -79,7 +79,7 @@ def test_filters_that_read_pods_use_copied_nodes(
 ) -> None:
     cluster = plugin_cluster([node("a")])
     pending, state = PodInfo(pod("pending", **spec)), CycleState()
-    cluster.framework.run_pre_filter(state, pending, cluster.snapshot)
+    cluster.framework.filters.run_pre_filter(state, pending, cluster.snapshot)
     assert isinstance(cluster.dry_runs(state, pending)(cluster.snapshot.node_infos[0]), dry_run._CopiedNode)
 
 
@@ -137,7 +137,7 @@ def test_preemption_victims_equal_those_on_copied_nodes(
             cluster.put("pod_disruption_budgets", convert(PodDisruptionBudget, budget | {"status": {}}))
         cluster.refresh()
         pending, state = rng.choice(preemptors), CycleState()
-        framework.run_pre_filter(state, pending, cluster.snapshot)
+        framework.filters.run_pre_filter(state, pending, cluster.snapshot)
         offset = rng.randrange(1000)
         results = []
         for copied_nodes in (False, True):

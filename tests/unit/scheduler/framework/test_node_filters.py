@@ -56,7 +56,7 @@ def filters(plugin: MaxPods) -> NodeFilters:
     nominator = Nominator(lambda key: pods[key].pod)
     for pod in pods.values():
         nominator.add(pod, "n")
-    return NodeFilters(Timing(None, "profile", lambda: 0), [plugin], [plugin], lambda: nominator)
+    return NodeFilters(Timing(None, "profile", lambda: 0), [plugin], [plugin], nominator)
 
 
 @pytest.mark.parametrize(

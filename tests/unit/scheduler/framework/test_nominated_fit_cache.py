@@ -18,8 +18,8 @@ from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 def filter_results(framework: Any, snapshot: Any, info: PodInfo) -> tuple[list[int], dict[str, Any], dict[str, int]]:
     """Return the feasible rows, the statuses of the other nodes, and the number of rejections by plugin."""
     state, diagnosis = CycleState(), Diagnosis(NodeToStatus(snapshot))
-    framework.run_pre_filter(state, info, snapshot)
-    rows = framework.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis).tolist()
+    framework.filters.run_pre_filter(state, info, snapshot)
+    rows = framework.filters.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis).tolist()
     return rows, dict(diagnosis.node_to_status.items()), diagnosis.node_to_status.plugins()
 
 
@@ -63,9 +63,10 @@ def test_cached_results_equal_results_without_cache(
         assert with_cache == filter_results(plain, cluster.snapshot, PodInfo(incoming)), step
         cluster.nominator.check()
         state = CycleState()
-        cached.run_pre_filter(state, PodInfo(incoming), cluster.snapshot)
+        cached.filters.run_pre_filter(state, PodInfo(incoming), cluster.snapshot)
         without_nominations = [
-            cached.run_filters_on_node(state, PodInfo(incoming), info) for info in cluster.snapshot.node_infos
+            cached.node_filters.run_filters_on_node(state, PodInfo(incoming), info)
+            for info in cluster.snapshot.node_infos
         ]
         rejected_by_nominations += without_nominations.count(None) - len(with_cache[0])
     assert rejected_by_nominations > 5, "the nominated pods changed no result"

@@ -122,7 +122,8 @@ class ManualPermit:
 
     name = "ManualPermit"
 
-    def __init__(self, args: Any, handle: Any) -> None: ...
+    def __init__(self, args: Any, handle: Any) -> None:
+        self.handle = handle
 
     def permit(self, state: Any, pod: Any, node_name: str) -> tuple[Status | None, float]:
         return Status(Code.WAIT), 10.0
@@ -245,7 +246,8 @@ async def test_pod_waits_for_permit(cluster, scheduling):
         assert cluster.bindings == []
         assert len(scheduler.cache.assumed_pods()) == 2
         uid = next(pod.metadata.uid for pod in scheduler.cache.assumed_pods() if pod.metadata.name == "allowed")
-        scheduler.frameworks["default-scheduler"].waiting_pod(uid).allow("ManualPermit")
+        handle = scheduler.frameworks["default-scheduler"].plugins["ManualPermit"].handle
+        handle.waiting_pod(uid).allow("ManualPermit")
         await asyncio.sleep(1)
         assert cluster.bindings == [("default/allowed", "a")]
         await asyncio.sleep(8.5)

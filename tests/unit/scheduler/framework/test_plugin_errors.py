@@ -6,7 +6,6 @@ Other extension points are covered by test_out_of_tree_plugins.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +21,7 @@ from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
-from kubeloop.scheduler.scheduler import Scheduler
-from support.disabled_recorders import DisabledPodRecorder
+from support.scheduler_cluster import new_scheduler
 
 pytestmark = pytest.mark.virtual_time
 
@@ -350,15 +348,7 @@ async def test_queueing_hint_error_queues_the_pod(cluster, scheduling, plugin_pr
 )
 async def test_constructor_error_is_a_user_error(cluster, clock, plugin_profile, plugin, problem):
     with pytest.raises(UserError) as error:
-        Scheduler(
-            cluster,
-            cluster,
-            config=SchedulerConfiguration(**plugin_profile(plugin)),
-            clock=clock,
-            rng=random.Random(1),
-            recorder=cluster,
-            traces=DisabledPodRecorder(),
-        )
+        new_scheduler(cluster, SchedulerConfiguration(**plugin_profile(plugin)), clock)
     assert str(error.value) == problem
 
 

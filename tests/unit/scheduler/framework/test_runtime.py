@@ -1,55 +1,42 @@
-"""The framework: filters and scores of the default profile over a snapshot."""
+"""The framework: plugins of a profile at their extension points."""
 
-import numpy as np
-import pytest
+from __future__ import annotations
 
-from kubeloop.scheduler.api.cycle_state import CycleState
-from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
-from kubeloop.scheduler.framework.runtime import Framework, SchedulingError
-from support.plugin_cluster import PluginCluster, make_node, make_pod
+from typing import Any
 
-GPU = "example.com/gpu"
+from kubeloop.scheduler.framework.runtime import Framework
+from kubeloop.scheduler.framework.timing import TimedPreEnqueue
+from support.plugin_cluster import PluginCluster
 
 
-def cluster() -> PluginCluster:
-    nodes = [make_node("a"), make_node("b", allocatable={GPU: "1"}), make_node("c", allocatable={GPU: "2"})]
-    return PluginCluster(nodes)
+def names(plugins: Any) -> list[str]:
+    return [plugin.name for plugin in plugins]
 
 
-def filtered(cluster: PluginCluster, framework: Framework, pod: PodInfo, *, all_rows: bool) -> list[str]:
-    state, snapshot = CycleState(), cluster.snapshot
-    framework.run_pre_filter(state, pod, snapshot)
-    rows = snapshot.all_rows if all_rows else np.array([0, 1], np.intp)
-    diagnosis = Diagnosis(NodeToStatus(snapshot))
-    return [snapshot.node_infos[row].name for row in framework.run_filters(state, pod, snapshot, rows, diagnosis)]
+def framework(cluster: PluginCluster, *disabled: str) -> Framework:
+    return cluster.make_framework(plugins={"multiPoint": {"disabled": [{"name": name} for name in disabled]}})
 
 
-@pytest.mark.parametrize("class_cache", [True, False])
-def test_filters_return_the_feasible_rows(class_cache):
-    nodes = cluster()
-    framework = nodes.make_framework(class_cache=class_cache)
-    pod = PodInfo(make_pod("web", containers=[{"name": "c", "resources": {"requests": {GPU: "1"}}}]))
-    assert filtered(nodes, framework, pod, all_rows=True) == ["b", "c"]
-    assert filtered(nodes, framework, pod, all_rows=False) == ["b"]
+def test_extension_points_have_the_plugins_in_the_order_of_the_profile() -> None:
+    default = framework(PluginCluster(), "VolumeBinding")
+    assert default.queue_sort.name == "PrioritySort"
+    assert names(default.pre_enqueue) == ["SchedulingGates", "DynamicResources", "DefaultPreemption"]
+    assert names(default.filters.filter)[:2] == ["NodeUnschedulable", "NodeName"]
+    assert names(default.filters.post_filter) == ["DynamicResources", "DefaultPreemption"]
+    assert names(default.scores.score)[0] == "TaintToleration"
+    assert default.scores.weights["TaintToleration"] == 3
+    assert "VolumeBinding" not in default.plugins
 
 
-def test_totals_are_the_sum_of_the_weighted_scores():
-    nodes = cluster()
-    framework = nodes.make_framework()
-    pod, state, snapshot = PodInfo(make_pod("web", cpu="1")), CycleState(), nodes.snapshot
-    framework.run_pre_filter(state, pod, snapshot)
-    framework.run_pre_score(state, pod, snapshot, snapshot.all_rows)
-    scored = framework.run_scores(state, pod, snapshot, snapshot.all_rows)
-    assert framework.has_score_plugins
-    assert list(scored.totals) == list(sum(scored.by_plugin.values()))
+def test_only_plugins_that_can_reject_a_pod_register_events() -> None:
+    assert {"PrioritySort", "DefaultBinder", "ImageLocality"}.isdisjoint(
+        names(framework(PluginCluster()).event_plugins)
+    )
+    assert "NodeResourcesFit" in names(framework(PluginCluster()).event_plugins)
 
 
-def test_failing_plugin_is_named_in_the_error(monkeypatch):
-    nodes = cluster()
-    framework = nodes.make_framework()
-    plugin = framework.pre_score[0]
-    monkeypatch.setattr(type(plugin), "pre_score", lambda *_: 1 / 0)
-    with pytest.raises(SchedulingError, match=f'running PreScore plugin "{plugin.name}"') as raised:
-        framework.run_pre_score(CycleState(), PodInfo(make_pod("web")), nodes.snapshot, nodes.snapshot.all_rows)
-    assert raised.value.plugin == plugin.name
+def test_pre_enqueue_calls_are_measured_with_metrics() -> None:
+    cluster = PluginCluster()
+    assert not any(isinstance(plugin, TimedPreEnqueue) for plugin in framework(cluster).pre_enqueue)
+    cluster.metrics = object()
+    assert all(isinstance(plugin, TimedPreEnqueue) for plugin in framework(cluster).pre_enqueue)

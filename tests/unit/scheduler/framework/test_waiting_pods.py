@@ -9,7 +9,7 @@ import pytest
 
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.framework.waiting_pods import PodWaitingOnPermit
+from kubeloop.scheduler.framework.waiting_pods import PodWaitingOnPermit, WaitingPods
 
 pytestmark = pytest.mark.virtual_time
 
@@ -42,3 +42,15 @@ async def test_shortest_timeout_rejects(pod: Any) -> None:
     assert status.plugin == "B"
     assert "timeout after 5s" in status.message
     assert loop.time() - start == pytest.approx(5.0)
+
+
+async def test_removed_pod_stops_waiting(pod: Any) -> None:
+    waiting_pods = WaitingPods()
+    assert not waiting_pods.reject_removed("p")
+    assert await waiting_pods.decision("p") is None
+    waiting_pods.add(PodInfo(pod("p")), {"A": 10.0})
+    assert waiting_pods.reject_removed("p")
+    status = await waiting_pods.decision("p")
+    assert status is not None
+    assert "removed" in status.message
+    assert waiting_pods.get("p") is None

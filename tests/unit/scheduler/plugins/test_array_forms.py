@@ -20,11 +20,11 @@ def test_array_forms_agree_with_per_node_forms(
 ) -> None:
     cluster = plugin_cluster(*cluster_objects)
     framework, snapshot, state, info = cluster.make_framework(), cluster.snapshot, CycleState(), PodInfo(incoming)
-    _, rejection, _ = framework.run_pre_filter(state, info, snapshot)
+    _, rejection, _ = framework.filters.run_pre_filter(state, info, snapshot)
     if rejection is not None:
         return
     for rows in (snapshot.all_rows, snapshot.all_rows[::2].copy()):
-        for plugin in framework.filter:
+        for plugin in framework.filters.filter:
             if plugin.name in state.skip_filter or not hasattr(plugin, "filter_rows"):
                 continue
             result = plugin.filter_rows(state, info, snapshot, rows)
@@ -36,8 +36,8 @@ def test_array_forms_agree_with_per_node_forms(
                 row_statuses = plugin.explain_rows(state, info, snapshot, rejected)
                 reasons = [row_statuses.statuses[code] for code in row_statuses.codes.tolist()]
                 assert reasons == [plugin.filter(state, info, snapshot.node_infos[row]) for row in rejected.tolist()]
-        framework.run_pre_score(state, info, snapshot, rows)
-        for plugin in framework.score:
+        framework.scores.run_pre_score(state, info, snapshot, rows)
+        for plugin in framework.scores.score:
             if plugin.name in state.skip_score:
                 continue
             by_rows = plugin.score_rows(state, info, snapshot, rows)

@@ -17,7 +17,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 def victims_on(cluster: Any, incoming: Any) -> dict[str, list[str]]:
     plugin, state, info = cluster.framework.plugins["DefaultPreemption"], CycleState(), PodInfo(incoming)
-    cluster.framework.run_pre_filter(state, info, cluster.snapshot)
+    cluster.framework.filters.run_pre_filter(state, info, cluster.snapshot)
     result = plugin.dry_run(state, info, cluster.snapshot, [node.name for node in cluster.snapshot.node_infos])
     return {
         candidate.node: [victim.pod.metadata.name for victim in candidate.victims] for candidate in result.candidates

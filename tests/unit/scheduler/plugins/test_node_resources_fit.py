@@ -76,13 +76,15 @@ def test_extreme_requests_do_not_overflow(plugin_cluster: Any, node: Any, pod: A
     )
     for incoming in (pod("p", cpu="1"), pod("q", memory="1e30"), pod("r")):
         state, info = CycleState(), PodInfo(incoming)
-        cluster.framework.run_pre_filter(state, info, cluster.snapshot)
+        cluster.framework.filters.run_pre_filter(state, info, cluster.snapshot)
         diagnosis = Diagnosis(NodeToStatus(cluster.snapshot))
-        rows = cluster.framework.run_filters(state, info, cluster.snapshot, cluster.snapshot.all_rows, diagnosis)
+        rows = cluster.framework.filters.run_filters(
+            state, info, cluster.snapshot, cluster.snapshot.all_rows, diagnosis
+        )
         names = {cluster.snapshot.node_infos[row].name for row in rows}
         assert names == ({f"n{number}" for number in range(6)} if incoming.metadata.name != "q" else set()) | (
             {"full"} if incoming.metadata.name == "r" else set()
         )
         if names:
-            cluster.framework.run_pre_score(state, info, cluster.snapshot, rows)
-            assert cluster.framework.run_scores(state, info, cluster.snapshot, rows).totals.min() >= 0
+            cluster.framework.scores.run_pre_score(state, info, cluster.snapshot, rows)
+            assert cluster.framework.scores.run_scores(state, info, cluster.snapshot, rows).totals.min() >= 0

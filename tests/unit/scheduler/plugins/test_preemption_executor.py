@@ -34,7 +34,7 @@ def preempt(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreem
     new = PodInfo(pod("high", cpu="4", priority=100))
     plugin: DefaultPreemption = cluster.framework.plugins["DefaultPreemption"]
     state = CycleState()
-    cluster.framework.run_pre_filter(state, new, cluster.snapshot)
+    cluster.framework.filters.run_pre_filter(state, new, cluster.snapshot)
     status = cluster.run_filters_with_nominated_pods(state, new, cluster.snapshot.node_infos[0])
     statuses = type("Statuses", (), {"get": lambda _, name: status, "nodes_with_code": lambda _, code: ["a"]})()
     result, rejected = plugin.post_filter(state, new, cluster.snapshot, statuses)

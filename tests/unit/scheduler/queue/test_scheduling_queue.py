@@ -12,6 +12,7 @@ from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ClusterEvent, Hint
 from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -40,7 +41,7 @@ class QueueModel:
             sort_key=lambda queued: (-(queued.pod.spec.priority or 0), queued.timestamp_ns),
             hint_maps={"s": QueueingHintMap(registrations)},
             pre_enqueue={"s": [Gates()]},
-            lookup=self.pods.get,
+            nominator=Nominator(self.pods.get),
             now_ns=lambda: self.now_ns,
         )
 

@@ -1,0 +1,161 @@
+"""The binding cycle: wait on permit, pre-bind and bind. It runs in the background, for any number of assumed pods.
+
+Source: bindingCycle of pkg/scheduler/schedule_one.go, v1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.objects.resources import PODS
+from kubeloop.scheduler.api.extender import ExtenderError
+from kubeloop.scheduler.api.status import Code, Status
+from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.extender import HTTPExtender
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.status_patches import StatusPatches
+
+log = logging.getLogger(__name__)
+
+_BIND_ATTEMPTS = 7  # after the last one, about a minute has passed
+_FIRST_BIND_RETRY_SECONDS = 0.5
+_POD_DELETED = "(gone)"  # in place of a node name; no node has this name
+
+
+class BindingCycle:
+    """Binds assumed pods, at most `max_in_flight` at a time."""
+
+    def __init__(
+        self,
+        context: SchedulerContext,
+        cache: Cache,
+        queue: SchedulingQueue,
+        patches: StatusPatches,
+        waiting_pods: WaitingPods,
+        extenders: Sequence[HTTPExtender],
+        max_in_flight: int,
+    ) -> None:
+        """max_in_flight: limit of bind requests. Requires a running event loop."""
+        self._client = context.client
+        self._traces = context.traces
+        self._metrics = context.metrics
+        self._time = asyncio.get_running_loop().time
+        self._cache = cache
+        self._queue = queue
+        self._patches = patches
+        self._waiting_pods = waiting_pods
+        self._extenders = extenders
+        self._slots = max_in_flight  # remaining bind requests that may be in flight
+        self._slot_freed = asyncio.Event()
+
+    async def wait_for_slot(self) -> None:
+        """Wait until another bind request may be sent."""
+        while self._slots <= 0:
+            self._slot_freed.clear()
+            await self._slot_freed.wait()
+
+    async def run(self, attempt: Attempt) -> Status | None:
+        """Bind an assumed pod. Returns None if it is bound, else why not.
+
+        Cancellation: the bind request may have been sent; the informer then shows the result.
+        """
+        binding, pod = attempt.framework.binding, attempt.pod.pod
+        flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node)
+        if flight is not None and flight.code is not Code.SKIP:
+            return flight
+        waits_on_permit = self._waiting_pods.get(attempt.pod.uid) is not None
+        if flight is None or waits_on_permit:
+            # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
+            self._patches.set(pod, nominated_node_name=attempt.node)
+        if waits_on_permit:
+            status = await self._wait_on_permit(attempt)
+            if status is not None:
+                return status
+        # From here on no event can make the pod schedulable: a failure is retried after a backoff.
+        self._queue.done(attempt.pod.uid)
+        if flight is None:
+            self._traces.pre_bind_started(pod)
+            status = await binding.run_pre_bind(attempt.state, attempt.pod, attempt.node)
+            self._traces.pre_bind_finished(pod, status.message if status is not None else None)
+            if status is not None:
+                return status
+        self._slots -= 1
+        self._traces.bind_started(pod, attempt.node)
+        try:
+            await self._patches.settle(attempt.pod.uid)
+            status = await self._bind_and_confirm(attempt)
+        finally:
+            self._slots += 1
+            self._slot_freed.set()
+        self._cache.finish_binding(pod)
+        self._traces.bind_finished(pod, status.message if status is not None else None)
+        return status
+
+    async def _wait_on_permit(self, attempt: Attempt) -> Status | None:
+        pod = attempt.pod.pod
+        self._traces.permit_started(pod)
+        since = self._time()
+        status = await self._waiting_pods.decision(attempt.pod.uid)
+        self._traces.permit_finished(pod, status.message if status is not None else None)
+        if self._metrics is not None:
+            result = "Success" if status is None else status.code.api_name
+            self._metrics.permit_wait(result, self._time() - since)
+        return status
+
+    async def _bind_and_confirm(self, attempt: Attempt) -> Status | None:
+        """Bind the pod, and determine the result if it is unknown.
+
+        The response of a binding may be lost, and a lost earlier attempt may cause a conflict. A binding whose response
+        was lost is sent again, to the same node, as it may still be in flight: with another node, the first one could
+        get a pod that the cache does not count there.
+        """
+        delay_seconds = _FIRST_BIND_RETRY_SECONDS
+        may_be_in_flight = False
+        for _ in range(_BIND_ATTEMPTS):
+            status = await self._bind(attempt)
+            error = status.error if status is not None else None
+            may_be_in_flight = may_be_in_flight or (isinstance(error, ServerUnreachable) and error.maybe_applied)
+            conflict = isinstance(error, ApiError) and error.code == 409
+            if status is None or not (may_be_in_flight or conflict or isinstance(error, ExtenderError)):
+                return status
+            bound_node = await self._bound_node(attempt.pod)
+            if bound_node == attempt.node:
+                return None
+            if bound_node is not None or not may_be_in_flight:
+                return status
+            await asyncio.sleep(delay_seconds)
+            delay_seconds *= 2
+        return status
+
+    async def _bind(self, attempt: Attempt) -> Status | None:
+        """Bind the pod by the first extender that binds it, or else by the Bind plugins."""
+        for extender in self._extenders:
+            if not extender.binds or not extender.is_interested(attempt.pod.pod):
+                continue
+            try:
+                await extender.bind(attempt.pod.pod, attempt.node)
+            except ExtenderError as error:
+                if extender.ignorable:
+                    continue
+                return Status(Code.ERROR, (str(error),), "", error)
+            return None
+        return await attempt.framework.binding.run_bind(attempt.state, attempt.pod, attempt.node)
+
+    async def _bound_node(self, pod: PodInfo) -> str | None:
+        """Return the pod's node in the API server; _POD_DELETED if it was deleted; None if not bound or unknown."""
+        metadata = pod.pod.metadata
+        try:
+            current = await self._client.get(PODS, metadata.name, metadata.namespace, lane="binding")
+        except NotFound:
+            return _POD_DELETED
+        except (ApiError, ServerUnreachable) as problem:
+            log.warning("cannot see whether a pod was bound", extra={"pod": pod.key, "error": str(problem)})
+            return None
+        return (current.spec.node_name or None) if current.metadata.uid == metadata.uid else _POD_DELETED

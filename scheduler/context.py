@@ -1,0 +1,24 @@
+"""What the process gives the scheduler, besides its informers and its configuration."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.event_recorder import EventSink
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+
+
+class SchedulerContext(msgspec.Struct, frozen=True):
+    """Interfaces to the outside: the API server, time, randomness, events, traces and metrics (None: not collected)."""
+
+    client: Client
+    clock: Clock
+    rng: random.Random
+    recorder: EventSink
+    traces: PodRecorder
+    metrics: SchedulerMetrics | None = None

@@ -1,0 +1,34 @@
+"""PreScore and Score of the default profile over a snapshot."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.framework.plugin_calls import SchedulingError
+from kubeloop.scheduler.framework.score_points import ScorePoints
+from support.plugin_cluster import PluginCluster, make_node, make_pod
+
+
+def default_scores(cluster: PluginCluster) -> ScorePoints:
+    return cluster.make_framework().scores
+
+
+def test_totals_are_the_sum_of_the_weighted_scores():
+    nodes = PluginCluster([make_node(name) for name in "abc"])
+    scores = default_scores(nodes)
+    pod, state, snapshot = PodInfo(make_pod("web", cpu="1")), CycleState(), nodes.snapshot
+    scores.run_pre_score(state, pod, snapshot, snapshot.all_rows)
+    scored = scores.run_scores(state, pod, snapshot, snapshot.all_rows)
+    assert list(scored.totals) == list(sum(scored.by_plugin.values()))
+
+
+def test_failing_plugin_is_named_in_the_error(monkeypatch):
+    nodes = PluginCluster([make_node(name) for name in "abc"])
+    scores = default_scores(nodes)
+    plugin = scores.pre_score[0]
+    monkeypatch.setattr(type(plugin), "pre_score", lambda *_: 1 / 0)
+    with pytest.raises(SchedulingError, match=f'running PreScore plugin "{plugin.name}"') as raised:
+        scores.run_pre_score(CycleState(), PodInfo(make_pod("web")), nodes.snapshot, nodes.snapshot.all_rows)
+    assert raised.value.plugin == plugin.name

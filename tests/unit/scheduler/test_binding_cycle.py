@@ -1,0 +1,123 @@
+"""The binding cycle: results of bind requests, lost responses and the limit of requests in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.errors import ApiError, ServerUnreachable, from_status
+from kubeloop.kube.objects.api_types import Status as ApiStatus
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.binding_cycle import BindingCycle
+from kubeloop.scheduler.cache.cache import Cache
+from kubeloop.scheduler.cache.node_info import PodInfo
+from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.framework.binding_points import BindingPoints
+from kubeloop.scheduler.framework.timing import Timing
+from kubeloop.scheduler.framework.waiting_pods import WaitingPods
+from kubeloop.scheduler.queue.nominator import Nominator
+from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.status_patches import StatusPatches
+from support.disabled_recorders import DisabledPodRecorder
+from support.plugin_cluster import make_pod
+from support.recorded_events import RecordedEvents
+
+pytestmark = pytest.mark.virtual_time
+
+CONFLICT = from_status(ApiStatus(status="Failure", code=409, reason="Conflict", message="conflict"))
+NOT_SENT = ServerUnreachable("no connection", maybe_applied=False)
+LOST = ServerUnreachable("no response", maybe_applied=True)
+
+
+class Binder:
+    """A Bind plugin; each call takes a second and ends with the next of `results`."""
+
+    name = "Binder"
+
+    def __init__(self, results: list[ApiError | ServerUnreachable | None]) -> None:
+        self.results = results
+        self.started: list[float] = []
+
+    async def bind(self, state: Any, pod: PodInfo, node_name: str) -> None:
+        self.started.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1.0)
+        result = self.results.pop(0)
+        if result is not None:
+            raise result
+
+
+class Binding:
+    """A binding cycle with `binder` as its only plugin. stored: the pod's node in the API server."""
+
+    def __init__(self, clock: Any, *results: ApiError | ServerUnreachable | None, stored: str = "") -> None:
+        self.binder, self.stored = Binder(list(results)), stored
+        self.waiting_pods = WaitingPods()
+        points = dict.fromkeys(("reserve", "permit", "preBind", "postBind"), ()) | {"bind": [self.binder]}
+        binding = BindingPoints(Timing(None, "profile", int), points, self.waiting_pods)  # type: ignore[arg-type]
+        self.framework: Any = SimpleNamespace(binding=binding)
+        client: Any = self
+        context = SchedulerContext(client, clock, random.Random(1), RecordedEvents(), DisabledPodRecorder())  # type: ignore[arg-type]
+        queue = SchedulingQueue(
+            sort_key=lambda queued: queued.key,
+            hint_maps={},
+            pre_enqueue={},
+            nominator=Nominator(lambda key: None),
+            now_ns=lambda: 0,
+        )
+        self.cycle = BindingCycle(
+            context, Cache(lambda: 0.0), queue, StatusPatches(client, clock), self.waiting_pods, (), max_in_flight=1
+        )
+
+    async def get(self, resource: Any, name: str, namespace: str, *, lane: str) -> Any:
+        return make_pod(name, self.stored)
+
+    async def run(self, name: str = "p") -> Status | None:
+        attempt = Attempt(self.framework, QueuedPodInfo(PodInfo(make_pod(name, "n")), 0))
+        attempt.node = "n"
+        return await self.cycle.run(attempt)
+
+
+@pytest.mark.parametrize(
+    ("results", "stored", "bound", "requests"),
+    [
+        pytest.param([None], "", True, 1, id="bound"),
+        pytest.param([CONFLICT], "n", True, 1, id="conflict with an earlier request"),
+        pytest.param([CONFLICT], "other", False, 1, id="bound to another node"),
+        pytest.param([CONFLICT], "", False, 1, id="other conflict"),
+        pytest.param([NOT_SENT], "", False, 1, id="request not sent"),
+        pytest.param([LOST, None], "", True, 2, id="lost response, sent again"),
+        pytest.param([LOST], "n", True, 1, id="lost response, bound"),
+        pytest.param([LOST] * 7, "", False, 7, id="no response at all"),
+    ],
+)
+async def test_result_of_a_binding(clock: Any, results: Any, stored: str, bound: bool, requests: int) -> None:
+    binding = Binding(clock, *results, stored=stored)
+    status = await binding.run()
+    assert (status is None) is bound
+    assert len(binding.binder.started) == requests
+
+
+async def test_next_binding_waits_for_a_slot(clock: Any) -> None:
+    binding = Binding(clock, None)
+    await binding.cycle.wait_for_slot()
+    running = asyncio.create_task(binding.run())
+    await asyncio.sleep(0.1)
+    start = asyncio.get_running_loop().time()
+    await binding.cycle.wait_for_slot()
+    assert asyncio.get_running_loop().time() - start == pytest.approx(0.9)
+    assert await running is None
+
+
+async def test_rejected_permit_sends_no_request(clock: Any) -> None:
+    binding = Binding(clock)
+    binding.waiting_pods.add(PodInfo(make_pod("p", "n")), {"Mine": 5.0})
+    status = await binding.run()
+    assert status is not None
+    assert (status.plugin, status.is_rejection) == ("Mine", True)
+    assert binding.binder.started == []
