@@ -25,8 +25,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
     walk,
 )
 from kubeloop.devcluster.apiextensions.value_validation import same, validate
-from kubeloop.devcluster.languages.regex.go_syntax import PatternError
-from kubeloop.devcluster.languages.regex.patterns import compile_pattern
+from kubeloop.devcluster.languages.regex import PatternError, compile_pattern
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.json_object import JSON
 

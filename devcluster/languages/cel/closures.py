@@ -31,7 +31,7 @@ from kubeloop.devcluster.languages.cel.values import (
 )
 
 if TYPE_CHECKING:
-    from kubeloop.devcluster.languages.regex.patterns import Pattern
+    from kubeloop.devcluster.languages.regex import Pattern
 
 MISSING: Any = object()
 """Value of a variable that is not set."""

@@ -28,8 +28,7 @@ from kubeloop.devcluster.languages.cel.values import (
     scalar_string,
     type_name,
 )
-from kubeloop.devcluster.languages.regex.go_syntax import PatternError
-from kubeloop.devcluster.languages.regex.patterns import Pattern, compile_pattern
+from kubeloop.devcluster.languages.regex import Pattern, PatternError, compile_pattern
 
 
 def _require_strings(*values: Any) -> None:

@@ -1,1 +1,0 @@
-"""Go (RE2) regular expressions, executed by Python's re or by an automaton without backtracking."""
