@@ -13,7 +13,7 @@ from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Attributes, Span, Trace
-from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id, new_trace_id
+from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id
 
 MAX_OBJECTS = 1_000  # that get a span
 
@@ -34,8 +34,7 @@ class ApplyRecorder:
         self._error: str | None = None  # the first
         self._start_ns = clock.time_ns()
         if sampler.starts_traces:
-            trace_id = new_trace_id(rng)
-            self._root = TraceContext(trace_id, new_span_id(rng), sampler.samples_root(trace_id))
+            self._root = sampler.root_context(rng)
 
     def begin(self) -> str:
         """Start the span of an object's requests, which are sent by the running task. Returns its traceparent, for the

@@ -46,7 +46,6 @@ from kubeloop.tracing.spans.traceparent import (
     PodTraceAnnotation,
     TraceContext,
     new_span_id,
-    new_trace_id,
     parse_pod_trace_annotation,
     parse_traceparent,
 )
@@ -156,13 +155,15 @@ class PodRecorder:
         `link`: traceparent of the reconcile. `inherited`: a traceparent that the template has: the pod's span becomes a
         child of it.
         """
+        if not (inherited or self._starts_traces):
+            return _UNTRACED_REQUEST
         start_ns = self._time_ns()
         parent = parse_traceparent(inherited) if inherited else None
         if parent is not None and self._sampler.enabled:
             sampled = self._sampler.samples_child(parent.trace_id, parent.sampled)
             context = TraceContext(parent.trace_id, new_span_id(self._rng), sampled)
         elif self._starts_traces:
-            context = self._new_context()
+            context = self._sampler.root_context(self._rng)
         else:
             return _UNTRACED_REQUEST
         traceparent = context.traceparent
@@ -319,13 +320,13 @@ class PodRecorder:
 
         A pod without a record has the trace context of its annotation.
         """
-        record = self._followed.get(pod.metadata.uid)
-        if record is not None:
+        metadata = pod.metadata
+        record = self._followed.get(metadata.uid)
+        if record is None and TRACEPARENT_ANNOTATION in metadata.annotations:
+            current_span.set(parse_traceparent(metadata.annotations[TRACEPARENT_ANNOTATION]))
+        else:
             current_span.set(record)
-            return record
-        traceparent = pod.metadata.annotations.get(TRACEPARENT_ANNOTATION)
-        current_span.set(parse_traceparent(traceparent) if traceparent else None)
-        return None
+        return record
 
     # --- queries ---------------------------------------------------------------------------------------------------
 
@@ -427,10 +428,6 @@ class PodRecorder:
         if record is not None:
             record.finish_phase(phase, self._time_ns(), error)
 
-    def _new_context(self) -> TraceContext:
-        trace_id = new_trace_id(self._rng)
-        return TraceContext(trace_id, new_span_id(self._rng), self._sampler.samples_root(trace_id))
-
     def _follow(self, traceparent: str, record: PodRecord, pod: Pod) -> None:
         """Move the record of a create request to the followed pods."""
         del self._requested[traceparent]
@@ -481,7 +478,7 @@ class PodRecorder:
         parent_span_id = link = ""
         continued = False
         if context is None:
-            context = self._new_context()
+            context = self._sampler.root_context(self._rng)
         elif annotation is not None and (created_here or not annotation.by_creator):
             continued, start_ns = True, min(now_ns, annotation.start_ns)
             parent_span_id, link = annotation.parent_span_id, annotation.link

@@ -13,7 +13,7 @@ from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
-from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id, new_trace_id
+from kubeloop.tracing.spans.traceparent import TraceContext
 
 MAX_ACTIONS = 100  # listed in a span; further ones are only counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
@@ -154,14 +154,14 @@ class ReconcileRecorder:
         on_finished: Callable[[ReconcileRecord, bool], None] = lambda record, sampled: None,
     ) -> None:
         """`on_finished` receives each finished reconcile that has a trace, and whether the sampler selected it."""
-        self._reconcile_clock = clock
-        self._reconcile_rng = rng
-        self._reconcile_sampler = sampler
-        self._on_reconcile_finished = on_finished
+        self._clock = clock
+        self._rng = rng
+        self._sampler = sampler
+        self._on_finished = on_finished
         self._causes: dict[tuple[str, str], str] = {}  # traceparent by controller and key, oldest first
 
     def now_ns(self) -> int:
-        return self._reconcile_clock.time_ns()
+        return self._clock.time_ns()
 
     def reconcile(self, controller: str, key: str, reason: str = "") -> Reconcile:
         """`controller`: reconciled kind in lower case ("deployment"). `reason`: event that triggered the reconcile."""
@@ -184,13 +184,12 @@ class ReconcileRecorder:
         self._causes.setdefault((controller, key), traceparent)
 
     def _records(self, context: TraceContext) -> bool:
-        return self._reconcile_sampler.records(context.sampled)
+        return self._sampler.records(context.sampled)
 
     def _new_context(self) -> TraceContext | None:
-        if not self._reconcile_sampler.starts_traces:
+        if not self._sampler.starts_traces:
             return None
-        trace_id = new_trace_id(self._reconcile_rng)
-        return TraceContext(trace_id, new_span_id(self._reconcile_rng), self._reconcile_sampler.samples_root(trace_id))
+        return self._sampler.root_context(self._rng)
 
     def _pass_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
-        self._on_reconcile_finished(reconcile._record(context, self.now_ns(), error), context.sampled)
+        self._on_finished(reconcile._record(context, self.now_ns(), error), context.sampled)

@@ -7,6 +7,7 @@ the hot path.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import msgspec
 
 from kubeloop.kube.durations import duration_seconds
 from kubeloop.kube.errors import UserError
+from kubeloop.tracing.spans.traceparent import TraceContext
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,15 @@ class Sampler(msgspec.Struct, frozen=True):
         if self.ratio >= 1.0:
             return True
         return int(trace_id[16:], 16) < round(self.ratio * (1 << 64))
+
+    def root_context(self, rng: random.Random) -> TraceContext:
+        """Return the context of a trace that starts here.
+
+        An ID of zeros is invalid; its probability of 2**-64 is accepted.
+        """
+        digits = rng.randbytes(24).hex()
+        trace_id = digits[:32]
+        return TraceContext(trace_id, digits[32:], self.samples_root(trace_id))
 
     def samples_child(self, trace_id: str, sampled: bool) -> bool:
         """Return True if a trace that another process started with decision `sampled` is sampled here."""

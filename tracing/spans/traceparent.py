@@ -80,9 +80,5 @@ def parse_pod_trace_annotation(text: str) -> PodTraceAnnotation | None:
     )
 
 
-def new_trace_id(rng: random.Random) -> str:
-    return f"{rng.getrandbits(128) or 1:032x}"
-
-
 def new_span_id(rng: random.Random) -> str:
     return f"{rng.getrandbits(64) or 1:016x}"
