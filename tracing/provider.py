@@ -242,10 +242,6 @@ class Tracing:
         record.finish("bound", max(record.start_ns, int(scheduled.timestamp()) * 1_000_000_000))
         return pod_trace(record).document()
 
-    def slowest(self) -> dict[str, Any] | None:
-        """Return the document of the longest pod trace."""
-        return self.recent.slowest()
-
     def _pod_finished(self, record: PodRecord) -> None:
         if not record.context.sampled:
             record.tail_rule = matching_tail_rule(record, self.sampler.tail_rules)

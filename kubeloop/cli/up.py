@@ -247,7 +247,7 @@ class UpSession:
         self._print(f"{progress.line()}; {nodes} nodes, {seconds:.2f} s, {rate}")
         for reason in workload_progress.unfinished_reasons(progress, pods):
             self._print(f"  {reason}")
-        slowest = self._plane.tracing.slowest()
+        slowest = self._plane.tracing.recent.slowest()
         if slowest is not None:
             from rich.console import Console
 

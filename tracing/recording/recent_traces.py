@@ -31,9 +31,6 @@ class RecentTraces:
         self._pods: dict[str, PodRecord] = {}  # by uid (or, never created, by traceparent), oldest first
         self._reconciles: deque[ReconcileRecord | Trace] = deque(maxlen=MAX_RECONCILES)
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def add(self, record: PodRecord) -> None:
         key = record.uid or record.traceparent
         self._pods.pop(key, None)
@@ -78,14 +75,6 @@ class RecentTraces:
     def slowest_of_deployment(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Return the longest trace of a pod of this Deployment."""
         return self._slowest(r for r in self._all() if r.namespace == namespace and r.deployment_name == name)
-
-    def slowest_of_owner(self, namespace: str, kind: str, name: str) -> dict[str, Any] | None:
-        """Return the longest trace of a pod with this controller owner, such as a ReplicaSet."""
-        return self._slowest(
-            record
-            for record in self._all()
-            if record.namespace == namespace and record.owner_kind == kind and record.owner_name == name
-        )
 
     def slowest(self, namespace: str = "") -> dict[str, Any] | None:
         """Return the longest trace of a pod in this namespace, or in any."""

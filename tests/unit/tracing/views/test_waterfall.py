@@ -16,7 +16,7 @@ from support.trace_documents import document, rendered, span
 def test_waterfall_shows_spans_durations_and_details(tracing, pod, manual_clock, width):
     trace_pod(tracing, pod, manual_clock, "a", 1500)
     console = Console(file=io.StringIO(), width=width)
-    console.print(waterfall(tracing.slowest()))
+    console.print(waterfall(tracing.recent.slowest()))
     text = console.file.getvalue()
     assert "1.50 s" in text
     flat = " ".join(text.split())
