@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, BudgetExceeded, ComputeThread, LoopBudget, SlowWork
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.uids import new_uid
 
 R = TypeVar("R")
 
@@ -40,7 +40,7 @@ class RequestContext:
         return rfc3339(self.clock.now())
 
     def new_uid(self) -> str:
-        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+        return new_uid(self.rng)
 
     async def compute(self, compute: Callable[[LoopBudget], R]) -> R:
         """Return compute(): on the event loop if it is cheap, else in a thread. It must not have side effects.

@@ -6,7 +6,6 @@ Source: pkg/registry/core/serviceaccount/storage/token.go, pkg/apis/authenticati
 from __future__ import annotations
 
 import random
-import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,6 +16,7 @@ from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SECRETS, SERVICE_ACCOUNTS, Resource
+from kubeloop.kube.uids import new_uid
 
 ISSUER = "https://kubernetes.default.svc"
 DEFAULT_EXPIRATION_SECONDS = 3600
@@ -67,7 +67,7 @@ def create_token(
         "exp": issued_at + spec["expirationSeconds"],
         "iat": issued_at,
         "iss": ISSUER,
-        "jti": str(uuid.UUID(int=rng.getrandbits(128), version=4)),
+        "jti": new_uid(rng),
         "kubernetes.io": private_claims,
         "nbf": issued_at,
         "sub": f"system:serviceaccount:{namespace}:{name}",

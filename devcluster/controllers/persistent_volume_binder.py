@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import uuid
 from typing import Any
 
 from kubeloop.devcluster.admission.chain import set_new_object_fields
@@ -44,6 +43,7 @@ from kubeloop.kube.objects.resources import (
     STORAGE_CLASSES,
     Resource,
 )
+from kubeloop.kube.uids import new_uid
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class PersistentVolumeController:
         if self._store.get(STORAGE_CLASSES, "", DEFAULT_CLASS) is None:
             metadata = {
                 "name": DEFAULT_CLASS,
-                "uid": self._uid(),
+                "uid": new_uid(self._rng),
                 "creationTimestamp": self._wall(),
                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             }
@@ -354,7 +354,7 @@ class PersistentVolumeController:
             metadata: JSON = {
                 "name": claim_key.split("/")[1],
                 "namespace": namespace,
-                "uid": self._uid(),
+                "uid": new_uid(self._rng),
                 "creationTimestamp": self._wall(),
                 **{
                     field: template_metadata[field]
@@ -438,7 +438,7 @@ class PersistentVolumeController:
             "apiVersion": "v1",
             "metadata": {
                 "name": name,
-                "uid": self._uid(),
+                "uid": new_uid(self._rng),
                 "creationTimestamp": now,
                 "annotations": {_PROVISIONED_BY: storage_class["provisioner"]},
                 "finalizers": [_VOLUME_IN_USE],
@@ -553,9 +553,6 @@ class PersistentVolumeController:
         if self._last_events.get(uid) != (reason, message):
             self._last_events[uid] = reason, message
             self._events.record(obj, type_, reason, message, field_path="", component=component, host="")
-
-    def _uid(self) -> str:
-        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
 
     def _wall(self) -> str:
         return rfc3339(self._clock.now())

@@ -48,6 +48,7 @@ from kubeloop.devcluster.storage.store import Change, ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
+from kubeloop.kube.uids import new_uid
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.files import Stage
@@ -110,7 +111,7 @@ class SimulatedNodes:
         for index in range(before, self._settings.count):
             if self._store.get(NODES, "", self._settings.name(index)) is None:
                 node = node_objects.node_object(
-                    self._settings, index, now=self._simulation.wall(), uid=self._simulation.uid()
+                    self._settings, index, now=self._simulation.wall(), uid=new_uid(self._simulation.rng)
                 )
                 self._store.create(NODES, self._completed(node, index) or node)
         self._store.set_number(_REGISTERED, self._settings.count)
@@ -338,7 +339,7 @@ class SimulatedNodes:
         lease = self._store.get(LEASES, LEASE_NAMESPACE, simulated.name)
         if lease is None:
             lease = node_objects.lease_object(
-                simulated.object, now=rfc3339(now), now_micro=rfc3339_micro(now), uid=self._simulation.uid()
+                simulated.object, now=rfc3339(now), now_micro=rfc3339_micro(now), uid=new_uid(self._simulation.rng)
             )
             self._store.create(LEASES, lease)
         else:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 import random
-import uuid
 from datetime import datetime, timedelta
 from functools import cache
 
@@ -33,6 +32,7 @@ from kubeloop.devcluster.validation.core.service import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
+from kubeloop.kube.uids import new_uid
 
 SERVICE_CIDR = ipaddress.IPv4Network("10.0.0.0/24")
 """kube-apiserver's default of --service-cluster-ip-range."""
@@ -200,8 +200,7 @@ class ServiceAllocator:
             table.delete(before)
         template = _ip_address_template()
         obj = {**template, "metadata": {**template["metadata"], "name": address}, "spec": {"parentRef": reference}}
-        uid = str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-        table.create(address, stamp_object(obj, uid, rfc3339(self._clock.now())))
+        table.create(address, stamp_object(obj, new_uid(self._rng), rfc3339(self._clock.now())))
 
     def _networks(self) -> list[ipaddress.IPv4Network]:
         """Return the ranges for cluster IPs, the server's own range first."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import uuid
 
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import EVENTS
+from kubeloop.kube.uids import new_uid
 
 
 class StoreEventRecorder:
@@ -52,7 +52,7 @@ class StoreEventRecorder:
                 "metadata": {
                     "name": f"{metadata['name']}.{self._last_ns:x}",
                     "namespace": namespace,
-                    "uid": str(uuid.UUID(int=self._rng.getrandbits(128), version=4)),
+                    "uid": new_uid(self._rng),
                     "creationTimestamp": now,
                 },
                 "involvedObject": involved,

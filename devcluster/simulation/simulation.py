@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from typing import Any
 
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
@@ -39,9 +38,6 @@ class Simulation:
         if second != self._second:
             self._second, self._text = second, rfc3339(self.clock.now())
         return self._text
-
-    def uid(self) -> str:
-        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
 
     def update(self, resource: Resource[Any], obj: JSON, *, quiet: bool = False) -> JSON:
         """Store the next version of `obj`. quiet: the parts here ignore the write."""

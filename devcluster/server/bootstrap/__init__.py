@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from ipaddress import IPv4Network
@@ -39,6 +38,7 @@ from kubeloop.devcluster.storage.store import InitialObjects, ObjectStore, objec
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
+from kubeloop.kube.uids import new_uid
 
 __all__ = ["Bootstrap", "Identity"]
 
@@ -92,9 +92,9 @@ class Bootstrap:
         self._service_range = service_range
         self._rng = random.Random(rng.getrandbits(64))
         self._started = clock.now()
-        self._holder = f"{identity.name}_{self._uid()}"
+        self._holder = f"{identity.name}_{new_uid(self._rng)}"
         self._flow_schemas = FlowSchemas(store, clock)
-        self.local_services = LocalServices(store, clock, self._uid)
+        self.local_services = LocalServices(store, clock, self._rng)
         follow = {
             FLOW_SCHEMAS: self._flow_schemas.note_schema,
             PRIORITY_LEVEL_CONFIGURATIONS: self._flow_schemas.note_level,
@@ -127,14 +127,11 @@ class Bootstrap:
 
     # --- creating -----------------------------------------------------------------------------------------------------
 
-    def _uid(self) -> str:
-        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-
     def _objects(self, resource: Resource[Any]) -> Iterator[JSON]:
         """Yield the initial objects of a resource."""
         now = rfc3339(self._started)
         for obj in self._templates(resource):
-            yield stamp_object(obj, self._uid(), now)
+            yield stamp_object(obj, new_uid(self._rng), now)
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
         return _templates(resource) if resource in _SHARED else [object_template(resource, self._own(resource))]
@@ -163,7 +160,7 @@ class Bootstrap:
             key = object_key(metadata.get("namespace", ""), metadata["name"])
             stored = table.get(key)
             if stored is None:
-                table.create(key, stamp_object(desired, self._uid(), now))
+                table.create(key, stamp_object(desired, new_uid(self._rng), now))
             elif changes := _differences(resource, stored.object, desired):
                 self._rewrite(resource, stored.object, changes, metadata["managedFields"][-1]["manager"])
 

@@ -6,7 +6,7 @@ pkg/controlplane/controller/crdregistration, kube-aggregator pkg/controllers/aut
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
 
 from kubeloop.devcluster.api.served_resources import (
     API_SERVICES,
@@ -21,15 +21,16 @@ from kubeloop.devcluster.server.bootstrap.contents import AUTOMANAGED, api_servi
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.uids import new_uid
 
 
 class LocalServices:
     """Queues group versions of written definitions and updates their APIServices."""
 
-    def __init__(self, store: ObjectStore, clock: Clock, new_uid: Callable[[], str]) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, rng: random.Random) -> None:
         self._store = store
         self._clock = clock
-        self._new_uid = new_uid
+        self._rng = rng
         self._follows = False
         self.pending: dict[tuple[str, str], None] = {}
         for definition in store.list(CUSTOM_RESOURCE_DEFINITIONS):
@@ -74,7 +75,7 @@ class LocalServices:
         desired = object_template(API_SERVICES, api_service(group, version))
         now = rfc3339(self._clock.now())
         if stored is None:
-            table.create(f"{version}.{group}", stamp_object(desired, self._new_uid(), now))
+            table.create(f"{version}.{group}", stamp_object(desired, new_uid(self._rng), now))
         elif stored.object["spec"] != desired["spec"]:
             obj = {**stored.object, "metadata": dict(stored.object["metadata"]), "spec": desired["spec"]}
             track_update(

@@ -83,10 +83,3 @@ def test_disabled_events_are_not_recorded(clock):
     simulation.event(create_pod(simulation), "Normal", "Started", "text")
     assert not simulation.records_events
     assert simulation.store.list(EVENTS) == []
-
-
-def test_uids_are_reproducible_from_the_seed(simulation, clock):
-    other = Simulation(ObjectStore(seconds=lambda: 0.0), NodeSettings(), clock=clock, rng=random.Random(1))
-    uids = [simulation.uid(), simulation.uid()]
-    assert uids == [other.uid(), other.uid()]
-    assert len(set(uids)) == 2

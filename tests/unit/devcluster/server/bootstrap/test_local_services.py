@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +29,7 @@ def store() -> ObjectStore:
 
 @pytest.fixture
 def services(store: ObjectStore) -> LocalServices:
-    return LocalServices(store, SetClock(NOW), lambda: "uid")
+    return LocalServices(store, SetClock(NOW), random.Random(1))
 
 
 def names(store: ObjectStore, services: LocalServices) -> list[str]:
@@ -53,7 +54,7 @@ def test_version_that_is_not_served_has_no_service(store: ObjectStore, services:
 
 def test_definitions_stored_before_the_start_have_services(store: ObjectStore):
     store.create(CUSTOM_RESOURCE_DEFINITIONS, definition("widgets"))
-    assert names(store, LocalServices(store, SetClock(NOW), lambda: "uid")) == ["v1.example.com"]
+    assert names(store, LocalServices(store, SetClock(NOW), random.Random(1))) == ["v1.example.com"]
 
 
 def test_changed_spec_is_restored_and_deleted_service_returns(store: ObjectStore, services: LocalServices):
