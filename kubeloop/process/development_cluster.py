@@ -10,14 +10,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeloop.devcluster.api.errors import NotDurable
-from kubeloop.devcluster.controllers.disruption import DisruptionController
-from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
@@ -25,10 +22,11 @@ from kubeloop.devcluster.server.listener import PortTaken, listen, loopback_sock
 from kubeloop.devcluster.server.tls import create_certificate, stored_certificate
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
-from kubeloop.kube.clock import Clock, SystemClock
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.apiserver_process import Ready
+from kubeloop.process.cluster_assembly import running_cluster
 from kubeloop.process.kubeconfig_file import write_kubeconfig
 
 if TYPE_CHECKING:
@@ -93,21 +91,19 @@ async def _serve_on(
             identity=machine_identity(port),
         ),
     )
-    simulated = _simulated(api, settings, stages, server.token, clock, rng)
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))
     write_kubeconfig(path, server=ready.server, token=server.token, certificate_pem=certificate.certificate_pem)
-    _warn_about_removed_nodes(api, settings)
-    async with HttpServer(api) as http, asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(api.run(), name="api-server"),
-            group.create_task(listen(listener, http, certificate.context), name="listener"),
-        ]
-        tasks += [group.create_task(component.run(), name=name) for name, component in simulated.items()]
+    async with (
+        HttpServer(api) as http,
+        running_cluster(api, settings, stages, token=server.token, clock=clock, rng=rng),
+        asyncio.TaskGroup() as group,
+    ):
+        _warn_about_removed_nodes(api, settings)
+        listener_task = group.create_task(listen(listener, http, certificate.context), name="listener")
         if server.supervised:
             print(msgspec.json.encode(ready).decode(), flush=True)
             await _wait_for_stdin_eof()
-            for task in tasks:
-                task.cancel()
+            listener_task.cancel()
         else:
             print(f"development cluster with {len(api.store.list(NODES))} nodes at {ready.server}")
             print(f"  export KUBECONFIG={ready.kubeconfig}", flush=True)
@@ -119,38 +115,6 @@ def _warn_about_removed_nodes(api: ApiServer, settings: NodeSettings) -> None:
     if removed:
         problem = f"{removed} of the {settings.count} nodes of --nodes were removed before, and stay removed"
         print(f"note: {problem}; add others with kubeloop nodes add", file=sys.stderr)
-
-
-class DevClusterComponent(Protocol):
-    """Part of the cluster beside the API server: runs until cancelled."""
-
-    async def run(self) -> None: ...
-
-
-def _simulated(
-    api: ApiServer, settings: NodeSettings, stages: Sequence[Stage], token: str, clock: Clock, rng: random.Random
-) -> dict[str, DevClusterComponent]:
-    """Create the nodes, which are in the store on return, and the controllers that belong to them."""
-    components: dict[str, DevClusterComponent] = {}
-    requests = None
-    if stages:
-        from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
-        from kubeloop.devcluster.kubelet.stages.requests import StageRequests
-
-        requests = StageRequests(api.handle_now, token)
-        others = [stage for stage in stages if not stage.is_for_pod_or_node]
-        if others:
-            components["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=rng)
-    kubelets = SimulatedNodes(api.store, settings, clock=clock, rng=rng, stages=stages, requests=requests)
-    kubelets.register()
-    components["nodes"] = kubelets
-    if settings.count:
-        staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
-        volumes = PersistentVolumeController(api.store, clock=clock, rng=rng, only_own=staged_claims)
-        volumes.register()
-        components["volumes"] = volumes
-        components["disruption-budgets"] = DisruptionController(api.store, clock=clock, rng=rng)
-    return components
 
 
 def _first(group: BaseExceptionGroup[NotDurable]) -> NotDurable:

@@ -12,11 +12,9 @@ import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.controllers.disruption import DisruptionController
-from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
-from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import Clock
+from kubeloop.process.cluster_assembly import running_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.options import ClusterOptions
 
@@ -36,23 +34,8 @@ async def serve_cluster(
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults)
-    kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=random.Random(rng.getrandbits(64)), stages=stages)
-    kubelets.register()
-    volumes = PersistentVolumeController(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
-    budgets = DisruptionController(api.store, clock=clock, rng=random.Random(rng.getrandbits(64)))
-    volumes.register()
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(api.run(), name="api-server"),
-            group.create_task(kubelets.run(), name="nodes"),
-            group.create_task(volumes.run(), name="volumes"),
-            group.create_task(budgets.run(), name="disruption-budgets"),
-        ]
-        try:
-            yield api
-        finally:
-            for task in tasks:
-                task.cancel()
+    async with running_cluster(api, nodes, stages, token=token, clock=clock, rng=rng):
+        yield api
 
 
 @contextlib.asynccontextmanager

@@ -49,9 +49,9 @@ class ResourcePath:
 
 
 class StageRequests:
-    """Sends requests to a server in this process, with its token."""
+    """Sends requests to a server in this process, with its token if it has one."""
 
-    def __init__(self, handle: Callable[[Request], Response], token: str) -> None:
+    def __init__(self, handle: Callable[[Request], Response], token: str | None) -> None:
         self._handle = handle
         self._token = token
 
@@ -65,7 +65,9 @@ class StageRequests:
         type_: str = "application/json",
         user: str = "",
     ) -> Response:
-        headers = {"authorization": f"Bearer {self._token}", "content-type": type_, "user-agent": AGENT}
+        headers = {"content-type": type_, "user-agent": AGENT}
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
         if user:
             headers["impersonate-user"] = user
         target = f"{target}?{urlencode(query)}" if query else target

@@ -1,0 +1,59 @@
+"""Assembly of a development cluster in this process: its API server, simulated nodes and their controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+from kubeloop.devcluster.controllers.disruption import DisruptionController
+from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
+from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.kube.clock import Clock
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.kubelet.stages.files import Stage
+
+
+@contextlib.asynccontextmanager
+async def running_cluster(
+    api: ApiServer, nodes: NodeSettings, stages: Sequence[Stage], *, token: str | None, clock: Clock, rng: random.Random
+) -> AsyncIterator[None]:
+    """Run the API server and its nodes for the length of the context. The nodes are in the store when it begins.
+
+    A crash raises out of the context, in an ExceptionGroup. token: that of the API server, for stages.
+    """
+
+    def new_rng() -> random.Random:
+        return random.Random(rng.getrandbits(64))
+
+    requests = None
+    if stages:
+        from kubeloop.devcluster.kubelet.stages.requests import StageRequests
+
+        requests = StageRequests(api.handle_now, token)
+    kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=new_rng(), stages=stages, requests=requests)
+    kubelets.register()
+    runs = {"api-server": api.run, "nodes": kubelets.run}
+    if nodes.every_node:
+        staged_claims = any(stage.kind == "PersistentVolumeClaim" for stage in stages)
+        volumes = PersistentVolumeController(api.store, clock=clock, rng=new_rng(), only_own=staged_claims)
+        volumes.register()
+        runs["volumes"] = volumes.run
+        runs["disruption-budgets"] = DisruptionController(api.store, clock=clock, rng=new_rng()).run
+    others = [stage for stage in stages if not stage.is_for_pod_or_node]
+    if others and requests is not None:
+        from kubeloop.devcluster.kubelet.stages.objects import ObjectStages
+
+        runs["stages"] = ObjectStages(others, requests, api.store, clock=clock, rng=new_rng()).run
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run(), name=name) for name, run in runs.items()]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
