@@ -13,7 +13,7 @@ Sources: the strategies and storages under pkg/registry, the order of groups in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
@@ -165,32 +165,14 @@ def serve(
     resource: Resource[Any],
     *,
     generation: str = "",
-    create_on_update: bool = False,
-    unconditional_update: bool = True,
-    return_deleted_object: bool = False,
-    dependents: Dependents = "deleted",
     status: JSON | None = None,
-    verbs: tuple[str, ...] = ALL_VERBS,
-    columns: Iterable[str] = (),
-    storage_resource: Resource[Any] | None = None,
-    deprecated: str = "",
-    compute_objects: Callable[[], list[JSON]] | None = None,
+    **rules: Any,
 ) -> Resource[Any]:
-    """Serve a resource of kube.objects.resources, which controllers use, too. See ServedResource for the rules."""
-    served = ServedResource(
-        resource=resource,
-        verbs=verbs,
-        generation=tuple(generation.split()),
-        create_on_update=create_on_update,
-        unconditional_update=unconditional_update,
-        return_deleted_object=return_deleted_object,
-        dependents=dependents,
-        empty_status=status or {},
-        columns=tuple(columns),
-        storage_resource=storage_resource,
-        deprecated=deprecated,
-        compute_objects=compute_objects,
-    )
+    """Serve a resource of kube.objects.resources, which controllers use, too.
+
+    generation: names of fields, separated by spaces. status: of a new object. rules: other fields of ServedResource.
+    """
+    served = ServedResource(resource=resource, generation=tuple(generation.split()), empty_status=status or {}, **rules)
     BY_PATH[resource.group, resource.version, resource.plural] = served
     BY_KIND[resource.api_version, resource.kind] = served
     versions = VERSIONS.get(resource.group, ())
@@ -215,19 +197,10 @@ def declare(
     Kinds may be added before a server handles its first request. Their fields are those of their type in kube.schema
     (see schema.declare); objects of a kind without a type are stored as they are sent.
     """
-    group, _, version = group_version.rpartition("/")
-    resource: Resource[JSON] = Resource(
-        group=group,
-        version=version,
-        kind=kind,
-        plural=plural,
-        namespaced=namespaced,
-        type=dict,
-        singular=kind.lower(),
-        short_names=tuple(short.split()),
-        categories=tuple(categories.split()),
-        subresources=tuple(subresources.split()),
-    )
+    resource: Resource[JSON] = resources.new_resource(
+        dict, group_version, plural, kind, namespaced=namespaced, short=short, categories=categories,
+        subresources=subresources,
+    )  # fmt: skip
     return serve(resource, **rules)
 
 

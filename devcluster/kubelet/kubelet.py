@@ -298,9 +298,8 @@ class Kubelets:
             current,
             pod.runs,
             now=self._wall(),
-            host_ip=pod.node.host_ip,
-            pod_ip=pod.address,
-            start_time=(current.get("status") or {}).get("startTime") or pod.start_time,
+            ips=pod_status.PodIPs(pod.node.host_ip, pod.address),
+            start_time=pod.start_time,
             failure=pod.failure,
             stopped=pod.stopped,
         )

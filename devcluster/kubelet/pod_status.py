@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kubeloop.kube.json_object import JSON
 
@@ -247,27 +247,33 @@ def _set_readiness(conditions: _Conditions, pod: JSON, runs: Sequence[ContainerR
         conditions.set("ContainersReady", True)
 
 
+class PodIPs(NamedTuple):
+    """Addresses of a pod and its node. pod: "" while the pod has no network."""
+
+    host: str
+    pod: str
+
+
 def pod_status(
     pod: JSON,
     runs: Sequence[ContainerRun],
     *,
     now: str,
-    host_ip: str,
-    pod_ip: str,
+    ips: PodIPs,
     start_time: str,
     failure: tuple[str, str] | None = None,
     stopped: bool = False,
 ) -> JSON:
     """Return the status of `pod`, with fields of other writers unchanged.
 
-    pod_ip: "" while the pod has no network. failure: (reason, message) of a failed pod. stopped: in deletion, all
+    start_time: used if the status has none. failure: (reason, message) of a failed pod. stopped: in deletion, all
     containers have ended for good.
     """
     old: Mapping[str, Any] = pod.get("status") or {}
     spec, metadata = pod["spec"], pod["metadata"]
     phase = "Failed" if failure else pod_phase(pod, runs, stopped=stopped)
     conditions = _Conditions(pod, now)
-    conditions.set("PodReadyToStartContainers", bool(pod_ip) and phase not in ("Succeeded", "Failed"))
+    conditions.set("PodReadyToStartContainers", bool(ips.pod) and phase not in ("Succeeded", "Failed"))
     _set_readiness(conditions, pod, runs, phase)
     scheduled = conditions.old.get("PodScheduled")
     if scheduled is None or scheduled.get("status") != "True":
@@ -275,14 +281,14 @@ def pod_status(
     status: JSON = {key: value for key, value in old.items() if key not in ("reason", "message")}
     status["phase"] = phase
     status["conditions"] = conditions.all()
-    status["hostIP"] = host_ip
-    status["hostIPs"] = [{"ip": host_ip}]
-    status["startTime"] = start_time
+    status["hostIP"] = ips.host
+    status["hostIPs"] = [{"ip": ips.host}]
+    status["startTime"] = old.get("startTime") or start_time
     if metadata.get("generation"):
         status["observedGeneration"] = metadata["generation"]
-    if pod_ip:
-        status["podIP"] = pod_ip
-        status["podIPs"] = [{"ip": pod_ip}]
+    if ips.pod:
+        status["podIP"] = ips.pod
+        status["podIPs"] = [{"ip": ips.pod}]
     if failure:
         status["reason"], status["message"] = failure
     by_name = {run.name: run for run in runs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar, Unpack
 
 from kubeloop.kube.objects import api_types, storage_types
 
@@ -48,17 +48,24 @@ class Resource(Generic[T]):
         return "/".join(parts)
 
 
-def _resource(
+class Names(TypedDict, total=False):
+    """Names of a resource, separated by spaces: short names, categories, subresources."""
+
+    short: str
+    categories: str
+    subresources: str
+
+
+def new_resource(
     type_: type[T],
     group_version: str,
     plural: str,
+    kind: str = "",
     *,
     namespaced: bool = True,
-    kind: str = "",
-    short: str = "",
-    categories: str = "",
-    subresources: str = "",
+    **names: Unpack[Names],
 ) -> Resource[T]:
+    """Return a resource. kind: that of the type's name by default."""
     group, _, version = group_version.rpartition("/")
     kind = kind or type_.__name__
     return Resource(
@@ -69,13 +76,13 @@ def _resource(
         namespaced=namespaced,
         type=type_,
         singular=kind.lower(),
-        short_names=tuple(short.split()),
-        categories=tuple(categories.split()),
-        subresources=tuple(subresources.split()),
+        short_names=tuple(names.get("short", "").split()),
+        categories=tuple(names.get("categories", "").split()),
+        subresources=tuple(names.get("subresources", "").split()),
     )
 
 
-PODS = _resource(
+PODS = new_resource(
     api_types.Pod,
     "v1",
     "pods",
@@ -83,12 +90,12 @@ PODS = _resource(
     categories="all",
     subresources="attach binding ephemeralcontainers eviction exec log portforward proxy resize status",
 )
-NODES = _resource(api_types.Node, "v1", "nodes", namespaced=False, short="no", subresources="proxy status")
-NAMESPACES = _resource(
+NODES = new_resource(api_types.Node, "v1", "nodes", namespaced=False, short="no", subresources="proxy status")
+NAMESPACES = new_resource(
     api_types.Namespace, "v1", "namespaces", namespaced=False, short="ns", subresources="finalize status"
 )
-SERVICES = _resource(api_types.Service, "v1", "services", short="svc", categories="all", subresources="proxy status")
-REPLICATION_CONTROLLERS = _resource(
+SERVICES = new_resource(api_types.Service, "v1", "services", short="svc", categories="all", subresources="proxy status")
+REPLICATION_CONTROLLERS = new_resource(
     api_types.ReplicationController,
     "v1",
     "replicationcontrollers",
@@ -96,44 +103,44 @@ REPLICATION_CONTROLLERS = _resource(
     categories="all",
     subresources="scale status",
 )
-PERSISTENT_VOLUMES = _resource(
+PERSISTENT_VOLUMES = new_resource(
     storage_types.PersistentVolume, "v1", "persistentvolumes", namespaced=False, short="pv", subresources="status"
 )
-PERSISTENT_VOLUME_CLAIMS = _resource(
+PERSISTENT_VOLUME_CLAIMS = new_resource(
     storage_types.PersistentVolumeClaim, "v1", "persistentvolumeclaims", short="pvc", subresources="status"
 )
-EVENTS = _resource(api_types.Event, "v1", "events", short="ev")
-RESOURCE_QUOTAS = _resource(api_types.ResourceQuota, "v1", "resourcequotas", short="quota", subresources="status")
-CONFIG_MAPS: Resource[dict[str, Any]] = _resource(dict, "v1", "configmaps", kind="ConfigMap", short="cm")
-SECRETS: Resource[dict[str, Any]] = _resource(dict, "v1", "secrets", kind="Secret")
-SERVICE_ACCOUNTS: Resource[dict[str, Any]] = _resource(
-    dict, "v1", "serviceaccounts", kind="ServiceAccount", short="sa", subresources="token"
+EVENTS = new_resource(api_types.Event, "v1", "events", short="ev")
+RESOURCE_QUOTAS = new_resource(api_types.ResourceQuota, "v1", "resourcequotas", short="quota", subresources="status")
+CONFIG_MAPS: Resource[dict[str, Any]] = new_resource(dict, "v1", "configmaps", "ConfigMap", short="cm")
+SECRETS: Resource[dict[str, Any]] = new_resource(dict, "v1", "secrets", "Secret")
+SERVICE_ACCOUNTS: Resource[dict[str, Any]] = new_resource(
+    dict, "v1", "serviceaccounts", "ServiceAccount", short="sa", subresources="token"
 )
-DEPLOYMENTS = _resource(
+DEPLOYMENTS = new_resource(
     api_types.Deployment, "apps/v1", "deployments", short="deploy", categories="all", subresources="scale status"
 )
-REPLICA_SETS = _resource(
+REPLICA_SETS = new_resource(
     api_types.ReplicaSet, "apps/v1", "replicasets", short="rs", categories="all", subresources="scale status"
 )
-STATEFUL_SETS = _resource(
+STATEFUL_SETS = new_resource(
     api_types.StatefulSet, "apps/v1", "statefulsets", short="sts", categories="all", subresources="scale status"
 )
-POD_DISRUPTION_BUDGETS = _resource(
+POD_DISRUPTION_BUDGETS = new_resource(
     api_types.PodDisruptionBudget, "policy/v1", "poddisruptionbudgets", short="pdb", subresources="status"
 )
-PRIORITY_CLASSES = _resource(
+PRIORITY_CLASSES = new_resource(
     api_types.PriorityClass, "scheduling.k8s.io/v1", "priorityclasses", namespaced=False, short="pc"
 )
-STORAGE_CLASSES = _resource(
+STORAGE_CLASSES = new_resource(
     storage_types.StorageClass, "storage.k8s.io/v1", "storageclasses", namespaced=False, short="sc"
 )
-CSI_NODES = _resource(storage_types.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False)
-CSI_DRIVERS = _resource(storage_types.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False)
-CSI_STORAGE_CAPACITIES = _resource(storage_types.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
-VOLUME_ATTACHMENTS = _resource(
+CSI_NODES = new_resource(storage_types.CSINode, "storage.k8s.io/v1", "csinodes", namespaced=False)
+CSI_DRIVERS = new_resource(storage_types.CSIDriver, "storage.k8s.io/v1", "csidrivers", namespaced=False)
+CSI_STORAGE_CAPACITIES = new_resource(storage_types.CSIStorageCapacity, "storage.k8s.io/v1", "csistoragecapacities")
+VOLUME_ATTACHMENTS = new_resource(
     storage_types.VolumeAttachment, "storage.k8s.io/v1", "volumeattachments", namespaced=False, subresources="status"
 )
-LEASES = _resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
+LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))
 BY_GROUP_KIND: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in ALL}

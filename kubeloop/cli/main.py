@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,16 +16,17 @@ from kubeloop.cli.options import (
     DevClusterOptions,
     DisplayOptions,
     ElectionOptions,
+    NewNodes,
     ProcessOptions,
     RunOptions,
     ServeOptions,
     ServerOptions,
+    TraceOptions,
     UpOptions,
     with_options,
 )
 from kubeloop.process.python_gc import importing
 
-_OUTPUT = click.Path(path_type=Path)
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -92,39 +92,16 @@ def _replaced(options: T, values: Mapping[str, Any]) -> T:
 
 
 @commands.command()
+@with_options(TraceOptions)
 @click.argument("target", required=False, metavar="[deploy/NAME | pod/NAME]")
-@click.option(
-    "-n",
-    "--namespace",
-    help="Namespace (default: 'default', or the only one that has NAME; without NAME, all).",
-)
-@click.option(
-    "-w",
-    "--watch",
-    is_flag=True,
-    help="Update the output until the trace is complete or Ctrl-C; in a pipe, print changes.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON document (with --watch, one per line).")
-@click.option("--html", type=_OUTPUT, help="File to write a self-contained web page to.")
-@click.option("--perfetto", type=_OUTPUT, help="File to write Chrome trace events to, for ui.perfetto.dev.")
-@click.option("--otlp", type=_OUTPUT, help="File to write OTLP JSON to, for other tools and for --from.")
-@click.option(
-    "--from",
-    "source",
-    type=click.Path(path_type=Path, allow_dash=True),
-    help="File of OTLP JSON to read traces from, instead of a kubeloop process; - for stdin.",
-)
-@click.option(
-    "--endpoint", help="URL of the endpoint to query (default: of the newest kubeloop process on this machine)."
-)
-def trace(**options: Any) -> int:
+def trace(options: TraceOptions, target: str | None) -> int:
     """Show how long each phase of pod creation took.
 
     Of a pod, of the pods of a Deployment, or of all pods.
     """
     from kubeloop.cli.trace import show
 
-    return show(**options)
+    return show(target, options)
 
 
 @commands.command()
@@ -185,36 +162,14 @@ def nodes_list(names: tuple[str, ...], selector: str, **options: Any) -> int:
 
 
 @nodes.command("add")
+@with_options(NewNodes)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--count", type=click.IntRange(1, 20_000), default=1, show_default=True, help="Number of nodes, unless named."
-)
-@click.option("--name-prefix", default="node-", show_default=True, help="Prefix of the names, before a number.")
-@click.option("--cpu", default="8", show_default=True, help="CPU capacity per node (quantity).")
-@click.option("--memory", default="32Gi", show_default=True, help="Memory capacity per node (quantity).")
-@click.option("--pods", type=click.IntRange(1), default=110, show_default=True, help="Maximum number of pods per node.")
-@click.option("--zone", default="", help="Zone of the nodes (default: the one with the fewest nodes).")
-@click.option("--labels", multiple=True, metavar="KEY=VALUE,...", help="Additional labels. May be repeated.")
-@click.option(
-    "--taint", "taints", multiple=True, metavar="KEY[=VALUE]:EFFECT", help="Taint of the nodes. May be repeated."
-)
 @_node_options
-def nodes_add(
-    names: tuple[str, ...],
-    count: int,
-    name_prefix: str,
-    cpu: str,
-    memory: str,
-    pods: int,
-    zone: str,
-    labels: tuple[str, ...],
-    taints: tuple[str, ...],
-    **options: Any,
-) -> int:
+def nodes_add(new: NewNodes, names: tuple[str, ...], **options: Any) -> int:
     """Create simulated nodes and wait until they are ready."""
-    from kubeloop.cli.nodes import NewNodes, add
+    from kubeloop.cli.nodes import add
 
-    return add(NewNodes(names, count, name_prefix, cpu, memory, pods, zone, labels, taints), **options)
+    return add(names, new, **options)
 
 
 @nodes.command("remove")

@@ -21,6 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from kubeloop.cli.options import NewNodes
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, ANNOTATION_NODE, is_simulated
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client, PatchType
@@ -47,31 +48,16 @@ class NodeSelection:
     all_nodes: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NewNodes:
-    """Options of `nodes add`, as the user wrote them."""
-
-    names: Sequence[str]
-    count: int
-    prefix: str
-    cpu: str
-    memory: str
-    pods: int
-    zone: str
-    labels: Sequence[str]
-    taints: Sequence[str]
-
-
 # --- commands -------------------------------------------------------------------------------------
 
 
-def add(new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
+def add(named: Sequence[str], new: NewNodes, *, kubeconfig: Path | None, as_json: bool) -> int:
     """Create Nodes and wait until they are ready. Raises UserError for invalid input."""
     template = _template(new)
 
     async def act(client: Client) -> int:
         present = {node["metadata"]["name"]: node for node in await _nodes(client)}
-        names = _new_names(new, present)
+        names = _new_names(named, new, present)
         zones = Counter(
             (labels.get(_REGION, ""), labels[_ZONE])
             for labels in (node["metadata"].get("labels") or {} for node in present.values())
@@ -283,22 +269,24 @@ def _taint(text: str) -> JSON:
     return {"key": match[1], **({"value": match[2]} if match[2] else {}), "effect": match[3]}
 
 
-def _new_names(new: NewNodes, present: Iterable[str]) -> list[str]:
+def _new_names(named: Sequence[str], new: NewNodes, present: Iterable[str]) -> list[str]:
     """Return the names of the new nodes: as given, or the next free numbers. Raises UserError for an existing name."""
     existing = set(present)
-    if new.names:
-        number = next((name for name in new.names if name.isdecimal()), None)
+    if named:
+        number = next((name for name in named if name.isdecimal()), None)
         if number is not None:  # valid for Kubernetes, but surely meant as a count
             raise UserError(f"{number!r} looks like a number of nodes", hint=f"use kubeloop nodes add --count {number}")
-        duplicates = [name for name in new.names if name in existing]
+        duplicates = [name for name in named if name in existing]
         if duplicates:
             raise UserError(f"node {duplicates[0]!r} already exists", hint="list the nodes with kubeloop nodes list")
-        return list(dict.fromkeys(new.names))
+        return list(dict.fromkeys(named))
     numbers = [
-        int(name.removeprefix(new.prefix)) for name in existing if re.fullmatch(re.escape(new.prefix) + r"\d+", name)
+        int(name.removeprefix(new.name_prefix))
+        for name in existing
+        if re.fullmatch(re.escape(new.name_prefix) + r"\d+", name)
     ]
     first = max(numbers, default=-1) + 1
-    return [f"{new.prefix}{first + offset}" for offset in range(new.count)]
+    return [f"{new.name_prefix}{first + offset}" for offset in range(new.count)]
 
 
 def _choose_zone(zone: str, zones: Mapping[tuple[str, str], int]) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from kubeloop.kube.durations import duration_seconds, duration_text
 
 LogFormat = Literal["text", "json"]
 FILE = click.Path(dir_okay=False, path_type=Path)
+OUTPUT = click.Path(path_type=Path)
 PORT = click.IntRange(0, 65535)
 
 
@@ -350,3 +351,63 @@ class ElectionOptions(msgspec.Struct, frozen=True):
     leader_elect_retry_period: Annotated[
         float, option("Time between attempts to acquire or renew.", **duration(0.1))
     ] = 2.0
+
+
+class TraceOptions(msgspec.Struct, frozen=True):
+    """Selection and output of `kubeloop trace`."""
+
+    namespace: Annotated[
+        str | None,
+        option(
+            "Namespace (default: 'default', or the only one that has NAME; without NAME, all).", "-n", "--namespace"
+        ),
+    ] = None
+    watch: Annotated[
+        bool,
+        option(
+            "Update the output until the trace is complete or Ctrl-C; in a pipe, print changes.",
+            "-w",
+            "--watch",
+            is_flag=True,
+        ),
+    ] = False
+    as_json: Annotated[bool, option("Print a JSON document (with --watch, one per line).", "--json", is_flag=True)] = (
+        False
+    )
+    html: Annotated[Path | None, option("File to write a self-contained web page to.", type=OUTPUT)] = None
+    perfetto: Annotated[
+        Path | None, option("File to write Chrome trace events to, for ui.perfetto.dev.", type=OUTPUT)
+    ] = None
+    otlp: Annotated[Path | None, option("File to write OTLP JSON to, for other tools and for --from.", type=OUTPUT)] = (
+        None
+    )
+    source: Annotated[
+        Path | None,
+        option(
+            "File of OTLP JSON to read traces from, instead of a kubeloop process; - for stdin.",
+            "--from",
+            type=click.Path(path_type=Path, allow_dash=True),
+        ),
+    ] = None
+    endpoint: Annotated[
+        str | None,
+        option("URL of the endpoint to query (default: of the newest kubeloop process on this machine)."),
+    ] = None
+
+
+class NewNodes(msgspec.Struct, frozen=True):
+    """The nodes of `kubeloop nodes add`, as the user wrote them."""
+
+    count: Annotated[int, option("Number of nodes, unless named.", type=click.IntRange(1, 20_000))] = 1
+    name_prefix: Annotated[str, option("Prefix of the names, before a number.")] = "node-"
+    cpu: Annotated[str, option("CPU capacity per node (quantity).")] = "8"
+    memory: Annotated[str, option("Memory capacity per node (quantity).")] = "32Gi"
+    pods: Annotated[int, option("Maximum number of pods per node.", type=click.IntRange(1))] = 110
+    zone: Annotated[str, option("Zone of the nodes (default: the one with the fewest nodes).")] = ""
+    labels: Annotated[
+        tuple[str, ...], option("Additional labels. May be repeated.", multiple=True, metavar="KEY=VALUE,...")
+    ] = ()
+    taints: Annotated[
+        tuple[str, ...],
+        option("Taint of the nodes. May be repeated.", "--taint", multiple=True, metavar="KEY[=VALUE]:EFFECT"),
+    ] = ()

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kubeloop import __version__
 from kubeloop.cli import endpoint_client
@@ -17,36 +17,30 @@ from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.trace_targets import Target
 from kubeloop.tracing.views.pod_lines import PodLine
 
+if TYPE_CHECKING:
+    from kubeloop.cli.options import TraceOptions
 
-def show(
-    *,
-    target: str | None,
-    namespace: str | None,
-    as_json: bool,
-    watch: bool,
-    html: Path | None,
-    perfetto: Path | None,
-    otlp: Path | None,
-    source: Path | None,
-    endpoint: str | None,
-) -> int:
+
+def show(target: str | None, options: TraceOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
-    selected = Target(namespace=namespace or "")
+    namespace, source, as_json = options.namespace or "", options.source, options.as_json
+    selected = Target(namespace=namespace)
     if target is not None:
         kind, name = endpoint_client.parse_target(
             target, endpoint_client.POD_ALIASES | endpoint_client.DEPLOYMENT_ALIASES, verb="trace"
         )
-        selected = Target(kind, name, namespace or "")
-    files = {form: path for form, path in (("html", html), ("perfetto", perfetto), ("otlp", otlp)) if path is not None}
-    if watch:
+        selected = Target(kind, name, namespace)
+    outputs = {"html": options.html, "perfetto": options.perfetto, "otlp": options.otlp}
+    files = {form: path for form, path in outputs.items() if path is not None}
+    if options.watch:
         if source is not None:
             raise UserError("--watch and --from are mutually exclusive", hint="remove one of them")
         if files:
             raise UserError("--watch writes no file", hint="remove --watch, or --html, --perfetto and --otlp")
         from kubeloop.cli.trace_watch import watch_traces
 
-        return watch_traces(RunningProcessTraces(endpoint), selected, as_json=as_json)
-    traces: Traces = RunningProcessTraces(endpoint) if source is None else FileTraces(source)
+        return watch_traces(RunningProcessTraces(options.endpoint), selected, as_json=as_json)
+    traces: Traces = RunningProcessTraces(options.endpoint) if source is None else FileTraces(source)
     if files:
         if as_json:
             raise UserError("--json writes no file", hint="remove --json, or --html, --perfetto and --otlp")

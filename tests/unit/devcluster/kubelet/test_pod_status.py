@@ -8,6 +8,7 @@ import pytest
 
 from kubeloop.devcluster.kubelet.pod_status import (
     ContainerRun,
+    PodIPs,
     container_runs,
     pod_phase,
     pod_status,
@@ -29,7 +30,7 @@ def main_run(state: Any = "waiting", *, name: str = "web", **fields: Any) -> Con
 
 
 def status(obj: JSON, runs: list[ContainerRun], **arguments: Any) -> JSON:
-    options: JSON = {"now": NOW, "host_ip": "172.16.0.2", "pod_ip": "10.128.0.2", "start_time": NOW, **arguments}
+    options: JSON = {"now": NOW, "ips": PodIPs("172.16.0.2", "10.128.0.2"), "start_time": NOW, **arguments}
     return pod_status(obj, runs, **options)
 
 

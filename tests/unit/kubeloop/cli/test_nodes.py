@@ -8,46 +8,34 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from kubeloop.cli.nodes import NewNodes, NodeSelection, _choose_zone, _kubeconfig, _new_names, _taint, _template, fail
+from kubeloop.cli.nodes import NodeSelection, _choose_zone, _kubeconfig, _new_names, _taint, _template, fail
+from kubeloop.cli.options import NewNodes
 from kubeloop.kube.errors import UserError
 
 
-def new(**options) -> NewNodes:
-    defaults = {
-        "names": (),
-        "count": 1,
-        "prefix": "node-",
-        "cpu": "8",
-        "memory": "32Gi",
-        "pods": 110,
-        "zone": "",
-        "labels": (),
-        "taints": (),
-    }
-    return NewNodes(**{**defaults, **options})
-
-
 @pytest.mark.parametrize(
-    ("options", "present", "names"),
+    ("named", "options", "present", "names"),
     [
-        pytest.param({"count": 2}, ["node-0", "node-7", "other-9"], ["node-8", "node-9"], id="after the highest"),
-        pytest.param({}, [], ["node-0"], id="the first"),
-        pytest.param({"prefix": "gpu.", "count": 2}, ["gpuX5", "gpu.a"], ["gpu.0", "gpu.1"], id="prefix with a dot"),
-        pytest.param({"names": ("a", "b", "a")}, ["c"], ["a", "b"], id="by name, once each"),
+        pytest.param((), {"count": 2}, ["node-0", "node-7", "other-9"], ["node-8", "node-9"], id="after the highest"),
+        pytest.param((), {}, [], ["node-0"], id="the first"),
+        pytest.param(
+            (), {"name_prefix": "gpu.", "count": 2}, ["gpuX5", "gpu.a"], ["gpu.0", "gpu.1"], id="prefix with a dot"
+        ),
+        pytest.param(("a", "b", "a"), {}, ["c"], ["a", "b"], id="by name, once each"),
     ],
 )
-def test_names_of_new_nodes(options, present, names):
-    assert _new_names(new(**options), present) == names
+def test_names_of_new_nodes(named, options, present, names):
+    assert _new_names(named, NewNodes(**options), present) == names
 
 
 def test_new_names_rejects_an_existing_name():
     with pytest.raises(UserError, match="'b' already exists"):
-        _new_names(new(names=("a", "b")), ["b"])
+        _new_names(("a", "b"), NewNodes(), ["b"])
 
 
 def test_new_names_rejects_a_number_and_suggests_count():
     with pytest.raises(UserError, match="'2' looks like a number of nodes") as refused:
-        _new_names(new(names=("2",)), [])
+        _new_names(("2",), NewNodes(), [])
     assert refused.value.hint == "use kubeloop nodes add --count 2"
 
 
@@ -83,13 +71,13 @@ def test_taint_rejects_invalid_text(text):
 
 
 def test_template_validates_labels_and_capacity():
-    template = _template(new(labels=("a=b,c=", "d=e=f"), cpu="500m"))
+    template = _template(NewNodes(labels=("a=b,c=", "d=e=f"), cpu="500m"))
     labels = template["metadata"]["labels"]
     assert (labels["a"], labels["c"], labels["d"]) == ("b", "", "e=f")
     assert template["status"]["allocatable"]["cpu"] == "500m"
     for wrong in ({"labels": ("a",)}, {"labels": ("=b",)}, {"cpu": "0"}, {"memory": "much"}):
         with pytest.raises(UserError):
-            _template(new(**wrong))
+            _template(NewNodes(**wrong))
 
 
 def test_default_kubeconfig_is_never_the_users_own(tmp_path, monkeypatch):
