@@ -173,6 +173,11 @@ _REASON_OF_CODE: dict[int, str] = {
 }
 
 
+def is_namespace_terminating(error: Exception) -> bool:
+    """Return True if the server rejected a create because the namespace is terminating: no retry can succeed."""
+    return isinstance(error, ApiError) and error.has_cause("NamespaceTerminating")
+
+
 def from_status(status: Status) -> ApiError:
     """Return the error for a failure Status. An unknown reason is treated by its code, as API clients must."""
     by_reason = _BY_REASON.get(status.reason)

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
+from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.objects.api_types import ObjectReference
 
 V = TypeVar("V")
@@ -144,10 +144,10 @@ class EventCorrelator:
     Source: client-go tools/record/events_cache.go.
     """
 
-    def __init__(self, cached_keys: int = _CACHED_KEYS) -> None:
-        self._spam: _Recent[TokenBucketRateLimiter] = _Recent(cached_keys)
-        self._aggregates: _Recent[_AggregateRecord] = _Recent(cached_keys)
-        self._logged: _Recent[_LoggedEvent] = _Recent(cached_keys)
+    def __init__(self) -> None:
+        self._spam: _Recent[TokenBucket] = _Recent(_CACHED_KEYS)
+        self._aggregates: _Recent[_AggregateRecord] = _Recent(_CACHED_KEYS)
+        self._logged: _Recent[_LoggedEvent] = _Recent(_CACHED_KEYS)
 
     def correlate(self, event: PendingEvent) -> PendingEvent | None:
         """Return the event to write: create it if its count is 1, else patch. None: dropped as spam."""
@@ -157,7 +157,7 @@ class EventCorrelator:
             event.name, event.first_timestamp, event.count = logged.name, logged.first_timestamp, logged.count + 1
         self._logged.put(key, _LoggedEvent(event.name, event.first_timestamp, event.count))
         spam_key = event.spam_key()
-        bucket = self._spam.get(spam_key) or TokenBucketRateLimiter(_SPAM_QPS, _SPAM_BURST)
+        bucket = self._spam.get(spam_key) or TokenBucket(_SPAM_QPS, _SPAM_BURST)
         self._spam.put(spam_key, bucket)
         return event if bucket.try_take(event.at_ns / 1e9) else None
 

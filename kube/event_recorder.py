@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import uuid
 import zlib
 from collections import deque
 from typing import Literal, Protocol
 
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.clock import Clock, rfc3339
-from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_aggregation import EventCorrelator, PendingEvent, event_note
 from kubeloop.kube.field_errors import subdomain_errors
 from kubeloop.kube.objects.api_types import Object, ObjectReference
 from kubeloop.kube.objects.resources import ALL, EVENTS
+from kubeloop.kube.uids import new_uid
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,8 @@ EventType = Literal["Normal", "Warning"]
 _TRIES = 12
 _SLEEP_SECONDS = 10.0
 _SENDERS = 4
+_QUEUE_LIMIT = 10_000  # waiting events
+_FLUSH_SECONDS = 3.0  # for sending after run() was cancelled
 
 _KIND_OF_TYPE = {resource.type: (resource.api_version, resource.kind) for resource in ALL if resource.type is not dict}
 
@@ -64,23 +66,10 @@ class EventRecorder:
     rejected   events that the server rejected, or that were not sent
     """
 
-    def __init__(
-        self,
-        client: Client,
-        *,
-        clock: Clock,
-        rng: random.Random,
-        component: str = "kubeloop",
-        queue_limit: int = 10_000,
-        flush_seconds: float = 3.0,
-    ) -> None:
-        """`queue_limit`: maximum of waiting events. `flush_seconds`: time for sending after run() was cancelled."""
+    def __init__(self, client: Client, *, clock: Clock, rng: random.Random) -> None:
         self._client = client
         self._clock = clock
         self._rng = rng
-        self._component = component
-        self._queue_limit = queue_limit
-        self._flush_seconds = flush_seconds
         self._correlator = EventCorrelator()
         self._queues: tuple[deque[PendingEvent], ...] = tuple(deque() for _ in range(_SENDERS))
         self._wake: tuple[asyncio.Event, ...] = tuple(asyncio.Event() for _ in range(_SENDERS))
@@ -96,15 +85,11 @@ class EventRecorder:
         """Return the EventSink of one component, whose name is in the events."""
         return ComponentEvents(self, component)
 
-    def event(self, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str) -> None:
-        """Record an event about an object. Never blocks, never raises."""
-        self.record(self._component, involved_object, type_, reason, message)
-
     def record(
         self, component: str, involved_object: Object | ObjectReference, type_: EventType, reason: str, message: str
     ) -> None:
         """Record an event of a component."""
-        if self._waiting >= self._queue_limit:
+        if self._waiting >= _QUEUE_LIMIT:
             self.dropped += 1
             if self.dropped % 1000 == 1:
                 log.warning("too many events waiting, dropped", extra={"dropped": self.dropped})
@@ -137,10 +122,10 @@ class EventRecorder:
     def _event_name(self, pending: PendingEvent) -> str:
         name = f"{pending.involved_object.name}.{pending.at_ns:x}"
         # The object's name may be longer than an event's, or have other characters.
-        return str(uuid.UUID(int=self._rng.getrandbits(128), version=4)) if subdomain_errors(name) else name
+        return new_uid(self._rng) if subdomain_errors(name) else name
 
     async def run(self) -> None:
-        """Send until cancelled. Then the queue gets `flush_seconds` to be sent; the rest is dropped."""
+        """Send until cancelled. Then the queue gets 3 seconds to be sent; the rest is dropped."""
         self._stopping = False
         async with asyncio.TaskGroup() as senders:
             tasks = [senders.create_task(self._send_all(index), name=f"events/{index}") for index in range(_SENDERS)]
@@ -150,7 +135,7 @@ class EventRecorder:
                 self._stopping = True
                 for wake in self._wake:
                     wake.set()
-                await asyncio.wait(tasks, timeout=self._flush_seconds)
+                await asyncio.wait(tasks, timeout=_FLUSH_SECONDS)
                 if self._waiting:
                     log.warning("stopped before all events were sent", extra={"unsent": self._waiting})
 
@@ -208,7 +193,7 @@ class EventRecorder:
 
     def _reject(self, event: PendingEvent, error: Exception) -> None:
         self.rejected += 1
-        if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
+        if is_namespace_terminating(error):
             return  # expected: the event would be deleted with the namespace
         log.warning(
             "event not written",

@@ -185,9 +185,9 @@ class PreferredNodeAffinity:
 
     terms: tuple[tuple[int, NodeSelectorTermMatcher], ...]
 
-    def __init__(self, terms: Sequence[PreferredSchedulingTerm], path: str = "") -> None:
+    def __init__(self, terms: Sequence[PreferredSchedulingTerm]) -> None:
         self.terms = tuple(
-            (term.weight, NodeSelectorTermMatcher(term.preference, f"{path}[{index}]"))
+            (term.weight, NodeSelectorTermMatcher(term.preference, f"[{index}]"))
             for index, term in enumerate(terms)
             if term.weight and (term.preference.match_expressions or term.preference.match_fields)
         )

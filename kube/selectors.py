@@ -84,9 +84,9 @@ class Requirement(msgspec.Struct, frozen=True):
         return compares
 
 
-def requirement(key: str, operator: Operator, values: Sequence[str], path: str = "") -> Requirement:
-    """Return a validated Requirement. `path`: of the requirement in its object. Raises SelectorError."""
-    errors = requirement_errors(key, operator, values, path)
+def requirement(key: str, operator: Operator, values: Sequence[str]) -> Requirement:
+    """Return a validated Requirement. Raises SelectorError."""
+    errors = requirement_errors(key, operator, values)
     if errors:
         raise SelectorError(aggregate_message(errors))
     return Requirement(key, operator, tuple(values))

@@ -1,15 +1,15 @@
 """Rate limiters of the work queue: the delay before a key is retried.
 
-They only compute delays; the caller waits. May import the standard library only. Source: client-go
-util/workqueue/default_rate_limiters.go and golang.org/x/time/rate.
+They only compute delays; the caller waits. Source: client-go util/workqueue/default_rate_limiters.go.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
 from typing import Protocol
+
+from kubeloop.kube.client.rate_limit import TokenBucket
 
 
 class RateLimiter(Protocol):
@@ -59,24 +59,14 @@ def loop_time() -> float:
 
 
 class BucketRateLimiter:
-    """One token bucket for all keys: `rate` tokens per second, at most `burst`. Tokens may be taken in advance."""
+    """One token bucket for all keys: `qps` retries per second, at most `burst` at once."""
 
-    def __init__(self, rate: float = 10.0, burst: int = 100, *, now: Callable[[], float] = loop_time) -> None:
-        self._rate = rate
-        self._burst = burst
-        self._now = now
-        self._tokens = float(burst)
-        self._filled_at: float | None = None
+    def __init__(self, qps: float = 10.0, burst: int = 100) -> None:
+        self._bucket = TokenBucket(qps, burst)
 
     def when(self, key: str) -> float:
         del key
-        current_seconds = self._now()
-        if self._filled_at is not None:
-            elapsed = max(0.0, current_seconds - self._filled_at)
-            self._tokens = min(float(self._burst), self._tokens + elapsed * self._rate)
-        self._filled_at = current_seconds
-        self._tokens -= 1.0
-        return max(0.0, -self._tokens / self._rate)
+        return self._bucket.reserve_seconds(loop_time())
 
     def forget(self, key: str) -> None:
         """Do nothing: a bucket stores no keys."""
@@ -103,6 +93,6 @@ class MaxOfRateLimiter:
         return max([limiter.num_requeues(key) for limiter in self._limiters], default=0)
 
 
-def controller_rate_limiter(now: Callable[[], float] = loop_time) -> RateLimiter:
+def controller_rate_limiter() -> RateLimiter:
     """Return the default limiter of controllers: 5 ms to 1000 s per key, and 10 retries/s (burst 100) over all keys."""
-    return MaxOfRateLimiter(ItemExponentialFailureRateLimiter(), BucketRateLimiter(now=now))
+    return MaxOfRateLimiter(ItemExponentialFailureRateLimiter(), BucketRateLimiter())

@@ -279,9 +279,9 @@ def too_many_requests(message: str, *, retry_after_seconds: int, causes: Sequenc
     return StatusError(429, "TooManyRequests", message, details=details, headers=headers)
 
 
-def unprocessable(message: str, causes: Sequence[JSON] = ()) -> StatusError:
+def unprocessable(message: str) -> StatusError:
     """Return 422 without an object's name, as for patches that do not fit."""
-    return StatusError(422, "Invalid", message, details={"causes": list(causes)} if causes else {})
+    return StatusError(422, "Invalid", message, details={})
 
 
 def invalid(group: str, kind: str, name: str, causes: Iterable[JSON]) -> StatusError:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import ssl
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -26,8 +26,6 @@ from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
 from kubeloop.kube.client.transport import Transport
 from kubeloop.kube.errors import UserError
 
-HttpClient = Literal["asyncio", "aiohttp"]
-
 _RELOAD_SECONDS = 60.0
 _IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 _INSECURE = "insecure-skip-tls-verify"
@@ -38,34 +36,25 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Folder of the mounted service account files in a pod."""
 
 
-async def connect(
-    kubeconfig: str | None = None, context: str | None = None, *, http: HttpClient = "asyncio"
-) -> Transport:
+async def connect(kubeconfig: str | None = None, context: str | None = None) -> Transport:
     """Connect to the API server of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config); without one, to the API
     server of the cluster this process runs in. Call it inside a running loop.
 
-    Nothing is sent to the server yet. `http` chooses the HTTP client; with a proxy it is always aiohttp. Raises
-    UserError if the configuration cannot be used.
+    Nothing is sent to the server yet. Raises UserError if the configuration cannot be used.
     """
     paths = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     existing = _existing_files(paths)
     if not existing:
         if not kubeconfig and os.environ.get(_IN_CLUSTER):
-            return _connect_in_cluster(http)
+            return _connect_in_cluster()
         hint = "give --kubeconfig FILE, or set KUBECONFIG"
         raise UserError(f"no kubeconfig at {paths}", hint=hint)
-    return await _connect_kubeconfig(existing, context, http)
+    return await _connect_kubeconfig(existing, context)
 
 
-def connect_with_token(
-    server_url: str, token: str, ca: bytes | None = None, *, http: HttpClient = "asyncio"
-) -> Transport:
-    """A Transport to a server with a bearer token. `ca`: PEM of the authority its certificate must be from (None: the
-    system's). To be called inside a running loop. Raises UserError."""
-    tls = _tls(ca.decode() if ca else None, "", verify=True) if server_url.startswith("https") else None
-    return AuthorizedTransport(
-        _transport(endpoint_from_url(server_url, tls), http), StaticAuthorization(f"Bearer {token}")
-    )
+def connect_with_token(server_url: str, token: str) -> Transport:
+    """Return a Transport to a server with a bearer token. Call it inside a running loop. Raises UserError."""
+    return AuthorizedTransport(_transport(endpoint_from_url(server_url)), StaticAuthorization(f"Bearer {token}"))
 
 
 # --- kubeconfig ------------------------------------------------------------------------------------------------------
@@ -77,7 +66,7 @@ def _existing_files(paths: str) -> list[str]:
     return [path for path in expanded if path and os.path.isfile(path)]
 
 
-async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpClient) -> Transport:
+async def _connect_kubeconfig(paths: list[str], context: str | None) -> Transport:
     config = read_kubeconfig(paths, context)
     cluster, user = config.cluster, config.user
     server = cluster.text("server")
@@ -90,7 +79,7 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         from kubeloop.kube.auth.exec_plugin import connect_with_library
 
         return await connect_with_library(
-            paths, config.context, lambda configuration: _library_transport(configuration, impersonation, http)
+            paths, config.context, lambda configuration: _library_transport(configuration, impersonation)
         )
     tls = None
     if not server.startswith("http://"):
@@ -107,7 +96,7 @@ async def _connect_kubeconfig(paths: list[str], context: str | None, http: HttpC
         proxy=cluster.text("proxy-url"),
         impersonation=impersonation,
     )
-    transport = _transport(endpoint, http)
+    transport = _transport(endpoint)
     authorization = _authorization(user)
     return AuthorizedTransport(transport, authorization) if authorization is not None else transport
 
@@ -152,7 +141,7 @@ def _load_certificate(tls: ssl.SSLContext, certificate: bytes, key: bytes, sourc
 # --- in-cluster ------------------------------------------------------------------------------------------------------
 
 
-def _connect_in_cluster(http: HttpClient) -> Transport:
+def _connect_in_cluster() -> Transport:
     """Connect with the pod's service account. Source: client-go rest.InClusterConfig."""
     host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get("KUBERNETES_SERVICE_PORT", "")
     if not port:
@@ -169,7 +158,7 @@ def _connect_in_cluster(http: HttpClient) -> Transport:
     authorization = ReloadedAuthorization(
         _bearer(_read_service_account_file("token")), load, every_seconds=_RELOAD_SECONDS
     )
-    return AuthorizedTransport(_transport(endpoint, http), authorization)
+    return AuthorizedTransport(_transport(endpoint), authorization)
 
 
 def _read_service_account_file(name: str) -> bytes:
@@ -192,7 +181,7 @@ def _read_service_account_file(name: str) -> bytes:
 # --- connections -----------------------------------------------------------------------------------------------------
 
 
-def _library_transport(configuration: Any, impersonation: Headers, http: HttpClient) -> tuple[Any, Endpoint]:
+def _library_transport(configuration: Any, impersonation: Headers) -> tuple[Any, Endpoint]:
     """Return the transport and endpoint for a kubernetes_asyncio Configuration. Raises UserError."""
     tls = None
     if not configuration.host.startswith("http://"):
@@ -211,7 +200,7 @@ def _library_transport(configuration: Any, impersonation: Headers, http: HttpCli
         proxy=configuration.proxy or "",
         impersonation=impersonation,
     )
-    return _transport(endpoint, http), endpoint
+    return _transport(endpoint), endpoint
 
 
 def _tls(ca_pem: str | None, source: str, *, verify: bool) -> ssl.SSLContext:
@@ -264,8 +253,8 @@ def _is_in_no_proxy_range(host: str, no_proxy: str) -> bool:
     return False
 
 
-def _transport(endpoint: Endpoint, http: HttpClient) -> Any:
-    if endpoint.proxy or http == "aiohttp":
+def _transport(endpoint: Endpoint) -> Any:
+    if endpoint.proxy:
         from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 
         return AiohttpTransport(endpoint)

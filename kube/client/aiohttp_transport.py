@@ -17,6 +17,8 @@ from kubeloop.kube.client.endpoint import Endpoint
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, TransportError
 
 _OUR_HEADERS = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_CONNECT_SECONDS = 10.0
+_RESPONSE_SECONDS = 30.0  # until the start of a streamed response
 _READ_BUFFER_BYTES = 1 << 20
 _UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL, UnicodeError)
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError, UnicodeError)  # UnicodeError: the host is not a valid name
@@ -28,14 +30,11 @@ class AiohttpTransport:
     aiohttp itself retries GET, HEAD, PUT and DELETE if a keep-alive connection turns out to be closed.
     """
 
-    def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, response_seconds: float = 30.0) -> None:
-        """`connect_seconds`: time-out of connecting. `response_seconds`: of the start of a streamed response."""
+    def __init__(self, endpoint: Endpoint) -> None:
         self._url = endpoint.url
         self._proxy = endpoint.proxy or None
         self._tls_name = endpoint.tls_name or None
-        self._connect_seconds = connect_seconds
-        self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
-        self._response_seconds = response_seconds
+        self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
         self._tls = endpoint.tls or True
         self._own_headers = endpoint.headers
         self._session = self._new_session()
@@ -64,7 +63,7 @@ class AiohttpTransport:
         timeout_seconds: float | None = None,
     ) -> HttpResponse:
         """Send one request and read the whole response, whatever its status. Raises TransportError."""
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=self._connect_seconds)
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=_CONNECT_SECONDS)
         try:
             async with self._session.request(
                 method,
@@ -87,7 +86,7 @@ class AiohttpTransport:
     ) -> AsyncIterator[StreamedResponse]:
         """Send one request and stream its response; leaving the context closes it. Raises TransportError."""
         try:
-            async with asyncio.timeout(self._response_seconds):
+            async with asyncio.timeout(_RESPONSE_SECONDS):
                 response = await self._session.request(
                     method,
                     URL(self._url + target, encoded=True),

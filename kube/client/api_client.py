@@ -20,7 +20,7 @@ from urllib.parse import quote
 import msgspec
 
 from kubeloop.kube.client.current_span import TRACEPARENT_HEADER, request_traceparent
-from kubeloop.kube.client.rate_limit import TokenBucketRateLimiter
+from kubeloop.kube.client.rate_limit import TokenBucket
 from kubeloop.kube.client.retries import RetryPolicy, is_safe_to_retry, retry_wait_seconds
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
 from kubeloop.kube.clock import Clock
@@ -95,7 +95,7 @@ class _Lane:
 
     def __init__(self, concurrency: int, qps: float | None, burst: int | None) -> None:
         self.slots = asyncio.Semaphore(concurrency)
-        self.bucket = TokenBucketRateLimiter(qps, burst or max(1, round(qps * 2))) if qps else None
+        self.bucket = TokenBucket(qps, burst or max(1, round(qps * 2))) if qps else None
 
 
 class Client:

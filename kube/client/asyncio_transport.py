@@ -28,6 +28,8 @@ _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 # be sent twice only use connections that were in use recently.
 _FRESH_SECONDS = 5.0
 _IDLE_SECONDS = 60.0
+_CONNECT_SECONDS = 10.0
+_RESPONSE_SECONDS = 30.0  # until the start of a streamed response
 # Buffered bytes of a stream at which reading pauses and resumes.
 _HIGH_WATER_BYTES = 8 << 20
 _LOW_WATER_BYTES = 2 << 20
@@ -276,18 +278,13 @@ class _Deadlines:
 class AsyncioTransport:
     """A Transport to one endpoint. Use it inside one loop, and close it."""
 
-    def __init__(self, endpoint: Endpoint, *, connect_seconds: float = 10.0, response_seconds: float = 30.0) -> None:
-        """`connect_seconds`: time-out of connecting. `response_seconds`: time-out of the start of a streamed response.
-
-        Raises ValueError for an endpoint behind a proxy: AiohttpTransport's.
-        """
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Raises ValueError for an endpoint behind a proxy: AiohttpTransport's."""
         if endpoint.proxy:
             raise ValueError("AsyncioTransport does not speak to proxies")
         self._endpoint = endpoint
         own = (f"{name}: {value}".encode().decode("latin-1") for name, value in endpoint.headers)
         self._own_headers = [f"host: {endpoint.authority}", *own]
-        self._connect_seconds = connect_seconds
-        self._response_seconds = response_seconds
         self._idle: list[_Connection] = []  # the most recently used at the end
         self._open: set[_Connection] = set()
         self._deadlines = _Deadlines(self._open)
@@ -335,7 +332,7 @@ class AsyncioTransport:
             connection = await self._connection(method, None)
             try:
                 connection.begin(method, data, streaming=True)
-                self._deadlines.set(connection, self._response_seconds)
+                self._deadlines.set(connection, _RESPONSE_SECONDS)
                 try:
                     status, response_headers = await connection.head()
                 except TransportError as error:
@@ -379,7 +376,7 @@ class AsyncioTransport:
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, timeout_seconds: float | None) -> _Connection:
         endpoint = self._endpoint
-        limit_seconds = min(self._connect_seconds, timeout_seconds or self._connect_seconds)
+        limit_seconds = min(_CONNECT_SECONDS, timeout_seconds or _CONNECT_SECONDS)
         try:
             async with asyncio.timeout(limit_seconds):
                 transport, connection = await loop.create_connection(

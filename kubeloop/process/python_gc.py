@@ -31,7 +31,7 @@ def importing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def short_collections(seconds: Callable[[], float], *, long_seconds: float = _LONG_SECONDS) -> Iterator[None]:
+def short_collections(seconds: Callable[[], float]) -> Iterator[None]:
     """Keep garbage collections short for the length of the context. seconds(): a clock for durations."""
     started = 0.0
 
@@ -41,7 +41,7 @@ def short_collections(seconds: Callable[[], float], *, long_seconds: float = _LO
             return
         if phase == "start":
             started = seconds()
-        elif seconds() - started > long_seconds:
+        elif seconds() - started > _LONG_SECONDS:
             gc.freeze()
 
     gc.callbacks.append(check)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from kubeloop.kube import event_recorder
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import HttpResponse, TransportError
 from kubeloop.kube.clock import rfc3339
@@ -65,9 +66,9 @@ def recording(server, clock, rng):
     """`async with recording() as recorder`: an EventRecorder that runs; leaving it flushes."""
 
     @asynccontextmanager
-    async def run(**options):
+    async def run():
         client = Client(server, clock=clock, rng=rng)
-        recorder = EventRecorder(client, clock=clock, rng=random.Random(3), **options)
+        recorder = EventRecorder(client, clock=clock, rng=random.Random(3))
         task = asyncio.ensure_future(recorder.run())
         await asyncio.sleep(0)
         try:
@@ -113,7 +114,7 @@ async def test_event_has_fields_of_client_go(server, recording, clock):
 
 async def test_cluster_scoped_events_are_in_default_namespace(server, recording):
     async with recording() as recorder:
-        recorder.event(api_types.Node(metadata=api_types.ObjectMeta(name="node-1")), "Normal", "R", "m")
+        recorder.record("kubeloop", api_types.Node(metadata=api_types.ObjectMeta(name="node-1")), "Normal", "R", "m")
     assert server.requests[0][1] == "/api/v1/namespaces/default/events"
     assert server.requests[0][2]["involvedObject"]["kind"] == "Node"
 
@@ -121,7 +122,7 @@ async def test_cluster_scoped_events_are_in_default_namespace(server, recording)
 async def test_repeated_event_is_patched_with_count(server, recording):
     async with recording() as recorder:
         for _ in range(3):
-            recorder.event(RS, "Warning", "FailedCreate", "quota")
+            recorder.record("kubeloop", RS, "Warning", "FailedCreate", "quota")
             await asyncio.sleep(60)
     assert [method for method, _, _ in server.requests] == ["POST", "PATCH", "PATCH"]
     (event,) = server.events.values()
@@ -132,10 +133,10 @@ async def test_repeated_event_is_patched_with_count(server, recording):
 
 async def test_expired_event_is_recreated_with_count(server, recording):
     async with recording() as recorder:
-        recorder.event(RS, "Warning", "FailedCreate", "quota")
+        recorder.record("kubeloop", RS, "Warning", "FailedCreate", "quota")
         await asyncio.sleep(1)
         server.events.clear()
-        recorder.event(RS, "Warning", "FailedCreate", "quota")
+        recorder.record("kubeloop", RS, "Warning", "FailedCreate", "quota")
     assert [method for method, _, _ in server.requests] == ["POST", "PATCH", "POST"]
     (event,) = server.events.values()
     assert event["count"] == 2
@@ -144,7 +145,7 @@ async def test_expired_event_is_recreated_with_count(server, recording):
 async def test_similar_events_are_aggregated(server, recording):
     async with recording() as recorder:
         for number in range(15):
-            recorder.event(RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
+            recorder.record("kubeloop", RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
             await asyncio.sleep(1)
     messages = [event["message"] for event in server.events.values()]
     assert messages[:9] == [f"Created pod: web-{number}" for number in range(9)]
@@ -155,7 +156,7 @@ async def test_similar_events_are_aggregated(server, recording):
 async def test_similar_events_after_interval_are_separate(server, recording):
     async with recording() as recorder:
         for number in range(15):
-            recorder.event(RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
+            recorder.record("kubeloop", RS, "Normal", "SuccessfulCreate", f"Created pod: web-{number}")
             await asyncio.sleep(601)
     assert len(server.events) == 15
     assert not any("combined" in event["message"] for event in server.events.values())
@@ -165,23 +166,24 @@ async def test_spam_filter_limits_events_per_object(server, recording):
     other = api_types.ReplicaSet(metadata=api_types.ObjectMeta(name="other", namespace="n", uid="v"))
     async with recording() as recorder:
         for _ in range(100):
-            recorder.event(RS, "Warning", "FailedCreate", "quota")
-        recorder.event(other, "Warning", "FailedCreate", "quota")
+            recorder.record("kubeloop", RS, "Warning", "FailedCreate", "quota")
+        recorder.record("kubeloop", other, "Warning", "FailedCreate", "quota")
         await asyncio.sleep(10)
         assert len(server.requests) == 25 + 1
         await asyncio.sleep(300)
-        recorder.event(RS, "Warning", "FailedCreate", "quota")
-        recorder.event(RS, "Warning", "FailedCreate", "quota")
+        recorder.record("kubeloop", RS, "Warning", "FailedCreate", "quota")
+        recorder.record("kubeloop", RS, "Warning", "FailedCreate", "quota")
     assert len(server.requests) == 25 + 1 + 1
     assert server.requests[-1][2]["count"] == 101
 
 
-async def test_full_queue_drops_and_counts_events(server, recording, caplog):
+async def test_full_queue_drops_and_counts_events(server, recording, caplog, monkeypatch):
+    monkeypatch.setattr(event_recorder, "_QUEUE_LIMIT", 50)
     server.takes_seconds = 10.0
-    async with recording(queue_limit=50) as recorder:
+    async with recording() as recorder:
         for number in range(60):
             about = api_types.ObjectReference(kind="Pod", namespace="n", name=f"p{number}", uid=str(number))
-            recorder.event(about, "Normal", "R", "m")
+            recorder.record("kubeloop", about, "Normal", "R", "m")
         assert recorder.dropped == 10
         await asyncio.sleep(1000)
     assert len(server.events) == 50
@@ -191,8 +193,8 @@ async def test_full_queue_drops_and_counts_events(server, recording, caplog):
 async def test_unreachable_server_is_retried_in_order(server, recording):
     server.failures = [TransportError("down", request_sent=False)] * 15
     async with recording() as recorder:
-        recorder.event(RS, "Normal", "A", "first")
-        recorder.event(RS, "Normal", "B", "second")
+        recorder.record("kubeloop", RS, "Normal", "A", "first")
+        recorder.record("kubeloop", RS, "Normal", "B", "second")
         await asyncio.sleep(60)
     assert [event["message"] for event in server.events.values()] == ["first", "second"]
     assert recorder.rejected == 0
@@ -200,11 +202,11 @@ async def test_unreachable_server_is_retried_in_order(server, recording):
 
 async def test_lost_create_response_does_not_duplicate_event(server, recording):
     async with recording() as recorder:
-        recorder.event(RS, "Normal", "A", "first")
+        recorder.record("kubeloop", RS, "Normal", "A", "first")
         await asyncio.sleep(1)
         stored = dict(server.events)
         server.failures = [TransportError("lost", request_sent=True)]
-        recorder.event(RS, "Normal", "B", "second")
+        recorder.record("kubeloop", RS, "Normal", "B", "second")
         await asyncio.sleep(0.5)
         server.events[server.requests[-1][2]["metadata"]["name"]] = server.requests[-1][2]  # stored, response lost
         await asyncio.sleep(60)
@@ -215,10 +217,10 @@ async def test_lost_create_response_does_not_duplicate_event(server, recording):
 async def test_event_is_dropped_after_twelve_tries(server, recording, caplog):
     server.failures = [TransportError("lost", request_sent=True)] * 12
     async with recording() as recorder:
-        recorder.event(RS, "Normal", "A", "first")
+        recorder.record("kubeloop", RS, "Normal", "A", "first")
         await asyncio.sleep(200)
         assert recorder.rejected == 1
-        recorder.event(RS, "Normal", "B", "second")
+        recorder.record("kubeloop", RS, "Normal", "B", "second")
     assert [event["message"] for event in server.events.values()] == ["second"]
     assert "event not written" in caplog.text
 
@@ -229,7 +231,7 @@ async def test_rejected_event_is_logged_unless_namespace_terminates(server, reco
     server.failures = [HttpResponse(403, json.dumps(body).encode())]
     with caplog.at_level(logging.WARNING):
         async with recording() as recorder:
-            recorder.event(RS, "Normal", "A", "first")
+            recorder.record("kubeloop", RS, "Normal", "A", "first")
             await asyncio.sleep(1)
             assert recorder.rejected == 1
     assert len(server.requests) == 1
@@ -239,20 +241,22 @@ async def test_rejected_event_is_logged_unless_namespace_terminates(server, reco
 async def test_stopping_flushes_queue_within_time_limit(server, recording, caplog):
     async with recording() as recorder:
         for number in range(20):
-            recorder.event(RS, "Normal", f"R{number}", "m")
+            recorder.record("kubeloop", RS, "Normal", f"R{number}", "m")
     assert len(server.events) == 20
     server.takes_seconds = 1e6
     loop = asyncio.get_running_loop()
-    async with recording(flush_seconds=2.0) as recorder:
-        recorder.event(RS, "Normal", "R", "m")
+    async with recording() as recorder:
+        recorder.record("kubeloop", RS, "Normal", "R", "m")
         stopped_at = loop.time()
-    assert loop.time() - stopped_at <= 2.1
+    assert loop.time() - stopped_at <= 3.1
     assert "stopped before all events were sent" in caplog.text
 
 
 async def test_event_name_for_long_object_name(server, clock, rng):
     recorder = EventRecorder(Client(server, clock=clock, rng=rng), clock=clock, rng=rng)
-    recorder.event(api_types.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m")
+    recorder.record(
+        "kubeloop", api_types.ObjectReference(kind="Pod", namespace="n", name="x" * 250), "Normal", "R", "m"
+    )
     (pending_event,) = (event for queue in recorder._queues for event in queue)
     assert len(pending_event.name) == 36
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from kubeloop.kube import yaml as yaml_text
+from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,13 @@ def no_environment(monkeypatch, tmp_path):
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture(params=["asyncio", "aiohttp"])
+def http(request, monkeypatch):
+    """Run the test with both HTTP clients."""
+    if request.param == "aiohttp":
+        monkeypatch.setattr("kubeloop.kube.client.asyncio_transport.AsyncioTransport", AiohttpTransport)
 
 
 @pytest.fixture

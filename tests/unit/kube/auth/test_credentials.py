@@ -17,10 +17,10 @@ from kubeloop.kube.errors import UserError
 from support.kubeconfig_server import fetch_version, require_token
 
 
-@pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
-async def test_token_of_kubeconfig_is_sent(serving, kubeconfig, http):
+@pytest.mark.usefixtures("http")
+async def test_token_of_kubeconfig_is_sent(serving, kubeconfig):
     async with serving(require_token) as server:
-        transport = await connect(kubeconfig(server.url, {"token": "right"}), http=http)
+        transport = await connect(kubeconfig(server.url, {"token": "right"}))
         assert (await fetch_version(transport)).status == 200
 
 
@@ -139,11 +139,11 @@ async def test_client_certificate_from_files_and_data(serving, kubeconfig, certi
             await fetch_version(transport)
 
 
-@pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
+@pytest.mark.usefixtures("http")
 @pytest.mark.parametrize("host", ["a..b", "x" * 70 + ".example"])
-async def test_invalid_host_name_is_transport_error(kubeconfig, host, http):
+async def test_invalid_host_name_is_transport_error(kubeconfig, host):
     with pytest.raises(TransportError) as failed:
-        await fetch_version(await connect(kubeconfig(f"http://{host}", {}), http=http))
+        await fetch_version(await connect(kubeconfig(f"http://{host}", {})))
     assert not failed.value.request_sent
 
 

@@ -20,12 +20,12 @@ IMPERSONATION = {
 }
 
 
-@pytest.mark.parametrize("http", ["asyncio", "aiohttp"])
+@pytest.mark.usefixtures("http")
 @pytest.mark.parametrize("by_plugin", [False, True], ids=["token", "exec plugin"])
-async def test_impersonation_headers_are_sent(serving, kubeconfig, plugin, http, by_plugin):
+async def test_impersonation_headers_are_sent(serving, kubeconfig, plugin, by_plugin):
     async with serving(require_token) as server:
         user = (plugin("right") if by_plugin else {"token": "right"}) | IMPERSONATION
-        transport = await connect(kubeconfig(server.url, user), http=http)
+        transport = await connect(kubeconfig(server.url, user))
         assert (await fetch_version(transport)).status == 200
         (request,) = server.requests
         sent = [(name.lower(), value) for name, value in request.header_lines if name.lower().startswith("imp")]

@@ -8,6 +8,7 @@ import ssl
 
 import pytest
 
+from kubeloop.kube.client import aiohttp_transport, asyncio_transport
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
@@ -21,11 +22,11 @@ HEADERS = {"accept": "application/json", "user-agent": "test"}
 
 @pytest.fixture(params=[AsyncioTransport, AiohttpTransport], ids=["asyncio", "aiohttp"])
 async def connected(request):
-    """connected(url, tls=..., **options): a Transport to it, closed after the test."""
+    """connected(url, tls=...): a Transport to it, closed after the test."""
     transports = []
 
-    def make(url: str, tls: ssl.SSLContext | None = None, **options):
-        transports.append(request.param(endpoint_from_url(url, tls), **options))
+    def make(url: str, tls: ssl.SSLContext | None = None):
+        transports.append(request.param(endpoint_from_url(url, tls)))
         return transports[-1]
 
     yield make
@@ -300,13 +301,16 @@ async def test_stream_has_no_line_or_size_limit(serving, connected):
         assert total == 4 * len(huge) + 1
 
 
-async def test_stream_without_response_times_out(serving, connected):
+async def test_stream_without_response_times_out(serving, connected, monkeypatch):
+    for module in (asyncio_transport, aiohttp_transport):
+        monkeypatch.setattr(module, "_RESPONSE_SECONDS", 0.01)
+
     async def respond(request):
         await asyncio.sleep(0.05)
         raise ConnectionAbortedError
 
     async with serving(respond) as server:
-        transport = connected(server.url, response_seconds=0.01)
+        transport = connected(server.url)
         with pytest.raises(TransportError, match="timed out"):
             async with transport.stream("GET", "/watch", headers=HEADERS):
                 pass

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kubeloop.process.python_gc import short_collections
+from kubeloop.process.python_gc import _LONG_SECONDS, short_collections
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,9 @@ def is_frozen(obj: object) -> bool:
     return all(tracked is not obj for tracked in gc.get_objects())
 
 
-@pytest.mark.parametrize(("takes_seconds", "frozen"), [(0.02, True), (0.005, False)], ids=["long", "short"])
+@pytest.mark.parametrize(
+    ("takes_seconds", "frozen"), [(2 * _LONG_SECONDS, True), (_LONG_SECONDS / 2, False)], ids=["long", "short"]
+)
 def test_objects_are_frozen_after_a_long_full_collection(takes_seconds: float, frozen: bool) -> None:
     now, tracked = 0.0, TrackedObject()
 
@@ -35,7 +37,7 @@ def test_objects_are_frozen_after_a_long_full_collection(takes_seconds: float, f
         now += takes_seconds
         return now
 
-    with short_collections(clock, long_seconds=0.01):
+    with short_collections(clock):
         gc.collect()
         assert is_frozen(tracked) == frozen
         gc.unfreeze()
