@@ -1,4 +1,4 @@
-"""Factory that shares one informer per resource and selection."""
+"""Factory that shares one informer per resource."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import asyncio
 import random
 from typing import Any, TypeVar, cast
 
-from kubeloop.informers.reflector import EVERYTHING, Selection
-from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer, Transform
+from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
 
-_Key = tuple[str, str, str, type, Selection, Any]
+_Key = tuple[str, str, str, type]
 
 
 class InformerFactory:
-    """Creates informers, shares them and runs them. The same arguments return the same informer.
+    """Creates informers, shares them and runs them. The same resource and object type return the same informer.
 
     An informer returned by informer() runs, and its store can be read, as long as the process runs. An informer
     returned by acquire_informer() is for event handlers only and may end: release() ends it with its last handler,
@@ -34,27 +33,12 @@ class InformerFactory:
         self._tasks: asyncio.TaskGroup | None = None  # not None during run()
         self._informer_tasks: dict[SharedInformer[Any], asyncio.Task[None]] = {}
 
-    def informer(
-        self,
-        resource: Resource[T],
-        *,
-        namespace: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
-        transform: Transform[T] | None = None,
-    ) -> SharedInformer[T]:
-        """Return the informer of this selection of a resource. A new one starts at once if run() is in progress."""
-        selection = Selection(namespace, label_selector, field_selector)
-        key = (resource.group, resource.version, resource.plural, resource.type, selection, transform)
+    def informer(self, resource: Resource[T]) -> SharedInformer[T]:
+        """Return the informer of all objects of a resource. A new one starts at once if run() is in progress."""
+        key = (resource.group, resource.version, resource.plural, resource.type)
         informer = self._informers.get(key)
         if informer is None:
-            informer = SharedInformer(
-                self.client,
-                resource,
-                rng=random.Random(self._rng.getrandbits(64)),
-                selection=selection,
-                transform=transform,
-            )
+            informer = SharedInformer(self.client, resource, rng=random.Random(self._rng.getrandbits(64)))
             self._informers[key] = informer
             if self._tasks is not None:
                 self._start(informer, self._tasks)
@@ -63,11 +47,8 @@ class InformerFactory:
 
     def acquire_informer(self, resource: Resource[Any]) -> SharedInformer[Any]:
         """Return an informer of all objects of a resource, of any object type: an existing one, or a new one."""
-        for informer in self._informers.values():
-            existing = informer.resource
-            group_version_resource = (existing.group, existing.version, existing.plural)
-            same = group_version_resource == (resource.group, resource.version, resource.plural)
-            if same and informer.selection == EVERYTHING:
+        for key, informer in self._informers.items():
+            if key[:3] == (resource.group, resource.version, resource.plural):
                 return informer
         informer = self.informer(resource)
         self._releasable.add(informer)

@@ -1,4 +1,4 @@
-"""Access to the metadata of cached objects, Structs and dicts alike, and comparison of resource versions."""
+"""Access to the metadata of cached objects, Structs and dicts alike, and the order of resource versions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from kubeloop.kube.objects.api_types import Object
 from kubeloop.kube.objects.resources import Resource
 
 T = TypeVar("T")
-
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class MetadataAccessor(Generic[T]):
@@ -39,14 +37,6 @@ class MetadataAccessor(Generic[T]):
         if self.is_dict:
             return str((cast("dict[str, Any]", obj).get("metadata") or {}).get("resourceVersion", ""))
         return cast("Object", obj).metadata.resource_version
-
-    def initial_events_end(self, obj: T) -> bool:
-        """Return True if this bookmark ends the initial events of a WatchList stream."""
-        if self.is_dict:
-            annotations = (cast("dict[str, Any]", obj).get("metadata") or {}).get("annotations") or {}
-        else:
-            annotations = cast("Object", obj).metadata.annotations
-        return annotations.get(INITIAL_EVENTS_END) == "true"
 
     def normalize_decoded(self, obj: T) -> T:
         """Return the object in the form that is stored: with kind and apiVersion, and without managedFields.
@@ -90,23 +80,12 @@ def node_name(obj: Any) -> tuple[str, ...]:
     return (name,) if name else ()
 
 
-def compare_resource_versions(left: str, right: str) -> int:
-    """Return -1, 0 or 1 if `left` is older than, equal to or newer than `right`, for one resource of one cluster.
-
-    Since v1.35 a resource version is a decimal number of any size, and comparable within its resource (KEP-5504).
-    Raises ValueError for other values, which aggregated API servers may use: compare those for equality only. Source:
-    apimachinery pkg/util/resourceversion.
-    """
-    for version in (left, right):
-        if not (version.isascii() and version.isdigit()) or version[0] == "0":
-            raise ValueError(f"not a comparable resource version: {version!r}")
-    if len(left) != len(right):
-        return -1 if len(left) < len(right) else 1
-    return (left > right) - (left < right)
-
-
 def is_older(left: str, right: str) -> bool:
-    """Return True if `left` is older than `right`; False if the resource versions are not comparable."""
+    """Return True if resource version `left` is older than `right`, of one resource; False if they have no order.
+
+    Since v1.35 a resource version is a decimal number of any size, and comparable within its resource (KEP-5504). Other
+    values, which aggregated API servers may use, have no order. Source: apimachinery pkg/util/resourceversion.
+    """
     if left == right or not (left.isascii() and left.isdigit() and right.isascii() and right.isdigit()):
         return False
     if left[0] == "0" or right[0] == "0":

@@ -49,28 +49,13 @@ MAX_BROKEN_WATCH_LISTS = 3  # broken WatchList streams in a row, before a list
 _WATCH_LIST_REFUSAL_CODES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """Selection of objects of a resource: one namespace ("": all), and label and field selector in the API's syntax."""
-
-    namespace: str = ""
-    label_selector: str = ""
-    field_selector: str = ""
-
-
-EVERYTHING = Selection()
-
-
 class ReflectorStore(Protocol[T]):
     """Cache that a reflector fills."""
 
     def get_cached(self, key: str) -> T | None: ...
 
-    def prepare(self, obj: T) -> T | None:
-        """Return the decoded object in the form in which it is stored; None if that fails."""
-        ...
-
     async def replace(self, items: dict[str, T], resource_version: str) -> None:
-        """Replace the contents by these prepared objects, given by key."""
+        """Replace the contents by these objects, given by key."""
         ...
 
     def apply(self, event_type: str, obj: T) -> None:
@@ -99,22 +84,13 @@ async def yield_to_event_loop(steps: int) -> int:
 
 
 class Reflector(Generic[T]):
-    """Fills one cache with one selection of one resource. run() does not raise: every failure leads to a retry."""
+    """Fills one cache with all objects of one resource. run() does not raise: every failure leads to a retry."""
 
-    def __init__(
-        self,
-        client: Client,
-        resource: Resource[T],
-        cache: ReflectorStore[T],
-        *,
-        rng: random.Random,
-        selection: Selection,
-    ) -> None:
+    def __init__(self, client: Client, resource: Resource[T], cache: ReflectorStore[T], *, rng: random.Random) -> None:
         self._client = client
         self._resource = resource
         self._cache = cache
         self._rng = rng
-        self._selection = selection
         self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
         self._resource_version = ""  # of the last event or list; a watch resumes here
@@ -168,13 +144,7 @@ class Reflector(Generic[T]):
         resource_version = ""
         steps = 0
         try:
-            async for page in self._client.pages(
-                raw,
-                self._selection.namespace,
-                label_selector=self._selection.label_selector,
-                field_selector=self._selection.field_selector,
-                limit=LIST_PAGE_SIZE,
-            ):
+            async for page in self._client.pages(raw, limit=LIST_PAGE_SIZE):
                 if page.restarted:
                     items.clear()
                 for item in page.items:
@@ -191,9 +161,7 @@ class Reflector(Generic[T]):
         """Add one list item to `items`. For an item that cannot be decoded, keep the cached object."""
         try:
             obj = self._metadata.normalize_decoded(api_types.decode(self._resource.type, item))
-            stored = self._cache.prepare(obj)
-            if stored is not None:
-                items[self._metadata.key(stored)] = stored
+            items[self._metadata.key(obj)] = obj
         except msgspec.ValidationError as error:
             key = api_types.decode(api_types.PartialObjectMetadata, item).key
             log.error("cannot read an object", extra={**self._log_fields(), "key": key, "error": str(error)})
@@ -257,10 +225,7 @@ class Reflector(Generic[T]):
             with _cancel_when_silent(self, timeout):
                 async with self._client.watch(
                     self._resource,
-                    self._selection.namespace,
                     resource_version="" if initial else self._resource_version,
-                    label_selector=self._selection.label_selector,
-                    field_selector=self._selection.field_selector,
                     timeout_seconds=round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
                     send_initial_events=initial,
                     tolerant=True,
@@ -288,9 +253,7 @@ class Reflector(Generic[T]):
                         elif event_type == "DELETED":
                             items.pop(metadata.key(obj), None)
                         else:
-                            stored = cache.prepare(metadata.normalize_decoded(obj))
-                            if stored is not None:
-                                items[metadata.key(stored)] = stored
+                            items[metadata.key(obj)] = metadata.normalize_decoded(obj)
                         steps = await yield_to_event_loop(steps)
 
     def _mark_listed(self, resource_version: str) -> None:
@@ -310,10 +273,7 @@ class Reflector(Generic[T]):
             items[obj.key] = cached
 
     def _log_fields(self) -> dict[str, Any]:
-        fields: dict[str, Any] = {"resource": self._resource.group_resource}
-        if self._selection.namespace:
-            fields["namespace"] = self._selection.namespace
-        return fields
+        return {"resource": self._resource.group_resource}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from kubeloop.informers.object_metadata import MetadataAccessor, is_older
-from kubeloop.informers.reflector import EVERYTHING, Reflector, Selection, yield_to_event_loop
+from kubeloop.informers.reflector import Reflector, yield_to_event_loop
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import Client, UnreadableObject
 from kubeloop.kube.objects.resources import Resource
@@ -24,9 +24,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
-
-Transform = Callable[[T], T]
-"""Applied to each object before it is stored, to store less. Must not change the metadata; may modify a dict."""
 
 
 class ResourceEventHandler(Protocol[T_contra]):
@@ -178,22 +175,12 @@ class SharedInformer(Generic[T]):
     run() lists and watches until it is cancelled; it may be called again, and then lists anew.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        resource: Resource[T],
-        *,
-        rng: random.Random,
-        selection: Selection = EVERYTHING,
-        transform: Transform[T] | None = None,
-    ) -> None:
+    def __init__(self, client: Client, resource: Resource[T], *, rng: random.Random) -> None:
         self.resource = resource
-        self.selection = selection
         self.store: Store[T] = Store()
         self._metadata = MetadataAccessor(resource)
-        self._transform = transform
         self._rng = rng
-        self._reflector = Reflector(client, resource, self, rng=rng, selection=selection)
+        self._reflector = Reflector(client, resource, self, rng=rng)
         # Replaced as a whole, never modified: a handler may add or remove registrations during an iteration.
         self._registrations: tuple[HandlerRegistration[T], ...] = ()
         self._synced = asyncio.Event()
@@ -255,15 +242,6 @@ class SharedInformer(Generic[T]):
     def get_cached(self, key: str) -> T | None:
         return self.store.get(key)
 
-    def prepare(self, obj: T) -> T | None:
-        if self._transform is None:
-            return obj
-        try:
-            return self._transform(obj)
-        except Exception:
-            log.exception("transform failed", extra=self._log_fields(self._metadata.key(obj)))
-            return None
-
     async def replace(self, items: dict[str, T], resource_version: str) -> None:
         """Replace all objects. Deletions first: what replaces a deleted object (name, room on a node) comes after."""
         initial = not self.has_synced
@@ -278,22 +256,18 @@ class SharedInformer(Generic[T]):
         self._synced.set()
 
     def apply(self, event_type: str, obj: T) -> None:
-        stored = self.prepare(obj)
         metadata = self._metadata
-        if stored is None:
-            self._last_resource_version = metadata.resource_version(obj)
-            return
-        self._last_resource_version = metadata.resource_version(stored)
-        key = metadata.key(stored)
+        self._last_resource_version = metadata.resource_version(obj)
+        key = metadata.key(obj)
         if event_type != "DELETED":
-            self._set(key, stored, False, listed=False)
+            self._set(key, obj, False, listed=False)
             return
         old = self.store.get(key)
         if old is None:
             return
-        if metadata.uid(old) == metadata.uid(stored):
-            self._delete(key, stored, final_state_unknown=False)
-        elif is_older(metadata.resource_version(old), metadata.resource_version(stored)):
+        if metadata.uid(old) == metadata.uid(obj):
+            self._delete(key, obj, final_state_unknown=False)
+        elif is_older(metadata.resource_version(old), metadata.resource_version(obj)):
             self._delete(key, old, final_state_unknown=True)  # deletion of a newer object that was never in the store
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:

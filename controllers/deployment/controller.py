@@ -7,36 +7,32 @@ pkg/controller/deployment/deployment_controller.go.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from kubeloop.controllers.deployment.rolling_update import RECREATE
-from kubeloop.controllers.deployment.sync import DeploymentSync
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects
+from kubeloop.controllers.deployment.sync import DeploymentSync, pods_by_replica_set
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache, clock_seconds
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
+    cached_controller,
     controller_index_key,
     controller_of,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.reconcile_triggers import ReconcileTriggers
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
-from kubeloop.controllers.runtime.work_queue import WorkQueue
-from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import Client, PatchType
-from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import ApiError, ServerUnreachable
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import ApiError, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventSink
-from kubeloop.kube.objects.api_types import Deployment, JSONValue, LabelSelector, OwnerReference, Pod, ReplicaSet
+from kubeloop.kube.objects.api_types import Deployment, JSONValue, LabelSelector, Pod, ReplicaSet
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
@@ -50,62 +46,39 @@ class InvalidSelector(ReconcileError):
     """spec.selector of a Deployment is invalid."""
 
 
-def namespace_terminating(error: Exception) -> bool:
-    """Return True if the error says that the namespace is terminating: no retry can succeed."""
-    return isinstance(error, ApiError) and error.has_cause("NamespaceTerminating")
-
-
 class DeploymentController:
     """Reconciles Deployments: creates, scales and deletes their ReplicaSets."""
 
-    def __init__(
-        self,
-        client: Client,
-        informers: InformerFactory,
-        *,
-        clock: Clock,
-        recorder: EventSink,
-        traces: ReconcileRecorder,
-        metrics: ControllerMetrics | None = None,
-        workers: int = 5,
-        queue: WorkQueue | None = None,
-    ) -> None:
+    def __init__(self, context: ControllerContext, *, recorder: EventSink, workers: int = 5) -> None:
         """recorder: the event recorder of the component "deployment-controller"."""
-        self._client = client
-        self._clock = clock
+        self._context = context
+        self._client = context.client
         self._events = recorder
-        self._traces = traces
-        self._deployment_informer = informers.informer(DEPLOYMENTS)
-        self._replica_set_informer = informers.informer(REPLICA_SETS)
-        self._pod_informer = informers.informer(PODS)
-        self._deployments = self._deployment_informer.store
-        self._replica_sets = self._replica_set_informer.store
-        self._pods = self._pod_informer.store
+        self._traces = context.traces
+        deployments = context.informers.informer(DEPLOYMENTS)
+        replica_sets = context.informers.informer(REPLICA_SETS)
+        pods = context.informers.informer(PODS)
+        self._deployments, self._replica_sets, self._pods = deployments.store, replica_sets.store, pods.store
         self._replica_sets.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._consistency = ConsistencyStore(
             {
-                DEPLOYMENTS.group_resource: lambda: self._deployment_informer.last_resource_version,
-                REPLICA_SETS.group_resource: lambda: self._replica_set_informer.last_resource_version,
+                DEPLOYMENTS.group_resource: lambda: deployments.last_resource_version,
+                REPLICA_SETS.group_resource: lambda: replica_sets.last_resource_version,
             }
         )
-        if queue is None:
-            queue_metrics = metrics.queue("deployment") if metrics is not None else None
-            queue = WorkQueue("deployment", metrics=queue_metrics, seconds=clock_seconds(clock))
-        self.queue = queue
-        self._triggers = ReconcileTriggers()
+        self.queue = context.new_queue("deployment")
         self._controller = Controller(
             "deployment",
             self.reconcile,
-            queue,
+            self.queue,
             workers,
+            context,
             max_requeues=MAX_REQUEUES,
-            is_terminal=namespace_terminating,
-            metrics=metrics,
-            seconds=clock_seconds(clock),
+            is_terminal=is_namespace_terminating,
         )
         self._registrations = (
-            self._deployment_informer.add_handler(
+            deployments.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self.on_deployment_add,
                     on_update=self.on_deployment_update,
@@ -113,79 +86,60 @@ class DeploymentController:
                 ),
                 resync_seconds=RESYNC_SECONDS,
             ),
-            self._replica_set_informer.add_handler(
+            replica_sets.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self.on_replica_set_add,
                     on_update=self.on_replica_set_update,
                     on_delete=self.on_replica_set_delete,
                 )
             ),
-            self._pod_informer.add_handler(ResourceEventHandlerFuncs(on_delete=self.on_pod_delete)),
+            pods.add_handler(ResourceEventHandlerFuncs(on_delete=self.on_pod_delete)),
         )
-
-    @property
-    def name(self) -> str:
-        return "deployment"
 
     async def run(self) -> None:
         """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
-        for registration in self._registrations:
-            await registration.wait_synced()
-        await self._controller.run()
-
-    async def process(self, key: str) -> Exception | None:
-        """Reconcile `key` once, as a worker does. Returns the exception of the reconcile, which is already handled."""
-        return await self._controller.process(key)
+        await self._controller.run(self._registrations)
 
     # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_deployment_add(self, deployment: Deployment, initial: bool) -> None:
-        self._enqueue(deployment.key, "initial list" if initial else "deployment added")
+        self.queue.add(deployment.key, "initial list" if initial else "deployment added")
 
     def on_deployment_update(self, old: Deployment, new: Deployment) -> None:
-        self._enqueue(new.key, "deployment changed")
+        self.queue.add(new.key, "deployment changed")
 
     def on_deployment_delete(self, deployment: Deployment, final_state_unknown: bool) -> None:
         self._consistency.forget(deployment.key, deployment.metadata.uid)
-        self._enqueue(deployment.key, "deployment deleted")
+        self.queue.add(deployment.key, "deployment deleted")
 
     def on_replica_set_add(self, rs: ReplicaSet, initial: bool) -> None:
         if rs.metadata.deletion_timestamp is not None:
             self.on_replica_set_delete(rs, False)
             return
-        reference = controller_of(rs.metadata)
-        if reference is not None:
-            self._enqueue_owner(rs, reference, "replica set added")
+        if controller_of(rs.metadata) is not None:
+            self._enqueue_owner(rs, "replica set added")
         else:
-            self._enqueue_matching(rs, "orphaned replica set added")
+            self._enqueue_possible_owners(rs, "orphaned replica set added")
 
     def on_replica_set_update(self, old: ReplicaSet, new: ReplicaSet) -> None:
         if old.metadata.resource_version == new.metadata.resource_version:
             return  # a resync
-        reference, old_reference = controller_of(new.metadata), controller_of(old.metadata)
-        reference_changed = reference != old_reference
-        if reference_changed and old_reference is not None:
-            self._enqueue_owner(old, old_reference, "replica set released")
+        reference = controller_of(new.metadata)
+        reference_changed = reference != controller_of(old.metadata)
+        if reference_changed:
+            self._enqueue_owner(old, "replica set released")
         if reference is not None:
-            self._enqueue_owner(new, reference, "replica set changed")
+            self._enqueue_owner(new, "replica set changed")
         elif reference_changed or new.metadata.labels != old.metadata.labels:
-            self._enqueue_matching(new, "orphaned replica set changed")
+            self._enqueue_possible_owners(new, "orphaned replica set changed")
 
     def on_replica_set_delete(self, rs: ReplicaSet, final_state_unknown: bool) -> None:
-        reference = controller_of(rs.metadata)
-        if reference is not None:
-            self._enqueue_owner(rs, reference, "replica set deleted")
+        self._enqueue_owner(rs, "replica set deleted")
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
         """Enqueue a Recreate whose last Pod was deleted; rolling updates are enqueued by their ReplicaSets' status."""
-        reference = controller_of(pod.metadata)
-        if reference is None or reference.kind != REPLICA_SETS.kind:
-            return
-        rs = self._replica_sets.get(f"{pod.metadata.namespace}/{reference.name}")
-        if rs is None or rs.metadata.uid != reference.uid:
-            return
-        owner = controller_of(rs.metadata)
-        deployment = self._resolve_controller_ref(rs.metadata.namespace, owner) if owner is not None else None
+        rs = cached_controller(self._replica_sets, REPLICA_SETS.kind, pod)
+        deployment = cached_controller(self._deployments, DEPLOYMENTS.kind, rs) if rs is not None else None
         if deployment is None or deployment.spec.strategy.type != RECREATE:
             return
         selector = _selector_or_none(deployment.spec.selector)
@@ -196,33 +150,18 @@ class DeploymentController:
             for replica_set in self._replica_sets.by_index(CONTROLLER_INDEX, controller_index_key(deployment))
             if selector.matches(replica_set.metadata.labels)
         ]
-        if not any(pods for _, pods in self._pods_by_replica_set(selector, owned)):
-            self._enqueue(deployment.key, "last pod deleted")
+        if not any(pods for _, pods in pods_by_replica_set(self._pods, selector, owned)):
+            self.queue.add(deployment.key, "last pod deleted")
 
-    def _enqueue(self, key: str, reason: str) -> None:
-        self._triggers.add(key, reason)
-        self.queue.add(key)
-
-    def _enqueue_owner(self, rs: ReplicaSet, reference: OwnerReference, reason: str) -> None:
-        deployment = self._resolve_controller_ref(rs.metadata.namespace, reference)
+    def _enqueue_owner(self, rs: ReplicaSet, reason: str) -> None:
+        deployment = cached_controller(self._deployments, DEPLOYMENTS.kind, rs)
         if deployment is not None:
-            self._enqueue(deployment.key, reason)
+            self.queue.add(deployment.key, reason)
 
-    def _resolve_controller_ref(self, namespace: str, reference: OwnerReference) -> Deployment | None:
-        """Return the Deployment that an owner reference refers to, by name and UID, or None."""
-        if reference.kind != DEPLOYMENTS.kind:
-            return None
-        deployment = self._deployments.get(f"{namespace}/{reference.name}")
-        return deployment if deployment is not None and deployment.metadata.uid == reference.uid else None
-
-    def _enqueue_matching(self, rs: ReplicaSet, reason: str) -> None:
-        """Enqueue the Deployments that select an orphan and may adopt it. An empty selector selects nothing here."""
-        if not rs.metadata.labels:
-            return
-        for deployment in self._deployments.by_index("namespace", rs.metadata.namespace):
-            selector = _selector_or_none(deployment.spec.selector)
-            if selector is not None and not selector.empty and selector.matches(rs.metadata.labels):
-                self._enqueue(deployment.key, reason)
+    def _enqueue_possible_owners(self, rs: ReplicaSet, reason: str) -> None:
+        deployments = self._deployments.by_index("namespace", rs.metadata.namespace)
+        for deployment in possible_owners(rs, deployments, lambda deployment: deployment.spec.selector):
+            self.queue.add(deployment.key, reason)
 
     # --- reconcile -------------------------------------------------------------------------------------------------
 
@@ -232,15 +171,14 @@ class DeploymentController:
         Level-based: reads the caches, never the event that enqueued the key; may be cancelled and run again. Returns
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff.
         """
-        reason = self._triggers.pop(key)
         try:
             self._consistency.ensure_ready(key)
         except StaleCache as stale:
             # Decisions based on a state before our own last write would only cause conflicts. The cache will receive
             # that write, and enqueue this key.
             log.debug("deployment %s postponed: %s", key, stale)
-            self._triggers.add(key, reason)
             return STALE_RECHECK_SECONDS
+        reason = self.queue.pop_reasons(key)
         deployment = self._deployments.get(key)
         if deployment is None:
             self._consistency.forget(key)
@@ -256,15 +194,10 @@ class DeploymentController:
             sync = DeploymentSync(
                 deployment,
                 replica_sets,
-                client=self._client,
+                context=self._context,
                 events=self._events,
-                clock=self._clock,
+                consistency=self._consistency,
                 reconcile=reconcile,
-                pods_by_rs=lambda: self._pods_by_replica_set(_selector(deployment), replica_sets),
-                cached_rs=self._replica_sets.get,
-                on_write=lambda resource, version: self._consistency.wrote_at(
-                    key, deployment.metadata.uid, resource, version
-                ),
             )
             await sync.run()
         except Exception as error:
@@ -325,22 +258,6 @@ class DeploymentController:
             )
 
         return await claim_objects(deployment, candidates, selector, read_fresh=read_fresh, patch=patch)
-
-    def _pods_by_replica_set(
-        self, selector: Selector, replica_sets: Iterable[ReplicaSet]
-    ) -> list[tuple[str, Sequence[Pod]]]:
-        """Return the Pods per ReplicaSet UID: those that the Deployment selects, finished ones included."""
-        return [
-            (
-                rs.metadata.uid,
-                [
-                    pod
-                    for pod in self._pods.by_index(CONTROLLER_INDEX, controller_index_key(rs))
-                    if selector.matches(pod.metadata.labels)
-                ],
-            )
-            for rs in replica_sets
-        ]
 
 
 def _selector(deployment: Deployment) -> Selector:

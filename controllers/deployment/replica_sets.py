@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from kubeloop.controllers.deployment.pod_template import equal_ignore_hash
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
+from kubeloop.kube.objects.object_fields import replicas_of
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -27,12 +28,6 @@ NOT_COPIED = frozenset({LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLIC
 MAX_REVISION_HISTORY_CHARS = 2000
 
 _ZERO_TIME = datetime.min.replace(tzinfo=UTC)
-
-
-def replicas_of(obj: Deployment | ReplicaSet) -> int:
-    """Return spec.replicas; 1 if it is not set, which is the API's default."""
-    replicas = obj.spec.replicas
-    return 1 if replicas is None else replicas
 
 
 def _creation_key(rs: ReplicaSet) -> tuple[datetime, str]:

@@ -17,7 +17,6 @@ from kubeloop.controllers.deployment.replica_sets import (
     find_active_or_latest,
     max_replicas_annotation,
     replicas_annotations,
-    replicas_of,
     sort_by_creation,
     sort_by_size_newer,
     sort_by_size_older,
@@ -32,6 +31,7 @@ from kubeloop.controllers.runtime.integers import (
     wrap_int32,
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentSpec, IntOrString, ReplicaSet, RollingUpdateDeployment
+from kubeloop.kube.objects.object_fields import replicas_of
 
 ROLLING_UPDATE = "RollingUpdate"
 RECREATE = "Recreate"
@@ -79,13 +79,6 @@ def max_unavailable(deployment: Deployment) -> int:
     if not is_rolling_update(deployment) or replicas == 0:
         return 0
     return min(_limits(deployment.spec, replicas)[1], replicas)
-
-
-def min_available(deployment: Deployment) -> int:
-    """Return the Pods that a rolling update keeps available."""
-    if not is_rolling_update(deployment):
-        return 0
-    return replicas_of(deployment) - max_unavailable(deployment)
 
 
 def new_rs_new_replicas(deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs_replicas: int) -> int:

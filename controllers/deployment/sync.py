@@ -8,13 +8,14 @@ pkg/controller/deployment/deployment_controller.go, and rolling.go, recreate.go,
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
+from kubeloop.controllers.deployment import deployment_status as statuses
 from kubeloop.controllers.deployment import rolling_update
-from kubeloop.controllers.deployment import status as statuses
 from kubeloop.controllers.deployment.pod_template import (
     HASH_LABEL,
     equal_ignore_hash,
@@ -32,31 +33,40 @@ from kubeloop.controllers.deployment.replica_sets import (
     last_revision,
     max_revision,
     new_replica_set_annotations,
-    replicas_of,
     revision_of,
     rolled_back_annotations,
     sort_by_creation,
     sort_by_revision,
 )
 from kubeloop.controllers.deployment.rolling_update import RECREATE, ROLLING_UPDATE, UnsupportedStrategy, max_surge
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none
-from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
+from kubeloop.controllers.runtime.owner_references import (
+    CONTROLLER_INDEX,
+    controller_index_key,
+    controller_of,
+    controller_reference,
+)
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
-from kubeloop.kube.client.api_client import Client, PatchType
-from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable
+from kubeloop.informers.store import Store
+from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.errors import AlreadyExists, ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventSink, EventType
 from kubeloop.kube.objects.api_types import (
     Condition,
     Deployment,
     DeploymentStatus,
     JSONValue,
+    Object,
     Pod,
     ReplicaSet,
     Status,
     to_json,
 )
-from kubeloop.kube.objects.resources import DEPLOYMENTS, REPLICA_SETS
+from kubeloop.kube.objects.object_fields import condition_of, is_finished, replicas_of
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
@@ -77,6 +87,23 @@ def rollback_revision(deployment: Deployment) -> int | None:
     return int_or_none(deployment.metadata.annotations.get(ROLLBACK_TO))
 
 
+def pods_by_replica_set(
+    pods: Store[Pod], selector: Selector, replica_sets: Iterable[ReplicaSet]
+) -> list[tuple[str, list[Pod]]]:
+    """Return the Pods per ReplicaSet UID: those that the Deployment selects, finished ones included."""
+    return [
+        (
+            rs.metadata.uid,
+            [
+                pod
+                for pod in pods.by_index(CONTROLLER_INDEX, controller_index_key(rs))
+                if selector.matches(pod.metadata.labels)
+            ],
+        )
+        for rs in replica_sets
+    ]
+
+
 def old_pods_running(
     new_rs: ReplicaSet | None, old_rss: Sequence[ReplicaSet], pods_by_rs: Iterable[tuple[str, Sequence[Pod]]]
 ) -> bool:
@@ -84,9 +111,7 @@ def old_pods_running(
     if actual_replicas_sum(old_rss) > 0:
         return True
     new_uid = None if new_rs is None else new_rs.metadata.uid
-    return any(
-        pod.status.phase not in ("Failed", "Succeeded") for uid, pods in pods_by_rs if uid != new_uid for pod in pods
-    )
+    return any(not is_finished(pod) for uid, pods in pods_by_rs if uid != new_uid for pod in pods)
 
 
 def replica_sets_to_clean_up(deployment: Deployment, old_rss: Sequence[ReplicaSet]) -> list[ReplicaSet]:
@@ -148,26 +173,21 @@ class DeploymentSync:
         deployment: Deployment,
         replica_sets: Sequence[ReplicaSet],
         *,
-        client: Client,
+        context: ControllerContext,
         events: EventSink,
-        clock: Clock,
+        consistency: ConsistencyStore,
         reconcile: Reconcile,
-        pods_by_rs: Callable[[], Iterable[tuple[str, Sequence[Pod]]]],
-        cached_rs: Callable[[str], ReplicaSet | None],
-        on_write: Callable[[str, str], None],
     ) -> None:
-        """replica_sets: those that the Deployment owns. pods_by_rs: returns their Pods by ReplicaSet UID. cached_rs:
-        returns a ReplicaSet by key. on_write: called with group resource and resourceVersion after each write."""
+        """replica_sets: those that the Deployment owns. consistency: receives the version of each write."""
         self._deployment = deployment
         self._stored = deployment  # last known state on the API server
         self._replica_sets = replica_sets
-        self._client = client
+        self._client = context.client
+        self._informers = context.informers
         self._events = events
-        self._now = clock.now()
+        self._now = context.clock.now()
+        self._consistency = consistency
         self._reconcile = reconcile
-        self._pods_by_rs = pods_by_rs
-        self._cached_rs = cached_rs
-        self._on_write = on_write
         self._rs_versions: dict[str, str] = {}  # ReplicaSet UID -> resourceVersion after the last write of this sync
         self._unsent_annotations: dict[
             str, dict[str, JSONValue]
@@ -228,7 +248,7 @@ class DeploymentSync:
         needs_write = self._set_revision(annotations.get(REVISION, ""))
         if (
             statuses.has_progress_deadline(self._deployment)
-            and statuses.condition_of(self._deployment.status, statuses.PROGRESSING) is None
+            and condition_of(self._deployment.status.conditions, statuses.PROGRESSING) is None
         ):
             # progressDeadlineSeconds was added later: progress is measured from this first sync with a deadline.
             message = f'Found new replica set "{rs.metadata.name}"'
@@ -253,7 +273,7 @@ class DeploymentSync:
         except AlreadyExists:
             # The cache is behind, or another template has the same hash.
             exists = True
-            cached = self._cached_rs(f"{deployment.metadata.namespace}/{name}")
+            cached = self._informers.informer(REPLICA_SETS).store.get(f"{deployment.metadata.namespace}/{name}")
             if cached is None:
                 raise _not_in_cache_error(name) from None
             owner = controller_of(cached.metadata)
@@ -263,7 +283,7 @@ class DeploymentSync:
                 raise
             rs = cached
         except (ApiError, ServerUnreachable) as error:
-            if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
+            if is_namespace_terminating(error):
                 raise  # no object can be created in this namespace any more, so no event is needed
             await self._report_failed_create(name, error)
             raise
@@ -351,7 +371,7 @@ class DeploymentSync:
         for rs in filter_active(old_rss):
             scaled, _ = await self._scale_replica_set(rs, 0)
             scaled_down = scaled_down or scaled
-        if not scaled_down and not old_pods_running(new_rs, old_rss, self._pods_by_rs()):
+        if not scaled_down and not old_pods_running(new_rs, old_rss, self._owned_pods()):
             if new_rs is None:
                 new_rs, old_rss = await self._get_replica_sets(create=True)
                 all_rss = [*old_rss, new_rs]
@@ -360,6 +380,10 @@ class DeploymentSync:
             if statuses.is_complete(self._deployment, self._deployment.status):
                 await self._cleanup_old_replica_sets(old_rss)
         await self._sync_rollout_status(all_rss, new_rs)
+
+    def _owned_pods(self) -> list[tuple[str, list[Pod]]]:
+        selector = selector_from(self._deployment.spec.selector)
+        return pods_by_replica_set(self._informers.informer(PODS).store, selector, self._replica_sets)
 
     async def _is_scaling_event(self) -> bool:
         new_rs, old_rss = await self._get_replica_sets(create=False)
@@ -467,7 +491,7 @@ class DeploymentSync:
                 PatchType.JSON,
                 deployment.metadata.namespace,
             )
-        self._on_write(DEPLOYMENTS.group_resource, written.metadata.resource_version)
+        self._record_write(DEPLOYMENTS, written)
 
     # --- status ----------------------------------------------------------------------------------------------------
 
@@ -521,8 +545,8 @@ class DeploymentSync:
                 subresource="status",
                 lane="status",
             )
+        self._record_write(DEPLOYMENTS, written)
         version = written.metadata.resource_version
-        self._on_write(DEPLOYMENTS.group_resource, version)
         self._stored = replace(self._deployment, metadata=replace(self._deployment.metadata, resource_version=version))
 
     # --- writes ----------------------------------------------------------------------------------------------------
@@ -549,7 +573,11 @@ class DeploymentSync:
 
     def _record_rs_write(self, rs: ReplicaSet) -> None:
         self._rs_versions[rs.metadata.uid] = rs.metadata.resource_version
-        self._on_write(REPLICA_SETS.group_resource, rs.metadata.resource_version)
+        self._record_write(REPLICA_SETS, rs)
+
+    def _record_write(self, resource: Resource[Any], written: Object) -> None:
+        deployment, version = self._deployment, written.metadata.resource_version
+        self._consistency.wrote_at(deployment.key, deployment.metadata.uid, resource.group_resource, version)
 
     def _event(self, type_: EventType, reason: str, message: str) -> None:
         self._events.event(self._deployment, type_, reason, message)

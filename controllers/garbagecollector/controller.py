@@ -24,13 +24,11 @@ from kubeloop.controllers.garbagecollector.graph import (
     owner_identity,
 )
 from kubeloop.controllers.runtime.controller import Controller
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.controllers.runtime.rate_limiter import backoff_seconds
-from kubeloop.controllers.runtime.work_queue import WorkQueue
-from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import HandlerRegistration
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable, UnsupportedMediaType
 from kubeloop.kube.event_recorder import EventSink
@@ -43,10 +41,13 @@ from kubeloop.kube.objects.api_types import (
     to_json,
 )
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)
 
+_WORKERS = 20  # per queue
+_REFRESH_SECONDS = 30.0
+_SYNC_TIMEOUT_SECONDS = 30.0
 _IGNORED_RESOURCES = frozenset({"events", "events.events.k8s.io"})
 _REQUIRED_VERBS = frozenset({"delete", "list", "watch"})
 _CRDS, _CRD_SETTLE_SECONDS = "customresourcedefinitions.apiextensions.k8s.io", 0.5
@@ -82,61 +83,48 @@ class _TracedActions:
 class GarbageCollector:
     """Garbage collector; `run()` works until cancelled.
 
-    Resources are discovered at the start, every `refresh_seconds`, and when a CustomResourceDefinition changes, so that
+    Resources are discovered at the start, every 30 seconds, and when a CustomResourceDefinition changes, so that
     tests of operators need not wait for the next refresh. A resource that another part of the process watches already
     is not watched twice: its informer is shared.
     """
 
     name = "garbage-collector"
 
-    def __init__(
-        self,
-        client: Client,
-        informers: InformerFactory,
-        *,
-        recorder: EventSink,
-        traces: ReconcileRecorder,
-        metrics: ControllerMetrics | None = None,
-        workers: int = 20,
-        refresh_seconds: float = 30.0,
-        sync_timeout_seconds: float = 30.0,
-    ) -> None:
-        self._client = client
-        self._informers = informers
+    def __init__(self, context: ControllerContext, *, recorder: EventSink) -> None:
+        """recorder: the event recorder of the component "garbage-collector-controller"."""
+        self._client = context.client
+        self._informers = context.informers
         self._recorder = recorder
-        self._traces = traces
-        self._refresh_seconds = refresh_seconds
-        self._sync_timeout_seconds = sync_timeout_seconds
+        self._traces = context.traces
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
         self._crds_changed = asyncio.Event()
         self._monitors: dict[_ResourceKey, HandlerRegistration[Any]] = {}
-        deletes, orphans = "garbage_collector_attempt_to_delete", "garbage_collector_attempt_to_orphan"
-        self._attempt_to_delete = WorkQueue(deletes, metrics=metrics.queue(deletes) if metrics else None)
-        self._attempt_to_orphan = WorkQueue(orphans, metrics=metrics.queue(orphans) if metrics else None)
+        self._attempt_to_delete = context.new_queue("garbage_collector_attempt_to_delete")
+        self._attempt_to_orphan = context.new_queue("garbage_collector_attempt_to_orphan")
         self.graph = Graph(
             attempt_to_delete=self._attempt_to_delete.add,
             attempt_to_orphan=self._attempt_to_orphan.add,
             on_invalid_namespace=self._report_invalid_namespace,
         )
         self._deleting = Controller(
-            "garbagecollector", self.attempt_to_delete_item, self._attempt_to_delete, workers, metrics=metrics
+            "garbagecollector", self.attempt_to_delete_item, self._attempt_to_delete, _WORKERS, context
         )
         self._orphaning = Controller(
-            "garbagecollector", self.attempt_to_orphan_item, self._attempt_to_orphan, workers, metrics=metrics
+            "garbagecollector", self.attempt_to_orphan_item, self._attempt_to_orphan, _WORKERS, context
         )
 
     async def run(self) -> None:
         """Build the graph, then collect garbage until cancelled.
 
-        Waits at most `sync_timeout_seconds` for the first lists, then continues with an incomplete graph. That is safe,
+        Waits at most 30 seconds for the first lists, then continues with an incomplete graph. That is safe,
         because every object and owner is read again before a deletion.
         """
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._discover_first()
                 try:
-                    async with asyncio.timeout(self._sync_timeout_seconds):
+                    async with asyncio.timeout(_SYNC_TIMEOUT_SECONDS):
                         for registration in list(self._monitors.values()):
                             await registration.wait_synced()
                 except TimeoutError:
@@ -153,13 +141,13 @@ class GarbageCollector:
     async def _discover_first(self) -> None:
         failures = 0
         while not await self._discover():
-            await asyncio.sleep(backoff_seconds(failures, base=0.5, cap=self._refresh_seconds))
+            await asyncio.sleep(backoff_seconds(failures, base=0.5, cap=_REFRESH_SECONDS))
             failures += 1
 
     async def _discover_periodically(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._refresh_seconds):
+                async with asyncio.timeout(_REFRESH_SECONDS):
                     await self._crds_changed.wait()
                     await asyncio.sleep(_CRD_SETTLE_SECONDS)  # until the kind is served, or no longer served
             self._crds_changed.clear()

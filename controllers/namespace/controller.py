@@ -5,7 +5,6 @@ Source: kube-controller-manager v1.36, pkg/controller/namespace.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from kubeloop.controllers.namespace.deletion_conditions import DeletionReport, deletion_conditions
@@ -13,26 +12,23 @@ from kubeloop.controllers.namespace.namespaced_resources_deleter import (
     NamespaceContentRemaining,
     NamespacedResourcesDeleter,
 )
-from kubeloop.controllers.runtime.controller import Controller, clock_seconds
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
+from kubeloop.controllers.runtime.controller import Controller
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
     MaxOfRateLimiter,
 )
-from kubeloop.controllers.runtime.work_queue import WorkQueue
-from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import Client, PatchType
-from kubeloop.kube.clock import Clock
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, Conflict, NotFound
 from kubeloop.kube.objects.api_types import Condition, Namespace, Pod, to_json
 from kubeloop.kube.objects.resources import NAMESPACES, PODS
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
 log = logging.getLogger(__name__)
 
 _FINALIZER = "kubernetes"
+_WORKERS = 10
 
 
 class NamespaceController:
@@ -42,45 +38,28 @@ class NamespaceController:
     cluster rejects new objects in it. kube-controller-manager uses 5 s; with a single API server 0 is enough.
     """
 
-    name = "namespace-controller"
-
-    def __init__(
-        self,
-        client: Client,
-        informers: InformerFactory,
-        *,
-        clock: Clock,
-        traces: ReconcileRecorder,
-        metrics: ControllerMetrics | None = None,
-        workers: int = 10,
-        grace_seconds: float = 5.0,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._traces = traces
+    def __init__(self, context: ControllerContext, *, grace_seconds: float = 5.0) -> None:
+        self._client = context.client
+        self._clock = context.clock
+        self._traces = context.traces
         self._grace_seconds = grace_seconds
-        self._resources_deleter = NamespacedResourcesDeleter(client, clock=clock)
-        queue_metrics = metrics.queue("namespace") if metrics else None
+        self._resources_deleter = NamespacedResourcesDeleter(self._client, clock=self._clock)
         limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.005, cap=60.0), BucketRateLimiter())
-        self._queue = WorkQueue("namespace", limiter=limiter, metrics=queue_metrics, seconds=clock_seconds(clock))
-        self._controller = Controller(
-            "namespace", self.reconcile, self._queue, workers, metrics=metrics, seconds=clock_seconds(clock)
-        )
-        self._namespaces = informers.informer(NAMESPACES)
-        self._registration = self._namespaces.add_handler(
+        self._queue = context.new_queue("namespace", limiter)
+        self._controller = Controller("namespace", self.reconcile, self._queue, _WORKERS, context)
+        namespaces, pods = context.informers.informer(NAMESPACES), context.informers.informer(PODS)
+        self._namespaces, self._pods = namespaces.store, pods.store
+        self._registration = namespaces.add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda namespace, _initial: self._enqueue_terminating(namespace),
                 on_update=lambda _, new: self._enqueue_terminating(new),
             )
         )
-        self._pods = informers.informer(PODS)
-        self._pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda pod, _unknown: self._on_pod_deleted(pod)))
+        pods.add_handler(ResourceEventHandlerFuncs(on_delete=lambda pod, _unknown: self._on_pod_deleted(pod)))
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            await self._registration.wait_synced()
-            tasks.create_task(self._controller.run(), name=self.name)
+        await self._controller.run((self._registration,))
 
     def _enqueue_terminating(self, namespace: Namespace) -> None:
         if namespace.metadata.deletion_timestamp is not None:
@@ -89,10 +68,10 @@ class NamespaceController:
     def _on_pod_deleted(self, pod: Pod) -> None:
         """Enqueue a terminating namespace whose last Pod was deleted, instead of waiting for the next round."""
         name = pod.metadata.namespace
-        namespace = self._namespaces.store.get(name)
+        namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.deletion_timestamp is None:
             return
-        if not self._pods.store.count("namespace", name):
+        if not self._pods.count("namespace", name):
             self._queue.add(name)
 
     async def reconcile(self, name: str) -> float | None:

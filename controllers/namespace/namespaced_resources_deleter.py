@@ -19,6 +19,7 @@ from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import ApiError, MethodNotAllowed, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
+from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.kube.objects.resources import PODS, Resource
 
 _FINALIZER_ESTIMATE_SECONDS = 15
@@ -147,6 +148,6 @@ class NamespacedResourcesDeleter:
             return 0
         longest = 0
         for pod in (await self._client.list_all(PODS, namespace)).items:
-            if pod.status.phase not in ("Succeeded", "Failed"):
+            if not is_finished(pod):
                 longest = max(longest, pod.spec.termination_grace_period_seconds or 0)
         return 0 if (self._clock.now() - deleted_at).total_seconds() >= longest else longest

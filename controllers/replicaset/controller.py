@@ -23,37 +23,35 @@ from kubeloop.controllers.replicaset.related_pods import (
     related_pods,
 )
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas, pod_from_template
+from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, ControllerVariant
-from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status
-from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim
+from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache, clock_seconds
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
+    cached_controller,
     controller_index_key,
     controller_of,
     index_by_controller,
     orphan_index_key,
 )
-from kubeloop.controllers.runtime.pod_status import is_ready, next_availability_seconds
-from kubeloop.controllers.runtime.reconcile_triggers import ReconcileTriggers
+from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
-from kubeloop.controllers.runtime.work_queue import WorkQueue
-from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.current_span import current_span
-from kubeloop.kube.clock import Clock
-from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
+from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.event_recorder import EventSink
-from kubeloop.kube.objects.api_types import JSONValue, Object, OwnerReference, Pod, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
 log = logging.getLogger(__name__)
@@ -76,80 +74,55 @@ class ReplicaSetController:
 
     def __init__(
         self,
-        client: Client,
-        informers: InformerFactory,
+        context: ControllerContext,
         *,
-        clock: Clock,
         recorder: EventSink,
-        traces: ReconcileRecorder,
         pod_traces: PodRecorder,
-        metrics: ControllerMetrics | None = None,
-        workers: int = 5,
         variant: ControllerVariant = REPLICA_SET,
-        burst_replicas: int = BURST_REPLICAS,
-        queue: WorkQueue | None = None,
+        workers: int = 5,
     ) -> None:
         """recorder: the event recorder of the component "replicaset-controller" or "replication-controller"."""
-        self._client = client
-        self._clock = clock
+        self._client = context.client
+        self._clock = context.clock
         self._events = recorder
-        self._traces = traces
+        self._traces = context.traces
         self._pod_traces = pod_traces
-        self._metrics = metrics
+        self._metrics = context.metrics
         self._variant = variant
-        self._burst = burst_replicas
-        self._owner_informer = informers.informer(variant.resource)
-        self._pod_informer = informers.informer(PODS)
-        self._owners = self._owner_informer.store
-        self._pods = self._pod_informer.store
+        owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
+        self._owners, self._pods = owners.store, pods.store
         self._pods.add_index(CONTROLLER_INDEX, index_by_controller)
         self._pods.add_index(HASH_INDEX, by_template_hash)
         self._pods.add_index("namespace")
         self._owners.add_index("owner")
         self._owners.add_index("namespace")
         self._groups = PodGroups(variant.kind)
-        self.expectations = Expectations(clock)
+        self.expectations = Expectations(context.clock)
         self.consistency = ConsistencyStore(
             {
-                variant.resource.group_resource: lambda: self._owner_informer.last_resource_version,
-                PODS.group_resource: lambda: self._pod_informer.last_resource_version,
+                variant.resource.group_resource: lambda: owners.last_resource_version,
+                PODS.group_resource: lambda: pods.last_resource_version,
             }
         )
-        if queue is None:
-            queue_metrics = metrics.queue(variant.name) if metrics is not None else None
-            queue = WorkQueue(variant.name, metrics=queue_metrics, seconds=clock_seconds(clock))
-        self.queue = queue
-        self._triggers = ReconcileTriggers()
-        self._controller = Controller(
-            variant.name, self.reconcile, queue, workers, metrics=metrics, seconds=clock_seconds(clock)
-        )
+        self.queue = context.new_queue(variant.name)
+        self._controller = Controller(variant.name, self.reconcile, self.queue, workers, context)
         self._registrations = (
-            self._owner_informer.add_handler(
+            owners.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self.on_owner_add, on_update=self.on_owner_update, on_delete=self.on_owner_delete
                 ),
                 resync_seconds=RESYNC_SECONDS,
             ),
-            self._pod_informer.add_handler(
+            pods.add_handler(
                 ResourceEventHandlerFuncs(
                     on_add=self.on_pod_add, on_update=self.on_pod_update, on_delete=self.on_pod_delete
                 )
             ),
         )
 
-    @property
-    def name(self) -> str:
-        return self._variant.name
-
     async def run(self) -> None:
         """Reconcile until cancelled, once the caches are synced. The informers are run by their factory."""
-        for registration in self._registrations:
-            await registration.wait_synced()
-        await self._controller.run()
-
-    async def process(self, key: str) -> Exception | None:
-        """Reconcile `key` once, as a worker does. Returns the exception of the reconcile, which is already handled."""
-        return await self._controller.process(key)
+        await self._controller.run(self._registrations)
 
     def check(self) -> None:
         """Assert that the groups that events update agree with the stores."""
@@ -158,17 +131,17 @@ class ReplicaSetController:
     # --- event handlers --------------------------------------------------------------------------------------------
 
     def on_owner_add(self, owner: Object, initial: bool) -> None:
-        self._enqueue(owner.key, "initial list" if initial else f"{self._variant.kind} added")
+        self.queue.add(owner.key, "initial list" if initial else f"{self._variant.kind} added")
 
     def on_owner_update(self, old: Object, new: Object) -> None:
         if old.metadata.uid != new.metadata.uid:
             self.on_owner_delete(old, False)  # deleted and created again between two events
-        self._enqueue(new.key, f"{self._variant.kind} changed")
+        self.queue.add(new.key, f"{self._variant.kind} changed")
 
     def on_owner_delete(self, owner: Object, final_state_unknown: bool) -> None:
         self.expectations.forget(owner.key)
         self.consistency.forget(owner.key, owner.metadata.uid)
-        self._enqueue(owner.key, f"{self._variant.kind} deleted")
+        self.queue.add(owner.key, f"{self._variant.kind} deleted")
 
     def on_pod_add(self, pod: Pod, initial: bool) -> None:
         self._groups.add(pod)
@@ -176,15 +149,12 @@ class ReplicaSetController:
             # First seen while terminating, after a restart: counts as a deletion, never as an expected creation.
             self._observe_deletion(pod)
             return
-        reference = controller_of(pod.metadata)
-        if reference is not None:
-            rs = self._resolve_controller_ref(pod.metadata.namespace, reference)
-            if rs is not None:
-                self.expectations.creation_observed(rs.key)
-                self._enqueue(rs.key, "pod added")
-            return
-        # An orphan. It meets no expectation, but a ReplicaSet may adopt it.
-        self._enqueue_matching(pod, "orphaned pod added")
+        owner = self._cached_owner(pod)
+        if owner is not None:
+            self.expectations.creation_observed(owner.key)
+            self.queue.add(owner.key, "pod added")
+        elif controller_of(pod.metadata) is None:  # it meets no expectation, but a ReplicaSet may adopt it
+            self._enqueue_possible_owners(pod, "orphaned pod added")
 
     def on_pod_update(self, old: Pod, new: Pod) -> None:
         self._groups.update(old, new)
@@ -197,56 +167,40 @@ class ReplicaSetController:
             if labels_changed:
                 self._observe_deletion(old)
             return
-        reference, old_reference = controller_of(new.metadata), controller_of(old.metadata)
-        reference_changed = reference != old_reference
-        if reference_changed and old_reference is not None:
-            rs = self._resolve_controller_ref(old.metadata.namespace, old_reference)
-            if rs is not None:
-                self._enqueue(rs.key, "pod released")
+        reference = controller_of(new.metadata)
+        reference_changed = reference != controller_of(old.metadata)
+        if reference_changed and (old_owner := self._cached_owner(old)) is not None:
+            self.queue.add(old_owner.key, "pod released")
         if reference is not None:
-            rs = self._resolve_controller_ref(new.metadata.namespace, reference)
-            if rs is None:
+            owner = self._cached_owner(new)
+            if owner is None:
                 return
-            self._enqueue(rs.key, "pod changed")
-            min_ready_seconds = self._variant.to_replica_set(rs).spec.min_ready_seconds
+            self.queue.add(owner.key, "pod changed")
+            min_ready_seconds = self._variant.to_replica_set(owner).spec.min_ready_seconds
             if min_ready_seconds > 0 and is_ready(new) and not is_ready(old):
-                self.queue.add_after(rs.key, min_ready_seconds)
+                self.queue.add_after(owner.key, min_ready_seconds)
         elif labels_changed or reference_changed:
-            self._enqueue_matching(new, "orphaned pod changed")
+            self._enqueue_possible_owners(new, "orphaned pod changed")
 
     def on_pod_delete(self, pod: Pod, final_state_unknown: bool) -> None:
         self._groups.remove(pod)
         self._observe_deletion(pod)
 
     def _observe_deletion(self, pod: Pod) -> None:
-        reference = controller_of(pod.metadata)
-        rs = self._resolve_controller_ref(pod.metadata.namespace, reference) if reference is not None else None
-        if rs is not None:
-            self.expectations.deletion_observed(rs.key, pod.key)
-            self._enqueue(rs.key, "pod deleted")
+        owner = self._cached_owner(pod)
+        if owner is not None:
+            self.expectations.deletion_observed(owner.key, pod.key)
+            self.queue.add(owner.key, "pod deleted")
 
-    def _enqueue(self, key: str, reason: str) -> None:
-        self._triggers.add(key, reason)
-        self.queue.add(key)
+    def _cached_owner(self, pod: Pod) -> Object | None:
+        owner: Object | None = cached_controller(self._owners, self._variant.kind, pod)
+        return owner
 
-    def _resolve_controller_ref(self, namespace: str, reference: OwnerReference) -> Object | None:
-        """Return the owner of our kind that an owner reference refers to, by name and UID, or None."""
-        if reference.kind != self._variant.kind:
-            return None
-        owner: Object | None = self._owners.get(f"{namespace}/{reference.name}")
-        return owner if owner is not None and owner.metadata.uid == reference.uid else None
-
-    def _enqueue_matching(self, pod: Pod, reason: str) -> None:
-        """Enqueue the owners that select an orphan and may adopt it. An empty selector selects nothing here."""
-        if not pod.metadata.labels:
-            return
-        for owner in self._owners.by_index("namespace", pod.metadata.namespace):
-            try:
-                selector = selector_from(self._variant.to_replica_set(owner).spec.selector)
-            except SelectorError:
-                continue
-            if not selector.empty and selector.matches(pod.metadata.labels):
-                self._enqueue(owner.key, reason)
+    def _enqueue_possible_owners(self, pod: Pod, reason: str) -> None:
+        owners = self._owners.by_index("namespace", pod.metadata.namespace)
+        to_replica_set = self._variant.to_replica_set
+        for owner in possible_owners(pod, owners, lambda owner: to_replica_set(owner).spec.selector):
+            self.queue.add(owner.key, reason)
 
     # --- reconcile -------------------------------------------------------------------------------------------------
 
@@ -257,14 +211,13 @@ class ReplicaSetController:
         the seconds after which time alone may change the result, else None. An exception means: retry with backoff;
         StaleCache: the caches are older than our last writes.
         """
-        reason = self._triggers.pop(key)
         try:
             self.consistency.ensure_ready(key)
         except StaleCache:
-            self._triggers.add(key, reason)
             if self._metrics is not None:
-                self._metrics.stale_sync_skipped(self.name)
+                self._metrics.stale_sync_skipped(self._variant.name)
             raise
+        reason = self.queue.pop_reasons(key)
         cached = self._owners.get(key)
         if cached is None:  # deleted; the garbage collector deletes its Pods
             self.consistency.forget(key)
@@ -278,7 +231,7 @@ class ReplicaSetController:
             return None
         now = self._clock.now()
         caught_up = self.expectations.met(key)  # True if the caches show our last creations and deletions
-        reconcile = self._traces.reconcile(self.name, key, reason)
+        reconcile = self._traces.reconcile(self._variant.name, key, reason)
         reconcile.link(rs.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the object
         new_spec = caught_up and rs.metadata.generation != rs.status.observed_generation
         plan = ReplicaPlan()
@@ -286,7 +239,7 @@ class ReplicaSetController:
             active, terminating = await self._claim_pods(rs, selector, reconcile)
             failure: Exception | None = None
             if caught_up and rs.metadata.deletion_timestamp is None:
-                plan = plan_replicas(rs, active, lambda: self.related_pods_per_node(rs), now, burst=self._burst)
+                plan = plan_replicas(rs, active, lambda: self.related_pods_per_node(rs), now, burst=BURST_REPLICAS)
                 if plan.delete:
                     self._record_deletion_ages(active, plan)
                 failure = await self._apply(rs, plan, reconcile)
@@ -416,7 +369,7 @@ class ReplicaSetController:
         except (ApiError, ServerUnreachable) as error:
             self._pod_traces.create_failed(request.traceparent, str(error))
             reconcile.add_action("create pod", start_ns=start_ns, error=str(error))
-            if isinstance(error, ApiError) and error.has_cause("NamespaceTerminating"):
+            if is_namespace_terminating(error):
                 return  # no object can be created in this namespace any more, so no event is needed
             self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
             raise

@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from kubeloop.controllers.replicaset.related_pods import PodsPerNode
 from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
-from kubeloop.controllers.runtime.pod_status import is_ready
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import condition_of, is_ready
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -85,11 +85,10 @@ DeletionSortKey = tuple[bool, int, bool, int, int, int]
 
 
 def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
-    for condition in pod.status.conditions:
-        if condition.type == "Ready":
-            ready = condition.status == "True"
-            return ready, condition.last_transition_time if ready else None
-    return False, None
+    condition = condition_of(pod.status.conditions, "Ready")
+    if condition is None or condition.status != "True":
+        return False, None
+    return True, condition.last_transition_time
 
 
 def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets) -> DeletionSortKey:

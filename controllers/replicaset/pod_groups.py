@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from kubeloop.controllers.runtime.owner_references import controller_of, index_by_controller
-from kubeloop.controllers.runtime.pod_status import is_ready
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import is_finished, is_ready
 
 State = Literal["active", "terminating", "finished"]
 
@@ -30,7 +30,7 @@ PodsByGroup = Mapping[PodGroupKey, Mapping[str, Pod]]
 
 def pod_group_key(pod: Pod) -> PodGroupKey:
     state: State = "active"
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if is_finished(pod):
         state = "finished"
     elif pod.metadata.deletion_timestamp is not None:
         state = "terminating"

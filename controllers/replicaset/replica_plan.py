@@ -15,9 +15,9 @@ import msgspec
 from kubeloop.controllers.replicaset.deletion_order import pods_to_delete
 from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
 from kubeloop.controllers.replicaset.related_pods import PodsPerNode
-from kubeloop.controllers.replicaset.status import replicas_of
 from kubeloop.controllers.runtime.owner_references import controller_reference
 from kubeloop.kube.objects.api_types import JSONValue, Pod, ReplicaSet
+from kubeloop.kube.objects.object_fields import replicas_of
 
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _MAX_NAME_LENGTH = 253

@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError, clock_seconds
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
-from kubeloop.controllers.runtime.work_queue import WorkQueue
-from kubeloop.informers.factory import InformerFactory
+from kubeloop.controllers.runtime.controller import Controller, ReconcileError
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.informers.shared_informer import ResourceEventHandler, ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import Client, PatchType
-from kubeloop.kube.clock import Clock
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import ResourceQuota
 from kubeloop.kube.objects.resources import RESOURCE_QUOTAS
-from kubeloop.tracing.recording.reconcile_recorder import Reconcile, ReconcileRecorder
+from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 if TYPE_CHECKING:
     from kubeloop.controllers.resourcequota.quota_monitor import QuotaMonitor
@@ -30,6 +27,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_WORKERS = 5  # per queue
+_RESYNC_SECONDS = 300.0  # interval at which all quotas are recounted, for changes without an event (a lost node)
+_SYNC_TIMEOUT_SECONDS = 30.0  # for the first list of a kind
 _SECONDS_PER_OBJECT = 1e-4  # delay per counted object, several times its cost, for namespaces with many deletions
 # Usage computed from stale caches may undo what admission has counted, without a later event that would correct it. So
 # every write is followed by a recount after a delay, and for a while after a write new objects cause a recount too.
@@ -41,48 +41,29 @@ class ResourceQuotaController:
 
     The modules for counting are imported, and the counted kinds watched, when the first quota exists.
 
-    resync_seconds: interval at which all quotas are recounted, for changes without an event (a Pod on a lost node).
-    refresh_seconds: interval of discovery while a quota counts a kind that needs it (count/deployments.apps).
-    sync_timeout_seconds: how long a count waits for the first list of a kind.
-
     A quota whose status lacks usage goes to a queue of its own, so that recounts of other quotas do not delay it.
     """
 
     name = "resourcequota-controller"
 
-    def __init__(
-        self,
-        client: Client,
-        informers: InformerFactory,
-        *,
-        clock: Clock,
-        traces: ReconcileRecorder,
-        metrics: ControllerMetrics | None = None,
-        workers: int = 5,
-        resync_seconds: float = 300.0,
-        refresh_seconds: float = 30.0,
-        sync_timeout_seconds: float = 30.0,
-    ) -> None:
-        self._client = client
-        self._informers = informers
-        self._clock = clock
-        self._traces = traces
-        self._resync_seconds = resync_seconds
-        self._refresh_seconds = refresh_seconds
-        self._sync_timeout_seconds = sync_timeout_seconds
+    def __init__(self, context: ControllerContext) -> None:
+        self._client = context.client
+        self._informers = context.informers
+        self._clock = context.clock
+        self._traces = context.traces
         self._quota_monitor: QuotaMonitor | None = None  # not None once a quota exists
         self._quota_exists = asyncio.Event()
         self._object_counts: dict[str, int] = {}  # quota key -> objects in its last count
         self._written_at: dict[str, float] = {}  # quota key -> loop time of our last write
-        self._primary_queue = self._new_queue("resourcequota_primary", metrics)
-        self._missing_usage_queue = self._new_queue("resourcequota_priority", metrics)
-        seconds = clock_seconds(clock)
-        self._controllers = [
-            Controller("resourcequota", self.reconcile, queue, workers, metrics=metrics, seconds=seconds)
+        self._primary_queue = context.new_queue("resourcequota_primary")
+        self._missing_usage_queue = context.new_queue("resourcequota_priority")
+        self._controllers = {
+            queue.name: Controller("resourcequota", self.reconcile, queue, _WORKERS, context)
             for queue in (self._primary_queue, self._missing_usage_queue)
-        ]
-        self._quotas = informers.informer(RESOURCE_QUOTAS)
-        self._registration = self._quotas.add_handler(
+        }
+        quotas = context.informers.informer(RESOURCE_QUOTAS)
+        self._quotas = quotas.store
+        self._registration = quotas.add_handler(
             ResourceEventHandlerFuncs(
                 on_add=lambda quota, _initial: self._on_quota_added(quota),
                 on_update=self._on_quota_updated,
@@ -90,25 +71,19 @@ class ResourceQuotaController:
             )
         )
 
-    def _new_queue(self, name: str, metrics: ControllerMetrics | None) -> WorkQueue:
-        return WorkQueue(name, metrics=metrics.queue(name) if metrics else None, seconds=clock_seconds(self._clock))
-
     async def run(self) -> None:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            await self._registration.wait_synced()
-            for controller, queue in zip(
-                self._controllers, (self._primary_queue, self._missing_usage_queue), strict=True
-            ):
-                tasks.create_task(controller.run(), name=f"{self.name}/{queue.name}")
+            for name, controller in self._controllers.items():
+                tasks.create_task(controller.run((self._registration,)), name=f"{self.name}/{name}")
             tasks.create_task(self._resync(), name=f"{self.name}/resync")
             await self._quota_exists.wait()
             tasks.create_task(self._get_quota_monitor().run(), name=f"{self.name}/monitors")
 
     async def _resync(self) -> None:
         while True:
-            await asyncio.sleep(self._resync_seconds)
-            for key in self._quotas.store:
+            await asyncio.sleep(_RESYNC_SECONDS)
+            for key in self._quotas:
                 self._primary_queue.add(key)
 
     # --- events of quotas ------------------------------------------------------------------------------------------
@@ -122,7 +97,6 @@ class ResourceQuotaController:
                 self._informers,
                 event_handler=self._event_handler,
                 on_kind_served=self._on_kind_served,
-                refresh_seconds=self._refresh_seconds,
             )
             self._quota_exists.set()
         return self._quota_monitor
@@ -165,13 +139,13 @@ class ResourceQuotaController:
         if not self._written_at:
             return
         window_start = asyncio.get_running_loop().time() - _RECOUNT_WINDOW_SECONDS
-        for quota in self._quotas.store.view("namespace", namespace):
+        for quota in self._quotas.view("namespace", namespace):
             if self._written_at.get(quota.key, window_start) > window_start:
                 self._enqueue_after(kind, quota, _RECOUNT_DELAY_SECONDS)
 
     def _on_object_updated(self, kind: str, old: Any, new: Any) -> None:
         namespace = _namespace(new)
-        if not self._quotas.store.count("namespace", namespace):
+        if not self._quotas.count("namespace", namespace):
             return
         from kubeloop.controllers.resourcequota.usage_calculation import can_free_usage
 
@@ -180,7 +154,7 @@ class ResourceQuotaController:
 
     def _replenish(self, kind: str, namespace: str) -> None:
         """Recount the quotas for which a deleted or finished object may have counted."""
-        for quota in self._quotas.store.view("namespace", namespace):
+        for quota in self._quotas.view("namespace", namespace):
             self._enqueue_after(kind, quota, 0.0)
 
     def _enqueue_after(self, kind: str, quota: ResourceQuota, seconds: float) -> None:
@@ -191,7 +165,7 @@ class ResourceQuotaController:
             self._primary_queue.add_after(quota.key, max(seconds, objects * _SECONDS_PER_OBJECT))
 
     def _on_kind_served(self, kind: str) -> None:
-        for quota in self._quotas.store.values():
+        for quota in self._quotas.values():
             if f"count/{kind}" in quota.spec.hard:
                 self._missing_usage_queue.add(quota.key)
 
@@ -203,7 +177,7 @@ class ResourceQuotaController:
         Level-based. Returns the seconds until the recount that follows a write. An exception means: retry with backoff;
         amounts that could be computed are written first. Raises Conflict if admission has updated the status since.
         """
-        quota = self._quotas.store.get(key)
+        quota = self._quotas.get(key)
         if quota is None:
             return None  # deleted
         trace = self._traces.reconcile("resourcequota", key)
@@ -217,7 +191,7 @@ class ResourceQuotaController:
             raise
         finally:
             trace.finish(changed, failure)
-            if key not in self._quotas.store:  # deleted in the meantime: drop what this reconcile stored
+            if key not in self._quotas:  # deleted in the meantime: drop what this reconcile stored
                 self._forget(key)
         return _RECOUNT_DELAY_SECONDS if changed else None
 
@@ -253,7 +227,7 @@ class ResourceQuotaController:
                 informer = await self._get_quota_monitor().informer(kind)
                 if informer is None:
                     continue
-                async with asyncio.timeout(self._sync_timeout_seconds):
+                async with asyncio.timeout(_SYNC_TIMEOUT_SECONDS):
                     await informer.wait_synced()
             except TimeoutError:
                 errors.append(f"{kind} could not be listed yet")

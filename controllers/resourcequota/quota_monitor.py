@@ -31,6 +31,7 @@ from kubeloop.kube.objects.resources import CONFIG_MAPS, REPLICATION_CONTROLLERS
 
 log = logging.getLogger(__name__)
 
+_REFRESH_SECONDS = 30.0
 _REQUIRED_VERBS = frozenset({"create", "delete", "list", "watch"})
 _KINDS_WITHOUT_DISCOVERY: dict[str, Resource[Any]] = {
     **EVALUATED_RESOURCES,
@@ -55,7 +56,7 @@ class QuotaMonitor:
 
     event_handler: returns the event handler of a kind. on_kind_served: called with a kind that the server has begun to
     serve. Kinds with quota names of their own need no discovery. Others are discovered when a quota first counts one,
-    then every `refresh_seconds`, and when a CustomResourceDefinition changes.
+    then every 30 seconds, and when a CustomResourceDefinition changes.
     """
 
     def __init__(
@@ -65,13 +66,11 @@ class QuotaMonitor:
         *,
         event_handler: Callable[[str], ResourceEventHandler[Any]],
         on_kind_served: Callable[[str], None],
-        refresh_seconds: float,
     ) -> None:
         self._client = client
         self._informers = informers
         self._event_handler = event_handler
         self._on_kind_served = on_kind_served
-        self._refresh_seconds = refresh_seconds
         self._registrations: dict[str, HandlerRegistration[Any]] = {}
         self._names: Counter[str] = Counter()  # quota name -> number of quotas that limit it
         self._served: dict[str, Resource[Any]] | None = None  # by group resource; None before the first discovery
@@ -95,7 +94,7 @@ class QuotaMonitor:
 
     async def _wait_for_discovery(self) -> None:
         while True:
-            seconds = self._refresh_seconds if self._needs_discovery() else None
+            seconds = _REFRESH_SECONDS if self._needs_discovery() else None
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._rediscover.wait()

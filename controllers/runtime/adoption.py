@@ -7,15 +7,15 @@ PodControllerRefManager and ReplicaSetControllerRefManager in pkg/controller/con
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TypeVar
 
 from kubeloop.controllers.runtime.controller import ReconcileError
 from kubeloop.controllers.runtime.owner_references import controller_of, controller_reference
 from kubeloop.kube.errors import ApiError, Invalid, NotFound
-from kubeloop.kube.objects.api_types import JSONValue, Object
-from kubeloop.kube.selectors import Selector
+from kubeloop.kube.objects.api_types import JSONValue, LabelSelector, Object
+from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 
 T = TypeVar("T", bound=Object)
 
@@ -57,6 +57,22 @@ def decide_claim(owner: Object, obj: Object, selector: Selector) -> Claim:
     if owner.metadata.namespace and owner.metadata.namespace != obj.metadata.namespace:
         return Claim.IGNORE
     return Claim.ADOPT
+
+
+def possible_owners(
+    orphan: Object, owners: Iterable[T], selector_of: Callable[[T], LabelSelector | None]
+) -> Iterator[T]:
+    """Return the owners that select an orphan and may adopt it. An empty or invalid selector selects nothing here."""
+    labels = orphan.metadata.labels
+    if not labels:
+        return
+    for owner in owners:
+        try:
+            selector = selector_from(selector_of(owner))
+        except SelectorError:
+            continue
+        if not selector.empty and selector.matches(labels):
+            yield owner
 
 
 def adoption_patch(owner: Object, obj: Object) -> JSONValue:

@@ -5,28 +5,12 @@ Source: pkg/controller/util/consistency (StaleControllerConsistencyReplicaSet, o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 
 import msgspec
 
 from kubeloop.controllers.runtime.controller import StaleCache
-
-_DECIMAL = re.compile(r"[1-9][0-9]*|0")
-
-
-def compare_resource_versions_or_none(left: str, right: str) -> int | None:
-    """Return a negative number, 0 or a positive number, or None if a version is not comparable.
-
-    Comparable versions are decimal numbers of any length except "0".
-    """
-    if not (_is_version(left) and _is_version(right)):
-        return None
-    return (int(left) > int(right)) - (int(left) < int(right))
-
-
-def _is_version(text: str) -> bool:
-    return _DECIMAL.fullmatch(text) is not None and text != "0"
+from kubeloop.informers.object_metadata import is_older
 
 
 class _Writes(msgspec.Struct):
@@ -47,14 +31,8 @@ class ConsistencyStore:
         writes = self._writes.get(owner)
         if writes is None or writes.uid != uid:
             writes = self._writes[owner] = _Writes(uid)
-        order = compare_resource_versions_or_none(writes.versions.get(resource, ""), resource_version)
-        if order is None or order < 0:  # versions that are not comparable have no order: the later write wins
+        if not is_older(resource_version, writes.versions.get(resource, "")):  # not comparable: the later write wins
             writes.versions[resource] = resource_version
-
-    def written_versions(self, owner: str) -> dict[str, str]:
-        """Return the versions recorded for `owner`, by group resource."""
-        writes = self._writes.get(owner)
-        return dict(writes.versions) if writes is not None else {}
 
     def forget(self, owner: str, uid: str = "") -> None:
         """Drop the record of `owner` (only if it has this uid, when a uid is passed)."""
@@ -69,7 +47,7 @@ class ConsistencyStore:
             return
         for resource, written in writes.versions.items():
             read = self._read_versions[resource]()
-            if (compare_resource_versions_or_none(written, read) or 0) > 0:
+            if is_older(read, written):
                 raise StaleCache(
                     f"read version: {read} is not as new as written version: {written} for group resource {resource}"
                 )

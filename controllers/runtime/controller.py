@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
 
-from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics
-from kubeloop.controllers.runtime.rate_limiter import loop_time
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.work_queue import QueueShutDown, WorkQueue
-from kubeloop.kube.clock import Clock
+from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 
 log = logging.getLogger(__name__)
@@ -34,14 +34,6 @@ Level-based; may be cancelled and run again. An exception means: retry with back
 """
 
 
-def clock_seconds(clock: Clock) -> Callable[[], float]:
-    """Return a function that reads the clock in seconds, for durations in metrics.
-
-    The event loop's own clock may advance in whole milliseconds only.
-    """
-    return lambda: clock.time_ns() / 1e9
-
-
 def never_terminal(error: Exception) -> bool:
     """Return False: every error is retried."""
     del error
@@ -57,29 +49,31 @@ class Controller:
         reconcile: Reconcile,
         queue: WorkQueue,
         workers: int,
+        context: ControllerContext,
         *,
         max_requeues: int | None = None,
         is_terminal: Callable[[Exception], bool] = never_terminal,
-        metrics: ControllerMetrics | None = None,
-        seconds: Callable[[], float] = loop_time,
     ) -> None:
         """max_requeues: a key with this many failures in a row is dropped (None: never). is_terminal: returns True for
         an error that no retry can fix; the key is dropped without a log entry above debug level until its next event.
-        seconds: a clock for the metrics, in seconds."""
+        """
         self.name = name
         self._reconcile = reconcile
         self._queue = queue
         self._workers = workers
         self._max_requeues = max_requeues
         self._is_terminal = is_terminal
-        self._metrics = metrics
-        self._seconds = seconds
+        self._metrics = context.metrics
+        self._seconds = context.seconds
 
-    async def run(self) -> None:
+    async def run(self, registrations: Iterable[HandlerRegistration[Any]] = ()) -> None:
         """Process keys until cancelled, or until the queue is shut down and empty.
 
-        Cancellation: running reconciles are cancelled; they are level-based, so they run again after a restart.
+        Starts when the event handlers of `registrations` have received all objects of the first lists. Cancellation:
+        running reconciles are cancelled; they are level-based, so they run again after a restart.
         """
+        for registration in registrations:
+            await registration.wait_synced()
         try:
             async with asyncio.TaskGroup() as workers:
                 for number in range(self._workers):

@@ -41,13 +41,6 @@ class Expectations:
         self._expected: dict[str, Expectation] = {}
         self._pending_deletions: dict[str, set[str]] = {}
 
-    def get(self, key: str) -> Expectation | None:
-        return self._expected.get(key)
-
-    def pending_deletions(self, key: str) -> frozenset[str]:
-        """Return the keys of the Pods whose deletion is not observed yet."""
-        return frozenset(self._pending_deletions.get(key, ()))
-
     def met(self, key: str) -> bool:
         """Return True if the controller of `key` may act: its expectations are fulfilled, missing or expired."""
         expectation = self._expected.get(key)
@@ -64,29 +57,24 @@ class Expectations:
         self._set(key, 0, len(pending))
 
     def creation_observed(self, key: str) -> None:
-        self.lower(key, 1, 0)
+        self._lower(key, 1, 0)
 
     def deletion_observed(self, key: str, pod: str) -> None:
         pending = self._pending_deletions.get(key)
         if pending is not None and pod in pending:
-            self.lower(key, 0, 1)
+            self._lower(key, 0, 1)
             pending.discard(pod)
-
-    def lower(self, key: str, creations: int, deletions: int) -> None:
-        """Decrease the expectations of `key`."""
-        self.raise_by(key, -creations, -deletions)
-
-    def raise_by(self, key: str, creations: int, deletions: int) -> None:
-        """Increase the expectations of `key`; does nothing if it has none."""
-        expectation = self._expected.get(key)
-        if expectation is not None:
-            expectation.creations += creations
-            expectation.deletions += deletions
 
     def forget(self, key: str) -> None:
         """Drop the expectations of `key`: its object was deleted, and a new one of the same name starts without."""
         self._expected.pop(key, None)
         self._pending_deletions.pop(key, None)
+
+    def _lower(self, key: str, creations: int, deletions: int) -> None:
+        expectation = self._expected.get(key)
+        if expectation is not None:
+            expectation.creations -= creations
+            expectation.deletions -= deletions
 
     def _set(self, key: str, creations: int, deletions: int) -> None:
         self._expected[key] = Expectation(creations, deletions, self._clock.now())

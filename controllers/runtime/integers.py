@@ -34,12 +34,12 @@ def parse_int(text: str, bits: int = 64) -> int:
     return number
 
 
-def int_or_none(text: str | None, bits: int = 64) -> int | None:
-    """Return the decimal integer `text` if it fits `bits` bits, else None."""
+def int_or_none(text: str | None) -> int | None:
+    """Return the decimal integer `text` if it fits 64 bits, else None."""
     if text is None:
         return None
     try:
-        return parse_int(text, bits)
+        return parse_int(text)
     except InvalidInteger:
         return None
 

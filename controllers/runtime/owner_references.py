@@ -6,8 +6,12 @@ Pure functions of objects. Source: apimachinery meta/v1 controller_ref.go, pkg/c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
+from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import JSONValue, Object, ObjectMeta, OwnerReference
+
+T = TypeVar("T", bound=Object)
 
 CONTROLLER_INDEX = "controller"
 """Index of objects by controller reference (`controller_index_key`); orphans by namespace (`orphan_index_key`)."""
@@ -19,6 +23,15 @@ def controller_of(metadata: ObjectMeta) -> OwnerReference | None:
         if reference.controller:
             return reference
     return None
+
+
+def cached_controller(owners: Store[T], kind: str, obj: Object) -> T | None:
+    """Return the controller of `obj`, by name and UID, if it is of this kind and in the store."""
+    reference = controller_of(obj.metadata)
+    if reference is None or reference.kind != kind:
+        return None
+    owner = owners.get(f"{obj.metadata.namespace}/{reference.name}")
+    return owner if owner is not None and owner.metadata.uid == reference.uid else None
 
 
 def _index_value(namespace: str, kind: str, name: str, uid: str) -> str:

@@ -1,7 +1,8 @@
 """Work queue: which keys need a reconcile, and when.
 
 Holds keys ("namespace/name"), never objects; independent of HTTP and resource kinds. The rate limiter decides the
-backoff, and the controller interprets the key. Semantics are those of client-go's util/workqueue.
+backoff, and the controller interprets the key. Semantics are those of client-go's util/workqueue. For traces, the queue
+also holds the reasons for which a key was added; reconciles read the caches, never the event that added their key.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from kubeloop.controllers.runtime.rate_limiter import (
     controller_rate_limiter,
     loop_time,
 )
+
+_MAX_REASONS = 4  # per key
 
 
 class QueueShutDown(Exception):
@@ -54,6 +57,7 @@ class WorkQueue:
         self._dirty: set[str] = set()  # needs a reconcile: ready, or changed since get()
         self._processing: dict[str, float] = {}  # handed out by get(), not done: key -> seconds() of get()
         self._added_at: dict[str, float] = {}  # dirty keys: seconds() of add()
+        self._reasons: dict[str, list[str]] = {}  # by key, since the last pop_reasons()
         self._delayed: dict[str, float] = {}  # add_after: key -> loop time
         self._delayed_heap: list[tuple[float, int, str]] = []  # of _delayed, and entries replaced by an earlier time
         self._delayed_serial = 0
@@ -68,10 +72,6 @@ class WorkQueue:
         """Return the number of keys that are ready for a worker."""
         return len(self._ready)
 
-    def ready_keys(self) -> list[str]:
-        """Return the keys that are ready for a worker, next first."""
-        return list(self._ready)
-
     def check(self) -> None:
         """Assert the invariants."""
         assert set(self._ready) == self._dirty - self._processing.keys()
@@ -79,9 +79,20 @@ class WorkQueue:
         assert self._added_at.keys() == self._dirty
         assert {(at, key) for key, at in self._delayed.items()} <= {(at, key) for at, _, key in self._delayed_heap}
 
-    def add(self, key: str) -> None:
-        """Mark `key` as needing a reconcile. Does nothing if it is marked already, or after shut_down()."""
-        if self._shut_down or key in self._dirty:
+    def add(self, key: str, reason: str = "") -> None:
+        """Mark `key` as needing a reconcile. Does nothing after shut_down().
+
+        The first few distinct reasons are stored; use pop_reasons() in the reconcile.
+        """
+        if self._shut_down:
+            return
+        if reason:
+            reasons = self._reasons.get(key)
+            if reasons is None:
+                self._reasons[key] = [reason]
+            elif len(reasons) < _MAX_REASONS and reason not in reasons:
+                reasons.append(reason)
+        if key in self._dirty:
             return
         self._dirty.add(key)
         self._added_at[key] = self._seconds()
@@ -91,6 +102,11 @@ class WorkQueue:
             return  # made ready by done()
         self._ready.append(key)
         self._wake_getter()
+
+    def pop_reasons(self, key: str) -> str:
+        """Return and clear the reasons for which `key` was added; "retry or time" if there are none."""
+        reasons = self._reasons.pop(key, None)
+        return ", ".join(reasons) if reasons else "retry or time"
 
     def add_after(self, key: str, seconds: float) -> None:
         """Call add(key) after `seconds`; at once if `seconds` is not positive."""

@@ -21,6 +21,7 @@ from kubeloop.kube.auth.credentials import connect_with_token
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process import workload_progress
 from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
@@ -223,7 +224,7 @@ class UpSession:
                     "name": pod.metadata.name,
                     "node": pod.spec.node_name,
                     "phase": pod.status.phase,
-                    "ready": workload_progress.is_pod_ready(pod),
+                    "ready": is_ready(pod),
                     "traceId": self._plane.tracing.trace_id(pod),
                     "createdToBoundSeconds": self._plane.tracing.created_to_bound_seconds(pod),
                 }

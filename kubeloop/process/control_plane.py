@@ -43,6 +43,7 @@ from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
+    from kubeloop.controllers.runtime.controller_context import ControllerContext
     from kubeloop.scheduler.scheduler import Scheduler
 
 _MODULES = {
@@ -91,9 +92,6 @@ class Settings(msgspec.Struct, frozen=True):
     concurrent_deployment_syncs: int = 5
     concurrent_replicaset_syncs: int = 5
     concurrent_rc_syncs: int = 5
-    concurrent_gc_syncs: int = 20
-    concurrent_namespace_syncs: int = 10
-    concurrent_resource_quota_syncs: int = 5
     namespace_grace_seconds: float = 5.0
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     trace_tail_rules: TailRules = NO_TAIL_RULES
@@ -177,7 +175,7 @@ class ControlPlane:
         self._rng = rng
         self._registry = registry
         self._recorder = EventRecorder(client, clock=clock, rng=rng)
-        self._metrics = PrometheusControllerMetrics(registry)
+        self._controller_metrics = PrometheusControllerMetrics(registry)
         self._record_pods()
 
     async def run(
@@ -270,87 +268,58 @@ class ControlPlane:
         return tracing
 
     def _create_component(self, name: str) -> Component:
-        """One of CONTROLLERS. It registers with the informers as it is made. Raises UserError."""
+        """Create one of CONTROLLERS, which registers with the informers. Raises UserError."""
+        if name == "scheduler":
+            self.scheduler = self._new_scheduler()
+            return self.scheduler
+        from kubeloop.controllers.runtime.controller_context import ControllerContext
+
+        context = ControllerContext(
+            client=self.client,
+            informers=self.informers,
+            clock=self._clock,
+            traces=self.tracing.reconciles,
+            metrics=self._controller_metrics,
+        )
         match name:
             case "deployment":
-                return self._new_deployment_controller()
+                return self._new_deployment_controller(context)
             case "replicaset" | "replicationcontroller":
-                return self._new_replica_set_controller(replication=name == "replicationcontroller")
+                return self._new_replica_set_controller(context, replication=name == "replicationcontroller")
             case "garbagecollector":
-                return self._new_garbage_collector()
-            case "namespace":
-                return self._new_namespace_controller()
-            case "resourcequota":
-                return self._new_resource_quota_controller()
-            case _:
-                self.scheduler = self._new_scheduler()
-                return self.scheduler
+                from kubeloop.controllers.garbagecollector.controller import GarbageCollector
 
-    def _new_deployment_controller(self) -> Component:
+                recorder = self._recorder.for_component("garbage-collector-controller")
+                return GarbageCollector(context, recorder=recorder)
+            case "namespace":
+                from kubeloop.controllers.namespace.controller import NamespaceController
+
+                return NamespaceController(context, grace_seconds=self.settings.namespace_grace_seconds)
+            case _:
+                from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
+
+                return ResourceQuotaController(context)
+
+    def _new_deployment_controller(self, context: ControllerContext) -> Component:
         from kubeloop.controllers.deployment.controller import DeploymentController
 
         return DeploymentController(
-            self.client,
-            self.informers,
-            clock=self._clock,
+            context,
             recorder=self._recorder.for_component("deployment-controller"),
-            traces=self.tracing.reconciles,
-            metrics=self._metrics,
             workers=self.settings.concurrent_deployment_syncs,
         )
 
-    def _new_replica_set_controller(self, *, replication: bool) -> Component:
+    def _new_replica_set_controller(self, context: ControllerContext, *, replication: bool) -> Component:
         from kubeloop.controllers.replicaset.controller import ReplicaSetController
         from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
 
         settings = self.settings
         return ReplicaSetController(
-            self.client,
-            self.informers,
-            clock=self._clock,
+            context,
             recorder=self._recorder.for_component("replication-controller" if replication else "replicaset-controller"),
-            traces=self.tracing.reconciles,
             pod_traces=self.tracing.pods,
-            metrics=self._metrics,
-            workers=settings.concurrent_rc_syncs if replication else settings.concurrent_replicaset_syncs,
             variant=REPLICATION_CONTROLLER if replication else REPLICA_SET,
-        )
-
-    def _new_garbage_collector(self) -> Component:
-        from kubeloop.controllers.garbagecollector.controller import GarbageCollector
-
-        return GarbageCollector(
-            self.client,
-            self.informers,
-            recorder=self._recorder.for_component("garbage-collector-controller"),
-            traces=self.tracing.reconciles,
-            metrics=self._metrics,
-            workers=self.settings.concurrent_gc_syncs,
-        )
-
-    def _new_namespace_controller(self) -> Component:
-        from kubeloop.controllers.namespace.controller import NamespaceController
-
-        return NamespaceController(
-            self.client,
-            self.informers,
-            clock=self._clock,
-            traces=self.tracing.reconciles,
-            metrics=self._metrics,
-            workers=self.settings.concurrent_namespace_syncs,
-            grace_seconds=self.settings.namespace_grace_seconds,
-        )
-
-    def _new_resource_quota_controller(self) -> Component:
-        from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
-
-        return ResourceQuotaController(
-            self.client,
-            self.informers,
-            clock=self._clock,
-            traces=self.tracing.reconciles,
-            metrics=self._metrics,
-            workers=self.settings.concurrent_resource_quota_syncs,
+            workers=settings.concurrent_rc_syncs if replication else settings.concurrent_replicaset_syncs,
         )
 
     def _new_scheduler(self) -> Scheduler:

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicationController
+from kubeloop.kube.objects.object_fields import is_ready, replicas_of
+
+_MAX_REASONS = 5  # of pending Pods
 
 
 class WorkloadProgress(msgspec.Struct, frozen=True):
@@ -49,15 +52,10 @@ class Progress(msgspec.Struct, frozen=True):
         return f"{complete}/{len(self.workloads)} workloads complete; {pods}" + (f" ({phases})" if phases else "")
 
 
-def is_pod_ready(pod: Pod) -> bool:
-    """Return True if the condition Ready is True."""
-    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
-
-
 def deployment_progress(deployment: Deployment) -> WorkloadProgress:
     """Complete by the rules of `kubectl rollout status` (kubectl/pkg/polymorphichelpers/rollout_status.go)."""
     metadata, status = deployment.metadata, deployment.status
-    replicas = 1 if deployment.spec.replicas is None else deployment.spec.replicas
+    replicas = replicas_of(deployment)
     complete = (
         status.observed_generation >= metadata.generation
         and status.updated_replicas >= replicas
@@ -71,7 +69,7 @@ def deployment_progress(deployment: Deployment) -> WorkloadProgress:
 def controller_progress(controller: ReplicationController) -> WorkloadProgress:
     """Complete if all desired replicas are available and no others exist."""
     metadata, status = controller.metadata, controller.status
-    replicas = 1 if controller.spec.replicas is None else controller.spec.replicas
+    replicas = replicas_of(controller)
     complete = (
         status.observed_generation >= metadata.generation
         and status.replicas == replicas
@@ -92,17 +90,17 @@ def measure(
     standalone = (pod for pod in pods if not any(owner.controller for owner in pod.metadata.owner_references))
     return Progress(
         unready_standalone_pods=tuple(
-            sorted(pod.key for pod in standalone if not is_pod_ready(pod) and pod.status.phase != "Succeeded")
+            sorted(pod.key for pod in standalone if not is_ready(pod) and pod.status.phase != "Succeeded")
         ),
         workloads=tuple(sorted(workloads, key=lambda workload: (workload.namespace, workload.title))),
         phases=tuple(sorted(phases.items())),
         pods=len(pods),
         bound=sum(bool(pod.spec.node_name) for pod in pods),
-        ready=sum(is_pod_ready(pod) for pod in pods),
+        ready=sum(is_ready(pod) for pod in pods),
     )
 
 
-def unfinished_reasons(progress: Progress, pods: Sequence[Pod], *, limit: int = 5) -> list[str]:
+def unfinished_reasons(progress: Progress, pods: Sequence[Pod]) -> list[str]:
     """Return the reasons why workloads are incomplete: missing Pods, and the messages of pending Pods."""
     reasons = [
         f"{workload.title} in {workload.namespace}: {workload.available} of {workload.replicas} available"
@@ -116,7 +114,7 @@ def unfinished_reasons(progress: Progress, pods: Sequence[Pod], *, limit: int = 
         if reason:
             pending[reason] += 1
             first_pod.setdefault(reason, pod.key)
-    for reason, count in pending.most_common(limit):
+    for reason, count in pending.most_common(_MAX_REASONS):
         others = f" (and {count - 1} more)" if count > 1 else ""
         reasons.append(f"pod {first_pod[reason]}{others}: {reason}")
     return reasons
@@ -124,7 +122,7 @@ def unfinished_reasons(progress: Progress, pods: Sequence[Pod], *, limit: int = 
 
 def _reason(pod: Pod) -> str:
     """Return why a Pod is not ready, from its conditions and container states; "" if they have no reason."""
-    if is_pod_ready(pod) or pod.metadata.deletion_timestamp:
+    if is_ready(pod) or pod.metadata.deletion_timestamp:
         return ""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.kube.objects.api_types import Event, Pod
+from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import Resource
-from kubeloop.process.workload_progress import is_pod_ready, unfinished_reasons
 from kubeloop.process.workload_progress import measure as measure_progress
+from kubeloop.process.workload_progress import unfinished_reasons
 
 ReadOnlyJSON = Mapping[str, Any]
 ExplainPod = Callable[[Pod], Awaitable[str]]
@@ -85,15 +86,16 @@ async def pending_lines(pods: Iterable[Pod], explain_pod: ExplainPod) -> list[st
     return lines + ([f"and {len(unscheduled) - 3} more pods without a node"] if len(unscheduled) > 3 else [])
 
 
-def event_lines(events: Sequence[Event], *, limit: int = _MAX_EVENTS) -> list[str]:
+def event_lines(events: Sequence[Event]) -> list[str]:
     """Return the last events, one line per group of equal events on objects of one kind."""
     groups_by_content: dict[tuple[str, ...], list[Event]] = {}
     for event in events:
         content = (event.type, event.reason, event.involved_object.kind, _message_without_names(event))
         groups_by_content.setdefault(content, []).append(event)
     groups = sorted(groups_by_content.values(), key=lambda group: events.index(group[-1]))
-    lines = [f"({len(groups) - limit} kinds of earlier events)"] if len(groups) > limit else []
-    for group in groups[-limit:]:
+    omitted = len(groups) - _MAX_EVENTS
+    lines = [f"({omitted} kinds of earlier events)"] if omitted > 0 else []
+    for group in groups[-_MAX_EVENTS:]:
         last = group[-1]
         involved = last.involved_object
         others = f" and {len(group) - 1} more" if len(group) > 1 else f" (x{last.count})" if last.count > 1 else ""
@@ -106,15 +108,15 @@ def _message_without_names(event: Event) -> str:
     return event.message.replace(event.involved_object.name, "").partition("created pod:")[0].split(" to ")[0]
 
 
-def pod_lines(pods: Sequence[Pod], *, limit: int = _MAX_PODS) -> list[str]:
+def pod_lines(pods: Sequence[Pod]) -> list[str]:
     """Return a summary line per pod, those that are not ready first."""
-    ordered = sorted(pods, key=lambda pod: (is_pod_ready(pod), pod.metadata.name))
+    ordered = sorted(pods, key=lambda pod: (is_ready(pod), pod.metadata.name))
     lines = []
-    for pod in ordered[:limit]:
+    for pod in ordered[:_MAX_PODS]:
         phase = "Terminating" if pod.metadata.deletion_timestamp else pod.status.phase
-        ready = "ready" if is_pod_ready(pod) else "not ready"
+        ready = "ready" if is_ready(pod) else "not ready"
         lines.append(f"pod/{pod.metadata.name} {phase}, {ready}, on {pod.spec.node_name or 'no node'}")
-    return lines + ([f"and {len(pods) - limit} more pods"] if len(pods) > limit else [])
+    return lines + ([f"and {len(pods) - _MAX_PODS} more pods"] if len(pods) > _MAX_PODS else [])
 
 
 def trace_lines(trace: ReadOnlyJSON) -> list[str]:

@@ -11,6 +11,7 @@ import pytest
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -32,10 +33,11 @@ async def test_deployment_rolls_out_back_and_replaces_released_pods(clock: Virtu
     server = ApiServer(clock=clock, rng=rng, token=None)
     client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
     informers = InformerFactory(client, clock=clock, rng=rng)
-    shared = {"clock": clock, "recorder": DiscardedEvents(), "traces": DisabledReconcileRecorder()}
-    parts: list[Any] = [DeploymentController(client, informers, **shared)]
+    context = ControllerContext(client, informers, clock, DisabledReconcileRecorder())
+    events = DiscardedEvents()
+    parts: list[Any] = [DeploymentController(context, recorder=events)]
     parts += [
-        ReplicaSetController(client, informers, pod_traces=DisabledPodRecorder(), variant=variant, **shared)
+        ReplicaSetController(context, recorder=events, pod_traces=DisabledPodRecorder(), variant=variant)
         for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
     ]
     nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)

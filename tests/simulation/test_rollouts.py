@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.controllers.deployment.replica_sets import DESIRED_REPLICAS
-from kubeloop.controllers.runtime.pod_status import is_active, is_available, is_ready
+from kubeloop.controllers.runtime.pod_availability import is_active, is_available
+from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request, Response, json_response
 from kubeloop.informers.factory import InformerFactory
@@ -15,6 +16,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, Resource
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -33,7 +35,7 @@ _SPECS: dict[Resource[Any], JSON] = {PODS: _POD_SPEC, DEPLOYMENTS: _WORKLOAD_SPE
 class FakeApiServer:
     """The development API server with the namespaces "ns" and "other" and the custom resource `WIDGETS`.
 
-    client, informers: those of the controllers under test.
+    client, informers, context: those of the controllers under test.
     requests: the writes of `client` that were not rejected, as (method, path, body).
     reject: called with method and path of each request of `client`; returns the error to respond with, or None.
     """
@@ -44,6 +46,8 @@ class FakeApiServer:
         self.store = self.api.server.store
         self.client = Client(MemoryTransport(self._handle), clock=self.clock, rng=random.Random(1))
         self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(2))
+        traces = ReconcileRecorder(clock=self.clock, rng=random.Random(3))
+        self.context = ControllerContext(self.client, self.informers, self.clock, traces)
         self.requests: list[tuple[str, str, Any]] = []
         self.reject: Callable[[str, str], errors.StatusError | None] = lambda method, path: None
         self._bootstrapped = {

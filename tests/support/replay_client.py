@@ -21,14 +21,17 @@ from typing import Any
 import msgspec
 
 from kubeloop.controllers.runtime.adoption import ClaimErrors
-from kubeloop.controllers.runtime.consistency import compare_resource_versions_or_none
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.devcluster.serializer.patches import json_patch, merge_patch
 from kubeloop.informers.factory import InformerFactory
+from kubeloop.informers.object_metadata import is_older
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, from_status
 from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.schema import TypeRef, type_ref
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
@@ -106,8 +109,11 @@ class RecordingQueue:
     requeue_count: int = 0
     calls: list[dict[str, Json]] = field(default_factory=list)
 
-    def add(self, key: str) -> None:
+    def add(self, key: str, reason: str = "") -> None:
         self.calls.append({"op": "add", "key": key})
+
+    def pop_reasons(self, key: str) -> str:
+        return ""
 
     def add_after(self, key: str, seconds: float) -> None:
         self.calls.append({"op": "add_after", "key": key, "after_seconds": seconds})
@@ -120,6 +126,15 @@ class RecordingQueue:
 
     def num_requeues(self, key: str) -> int:
         return self.requeue_count
+
+
+class ReplayContext(ControllerContext, frozen=True):
+    """The context of a controller under test, whose only queue records its calls."""
+
+    queue: RecordingQueue = msgspec.field(default_factory=RecordingQueue)
+
+    def new_queue(self, name: str, limiter: Any = None) -> Any:
+        return self.queue
 
 
 class ReplayClient:
@@ -263,9 +278,11 @@ def status_json(call: Json, reason: str, code: int) -> Json:
     return {"status": "Failure", "reason": reason, "code": code, "message": f"{call['resource']} {call['name']}"}
 
 
-def filled_informers(api: ReplayClient, state: Json, clock: SetClock) -> InformerFactory:
-    """Return informers for the three kinds. `fill` fills them after handlers are added."""
-    return InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
+def replay_context(api: ReplayClient, clock: SetClock, queue: RecordingQueue) -> ReplayContext:
+    """Return the context of a controller. `fill` fills its informers after handlers are added."""
+    informers = InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
+    traces = DisabledReconcileRecorder()
+    return ReplayContext(client=informers.client, informers=informers, clock=clock, traces=traces, queue=queue)
 
 
 def fill(informers: InformerFactory, state: Json) -> None:
@@ -343,27 +360,28 @@ def restore_expectations(expectations: Any, clock: SetClock, key: str, expected:
 
 
 def expectations_state(expectations: Any, key: str) -> Json:
-    expected = expectations.get(key)
+    expected = expectations._expected.get(key)
     return {
         "exists": expected is not None,
         "add": expected.creations if expected else 0,
         "del": expected.deletions if expected else 0,
-        "keys": sorted(expectations.pending_deletions(key)),
+        "keys": sorted(expectations._pending_deletions.get(key, ())),
         "satisfied": expectations.met(key),
     }
 
 
-def comparable_versions(written: dict[str, str], record: Json) -> dict[str, str]:
-    """Return the written resourceVersions that a record contains (`wrote_rv`).
+def comparable_versions(consistency: ConsistencyStore, record: Json) -> dict[str, str]:
+    """Return the stored resourceVersions of the record's key that the record contains (`wrote_rv`).
 
     The recording determined them by checking whether caches with certain versions are current, Pods first if Pods were
     written before or during the sync. Versions that cannot be compared never make a cache outdated. If no version of
     Pods is stored after the sync, that first check succeeds and clears all versions.
     """
+    writes = consistency._writes.get(record["key"])
     comparable = {
         name: version
-        for name, version in written.items()
-        if compare_resource_versions_or_none(version, "1") is not None
+        for name, version in (writes.versions if writes is not None else {}).items()
+        if version == "1" or is_older("1", version)
     }
     expect, pods = record["expect"], PODS.group_resource
     pods_checked = (

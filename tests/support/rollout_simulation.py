@@ -20,6 +20,7 @@ import msgspec
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.devcluster.serializer.patches import merge_patch
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import PatchType
@@ -83,23 +84,10 @@ class RolloutSimulation:
         self.informers = InformerFactory(self, clock=self.clock, rng=self.rng)  # type: ignore[arg-type]
         for resource in SERVED.values():
             self.informers.informer(resource).advance("1")  # as after a first, empty list
-        self.deployments = DeploymentController(
-            self,  # type: ignore[arg-type]
-            self.informers,
-            clock=self.clock,
-            recorder=self.events,
-            traces=self.traces,
-        )
+        context = ControllerContext(self.informers.client, self.informers, self.clock, self.traces)
+        self.deployments = DeploymentController(context, recorder=self.events)
         self.replica_sets, self.replication_controllers = (
-            ReplicaSetController(
-                self,  # type: ignore[arg-type]
-                self.informers,
-                clock=self.clock,
-                recorder=self.events,
-                traces=self.traces,
-                pod_traces=self.pod_traces,
-                variant=variant,
-            )
+            ReplicaSetController(context, recorder=self.events, pod_traces=self.pod_traces, variant=variant)
             for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
         )
 

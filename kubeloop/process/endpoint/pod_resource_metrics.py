@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import is_finished
 from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.scheduler.cache.pod_requests import pod_limits, pod_requests
 
@@ -26,7 +27,7 @@ async def pod_resources(pods: Iterable[Pod]) -> RawResponse:
     for number, pod in enumerate(pods):
         if number % _BATCH_SIZE == _BATCH_SIZE - 1:
             await asyncio.sleep(0)
-        if pod.spec.node_name and pod.status.phase in ("Succeeded", "Failed"):
+        if pod.spec.node_name and is_finished(pod):
             continue
         requests += _samples("kube_pod_resource_request", pod, pod_requests(pod, use_status=True))
         limits += _samples("kube_pod_resource_limit", pod, pod_limits(pod))

@@ -8,21 +8,18 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
 from support import replay_client
-from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 
 
 async def sync_recorded(record: Any) -> tuple[Any, Any]:
     clock = replay_client.SetClock(replay_client.moment(record["now"]))
     api, events = replay_client.ReplayClient(record), RecordedEvents()
-    informers = replay_client.filled_informers(api, record["state"], clock)
     queue = replay_client.RecordingQueue(record["num_requeues"])
-    controller = DeploymentController(
-        api, informers, clock=clock, recorder=events, traces=DisabledReconcileRecorder(), queue=queue
-    )
-    replay_client.fill(informers, record["state"])
+    context = replay_client.replay_context(api, clock, queue)
+    controller = DeploymentController(context, recorder=events)
+    replay_client.fill(context.informers, record["state"])
     queue.calls.clear()
-    error = await controller.process(record["key"])
+    error = await controller._controller.process(record["key"])
     actual = {
         "actions": replay_client.runs_of_patches_sorted(replay_client.sent_call(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],

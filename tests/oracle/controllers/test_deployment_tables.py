@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.deployment import pod_template, replica_sets, rolling_update, status, sync
+from kubeloop.controllers.deployment import deployment_status as status
+from kubeloop.controllers.deployment import pod_template, replica_sets, rolling_update, sync
 from kubeloop.controllers.deployment.controller import DeploymentController
+from kubeloop.controllers.replicaset.pod_groups import pod_group_key
 from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
+from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.integers import InvalidInteger, InvalidIntOrPercent
-from kubeloop.controllers.runtime.pod_status import is_active, is_terminating
+from kubeloop.controllers.runtime.pod_availability import is_active
 from kubeloop.kube.errors import from_status
 from kubeloop.kube.objects.api_types import (
     Condition,
@@ -22,6 +25,7 @@ from kubeloop.kube.objects.api_types import (
     convert,
     to_json,
 )
+from kubeloop.kube.objects.object_fields import replicas_of
 from kubeloop.kube.selectors import SelectorError, selector_from
 from support import replay_client
 from support.disabled_recorders import DisabledReconcileRecorder
@@ -59,7 +63,9 @@ def test_max_surge_unavailable(rows):
         deployment = deployment_with(inputs["replicas"], strategy=inputs["strategy"])
         assert rolling_update.max_surge(deployment) == outputs["max_surge"], inputs
         assert rolling_update.max_unavailable(deployment) == outputs["max_unavailable"], inputs
-        assert rolling_update.min_available(deployment) == outputs["min_available"], inputs
+        unavailable = rolling_update.max_unavailable(deployment)
+        minimum = replicas_of(deployment) - unavailable if rolling_update.is_rolling_update(deployment) else 0
+        assert minimum == outputs["min_available"], inputs
 
 
 def test_new_rs_new_replicas(rows):
@@ -95,16 +101,14 @@ async def test_scale(rows):
         all_rss = [*inputs["old_rss"], *([inputs["new_rs"]] if inputs["new_rs"] else [])]
         api = replay_client.ReplayClient({"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}})
         events = RecordedEvents()
+        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         deployment_sync = sync.DeploymentSync(
             deployment,
             [],
-            client=api,
+            context=replay_client.replay_context(api, clock, replay_client.RecordingQueue()),
             events=events,
-            clock=replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC)),
+            consistency=ConsistencyStore({}),
             reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
-            pods_by_rs=lambda: [],
-            cached_rs=lambda key: None,
-            on_write=lambda resource, version: None,
         )
         new_rs = convert(ReplicaSet, inputs["new_rs"]) if inputs["new_rs"] else None
         await deployment_sync.scale_replica_sets(new_rs, [convert(ReplicaSet, rs) for rs in inputs["old_rss"]])
@@ -135,7 +139,7 @@ def test_find_replicasets(rows):
             "new": new_rs and new_rs.metadata.name,
             "new_is_saturated": rolling_update.is_saturated(deployment, new_rs),
             "old_all": [rs.metadata.name for rs in old_rss],
-            "old_with_replicas": [rs.metadata.name for rs in old_rss if replica_sets.replicas_of(rs) != 0],
+            "old_with_replicas": [rs.metadata.name for rs in old_rss if replicas_of(rs) != 0],
             "ready": replica_sets.ready_replicas_sum(all_rss),
             "spec_replicas": replica_sets.spec_replicas_sum(all_rss),
             "terminating": replica_sets.terminating_replicas_sum(all_rss),
@@ -239,14 +243,8 @@ async def test_requeue_stuck(rows):
         left = status.seconds_until_progress_deadline(deployment, new_status, now)
         queue, clock = replay_client.RecordingQueue(), replay_client.SetClock(now)
         api = replay_client.ReplayClient({"state": {}})
-        controller = DeploymentController(
-            api,
-            replay_client.filled_informers(api, {}, clock),
-            clock=clock,
-            recorder=RecordedEvents(),
-            traces=DisabledReconcileRecorder(),
-            queue=queue,
-        )
+        context = replay_client.replay_context(api, clock, queue)
+        controller = DeploymentController(context, recorder=RecordedEvents())
         after = controller._recheck_seconds(deployment.key, left)
         if after is not None:
             queue.add_after(deployment.key, after)
@@ -371,7 +369,7 @@ def test_filter_pods(rows):
         pods = [convert(Pod, pod) for pod in inputs["pods"]]
         rs = convert(ReplicaSet, inputs["replicaset"])
         selector = selector_from(rs.spec.selector)
-        terminating = [pod.metadata.name for pod in pods if is_terminating(pod)]
+        terminating = [pod.metadata.name for pod in pods if pod_group_key(pod).state == "terminating"]
         owned = [pod.metadata.name for pod in pods if decide_claim(rs, pod, selector) is Claim.OWNED]
         assert [pod.metadata.name for pod in pods if is_active(pod)] == outputs["active"]
         assert terminating == outputs["terminating"]

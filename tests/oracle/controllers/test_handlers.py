@@ -9,7 +9,7 @@ from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
 from support import replay_client
-from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
+from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
@@ -34,17 +34,10 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
     count = 0
     for record in records("controllers/deployment_handlers.jsonl.gz"):
         clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = replay_client.filled_informers(replay_client.ReplayClient(record), record["state"], clock)
         queue = replay_client.RecordingQueue()
-        controller = DeploymentController(
-            informers.client,
-            informers,
-            clock=clock,
-            recorder=RecordedEvents(),
-            traces=DisabledReconcileRecorder(),
-            queue=queue,
-        )
-        replay_client.fill(informers, record["state"])
+        context = replay_client.replay_context(replay_client.ReplayClient(record), clock, queue)
+        controller = DeploymentController(context, recorder=RecordedEvents())
+        replay_client.fill(context.informers, record["state"])
         queue.calls.clear()
         call_handler(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
         # A key may be recorded twice, which makes no difference to a queue of distinct keys.
@@ -58,18 +51,10 @@ async def test_replica_set_handlers_match_v1_36(records):
     count = 0
     for record in records("controllers/replicaset_handlers.jsonl.gz"):
         clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        informers = replay_client.filled_informers(replay_client.ReplayClient(record), record["state"], clock)
         queue = replay_client.RecordingQueue()
-        controller = ReplicaSetController(
-            informers.client,
-            informers,
-            clock=clock,
-            recorder=RecordedEvents(),
-            traces=DisabledReconcileRecorder(),
-            pod_traces=DisabledPodRecorder(),
-            queue=queue,
-        )
-        replay_client.fill(informers, record["state"])
+        context = replay_client.replay_context(replay_client.ReplayClient(record), clock, queue)
+        controller = ReplicaSetController(context, recorder=RecordedEvents(), pod_traces=DisabledPodRecorder())
+        replay_client.fill(context.informers, record["state"])
         queue.calls.clear()
         key, expectations = record["key"], controller.expectations
         expectations.forget(key)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from typing import Any
+from unittest.mock import patch
 
+from kubeloop.controllers.replicaset import controller as controller_module
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import replay_client
-from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
+from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
 
 
@@ -47,18 +49,10 @@ def deletion_ranking(controller: ReplicaSetController, informers: Any, record: A
 async def sync_recorded(record: Any) -> tuple[Any, Any]:
     clock = replay_client.SetClock(replay_client.moment(record["now"]))
     api, events = replay_client.ReplayClient(record, versions=True), RecordedEvents()
-    informers = replay_client.filled_informers(api, record["state"], clock)
     queue = replay_client.RecordingQueue()
-    controller = ReplicaSetController(
-        api,
-        informers,
-        clock=clock,
-        recorder=events,
-        traces=DisabledReconcileRecorder(),
-        pod_traces=DisabledPodRecorder(),
-        queue=queue,
-        burst_replicas=record["burst_replicas"],
-    )
+    context = replay_client.replay_context(api, clock, queue)
+    informers = context.informers
+    controller = ReplicaSetController(context, recorder=events, pod_traces=DisabledPodRecorder())
     replay_client.fill(informers, record["state"])
     queue.calls.clear()
     controller.check()
@@ -76,7 +70,8 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     before = replay_client.expectations_state(controller.expectations, key)
     ranking = deletion_ranking(controller, informers, record)
 
-    error = await controller.process(key)
+    with patch.object(controller_module, "BURST_REPLICAS", record["burst_replicas"]):
+        error = await controller._controller.process(key)
 
     expect = record["expect"]
     exact = expect["deletes_well_defined"]
@@ -102,7 +97,7 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
         "events": count_events(mask_pod_names(replay_client.comparable_events(events), deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
-        "wrote_rv": replay_client.comparable_versions(controller.consistency.written_versions(key), record),
+        "wrote_rv": replay_client.comparable_versions(controller.consistency, record),
         "queue": queue.calls,
         "error": replay_client.comparable_error(error),
     }

@@ -102,8 +102,8 @@ async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
     await run_for(cluster, 60.0)
     before = len(finished)
     (rs,) = cluster.all("replicasets")
-    assert await cluster.deployments.process("default/web") is None
-    assert await cluster.replica_sets.process(f"default/{rs['metadata']['name']}") is None
+    assert await cluster.deployments._controller.process("default/web") is None
+    assert await cluster.replica_sets._controller.process(f"default/{rs['metadata']['name']}") is None
     assert len(finished) == before
 
 

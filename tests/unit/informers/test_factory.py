@@ -11,13 +11,12 @@ def factory() -> InformerFactory:
     return InformerFactory(None, clock=SystemClock(), rng=random.Random(0))  # type: ignore[arg-type] # sends no request
 
 
-def test_same_selection_shares_one_informer():
+def test_same_resource_shares_one_informer():
     informers = factory()
     pods = informers.informer(PODS)
     assert informers.informer(PODS) is pods
-    assert informers.informer(PODS, namespace="shop") is not pods
     assert informers.informer(NODES) is not pods
-    assert len(informers.informers) == 3
+    assert len(informers.informers) == 2
 
 
 def test_acquired_informer_reuses_an_existing_one():

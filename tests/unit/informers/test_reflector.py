@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from kubeloop.informers.reflector import STEPS_PER_TURN, Reflector, Selection, yield_to_event_loop
+from kubeloop.informers.reflector import STEPS_PER_TURN, Reflector, yield_to_event_loop
 from kubeloop.kube.objects.resources import CONFIG_MAPS, PODS
 
 pytestmark = pytest.mark.virtual_time
@@ -386,22 +385,6 @@ async def test_managed_fields_of_dicts_are_dropped(harness, watch_list_refusal):
         assert all(config_map["kind"] for config_map in config_maps.store.list())
 
 
-async def test_selectors_and_namespace_are_sent_with_list_and_watch(harness, fault):
-    from kubeloop.kube.objects.resources import PODS
-
-    harness.server.watch_list_refusal = 422
-    harness.informers.informer(PODS, namespace="kube-system", label_selector="a=b,c", field_selector="spec.nodeName=n")
-    async with harness.run_informers():
-        await harness.informers.wait_synced()
-        await asyncio.sleep(1)
-    pod_requests = [request for request in harness.server.requests if "/namespaces/kube-system/pods" in request]
-    assert len(pod_requests) == 3
-    assert all(
-        "labelSelector=a%3Db%2Cc" in request and "fieldSelector=spec.nodeName%3Dn" in request
-        for request in pod_requests
-    )
-
-
 class RecordingCache:
     """Cache that records the calls of a reflector."""
 
@@ -410,9 +393,6 @@ class RecordingCache:
 
     def get_cached(self, key):
         return None
-
-    def prepare(self, obj):
-        return obj
 
     async def replace(self, items, resource_version):
         self.calls.append(("replace", sorted(items), resource_version))
@@ -428,7 +408,7 @@ async def test_cache_receives_list_then_events_then_bookmark(harness):
     cache = RecordingCache()
     harness.server.create("a")
     harness.server.create("b")
-    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1), selection=Selection())
+    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
     task = asyncio.create_task(reflector.run())
     await asyncio.sleep(1)
     harness.server.create("c")
@@ -441,20 +421,6 @@ async def test_cache_receives_list_then_events_then_bookmark(harness):
         ("DELETED", "default/a"),
         ("advance", "104"),
     ]
-
-
-async def test_selection_is_part_of_each_request(harness):
-    harness.server.watch_list_refusal = 400
-    selection = Selection(namespace="ns", label_selector="app=web", field_selector="spec.nodeName=")
-    reflector = Reflector(harness.client, PODS, RecordingCache(), rng=random.Random(1), selection=selection)
-    task = asyncio.create_task(reflector.run())
-    await asyncio.sleep(5)
-    task.cancel()
-    assert len(harness.server.requests) == 3  # refused WatchList, list, watch
-    for request in harness.server.requests:
-        query = parse_qs(urlsplit(request).query)
-        assert urlsplit(request).path == "/api/v1/namespaces/ns/pods"
-        assert (query["labelSelector"], query["fieldSelector"]) == (["app=web"], ["spec.nodeName="])
 
 
 async def test_yield_to_event_loop_gives_turn_after_64_steps():

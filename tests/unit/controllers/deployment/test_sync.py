@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.deployment import replica_sets, rolling_update, status
+from kubeloop.controllers.deployment import deployment_status as status
+from kubeloop.controllers.deployment import replica_sets, rolling_update
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
 from kubeloop.controllers.deployment.sync import (
@@ -19,7 +20,6 @@ from kubeloop.controllers.deployment.sync import (
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
 from support import replay_client
-from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
@@ -85,13 +85,11 @@ async def sync_deployment(
     state = {"deployments": [deployment], "replicasets": list(stored_replica_sets)}
     clock = SetClock(NOW)
     api, queue = replay_client.ReplayClient({"state": state}), replay_client.RecordingQueue()
-    informers = replay_client.filled_informers(api, state, clock)
-    controller = DeploymentController(
-        api, informers, clock=clock, recorder=RecordedEvents(), traces=DisabledReconcileRecorder(), queue=queue
-    )
-    replay_client.fill(informers, state)
+    context = replay_client.replay_context(api, clock, queue)
+    controller = DeploymentController(context, recorder=RecordedEvents())
+    replay_client.fill(context.informers, state)
     queue.calls.clear()
-    assert await controller.process("default/web") is None
+    assert await controller._controller.process("default/web") is None
     return api.calls, queue.calls
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from kubeloop.controllers.garbagecollector.controller import GarbageCollector
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS
-from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time
@@ -23,10 +20,7 @@ pytestmark = pytest.mark.virtual_time
 async def start_collector(fake_apiserver, recorded_events, start):
     """Return a function that starts a collector; an informer of Pods, in another form, exists already."""
     fake_apiserver.informers.informer(PODS)
-    traces = ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3))
-    collector = GarbageCollector(
-        fake_apiserver.client, fake_apiserver.informers, recorder=recorded_events, traces=traces
-    )
+    collector = GarbageCollector(fake_apiserver.context, recorder=recorded_events)
 
     async def run() -> GarbageCollector:
         await start(fake_apiserver.informers, collector)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from kubeloop.controllers.namespace.controller import NamespaceController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
-from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time
@@ -21,11 +18,7 @@ pytestmark = pytest.mark.virtual_time
 @pytest.fixture
 async def apiserver(fake_apiserver, start):
     """Return an API server with the namespaces "ns" and "other" and a running namespace controller."""
-    traces = ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3))
-    controller = NamespaceController(
-        fake_apiserver.client, fake_apiserver.informers, clock=fake_apiserver.clock, traces=traces
-    )
-    await start(fake_apiserver.informers, controller)
+    await start(fake_apiserver.informers, NamespaceController(fake_apiserver.context))
     return fake_apiserver
 
 

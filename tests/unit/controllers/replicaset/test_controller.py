@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -11,8 +10,6 @@ import pytest
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from kubeloop.testing.virtual_time import VirtualClock
-from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.disabled_recorders import DisabledPodRecorder
 
 pytestmark = pytest.mark.virtual_time
@@ -23,12 +20,7 @@ LABELS = {"app": "web"}
 @pytest.fixture
 async def controller(fake_apiserver, recorded_events, start):
     controller = ReplicaSetController(
-        fake_apiserver.client,
-        fake_apiserver.informers,
-        clock=fake_apiserver.clock,
-        recorder=recorded_events,
-        traces=ReconcileRecorder(clock=VirtualClock(), rng=random.Random(3)),
-        pod_traces=DisabledPodRecorder(),
+        fake_apiserver.context, recorder=recorded_events, pod_traces=DisabledPodRecorder()
     )
     await start(fake_apiserver.informers, controller)
     return controller

@@ -14,6 +14,7 @@ from kubeloop.controllers.runtime.adoption import (
     check_can_adopt,
     claim_objects,
     decide_claim,
+    possible_owners,
     release_patch,
 )
 from kubeloop.kube.errors import Conflict, NotFound
@@ -121,3 +122,19 @@ async def test_claim_objects_ignores_not_found_and_collects_conflicts():
     errors, _, _ = await claim([pod("a"), pod("b"), pod("c", app="db", **OURS), pod("d")], replica_set(), failures)
     assert errors.errors == (failures["b"],)
     assert [obj.metadata.name for obj in errors.claimed] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "selector", "selects"),
+    [
+        pytest.param({"app": "web"}, LabelSelector(match_labels={"app": "web"}), True, id="matching labels"),
+        pytest.param({"app": "db"}, LabelSelector(match_labels={"app": "web"}), False, id="other labels"),
+        pytest.param({}, LabelSelector(match_labels={"app": "web"}), False, id="no labels"),
+        pytest.param({"app": "web"}, LabelSelector(), False, id="empty selector"),
+        pytest.param({"app": "web"}, None, False, id="no selector"),
+        pytest.param({"app": "web"}, LabelSelector(match_labels={"app": "-"}), False, id="invalid selector"),
+    ],
+)
+def test_possible_owners(labels, selector, selects):
+    owners, orphan = [replica_set()], pod(labels=labels)
+    assert list(possible_owners(orphan, owners, lambda owner: selector)) == (owners if selects else [])

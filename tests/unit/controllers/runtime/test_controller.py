@@ -6,15 +6,23 @@ import asyncio
 import itertools
 import logging
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from kubeloop.controllers.runtime.controller import Controller, StaleCache
+from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.kube.errors import Conflict
 from kubeloop.kube.objects.api_types import Status
+from kubeloop.testing.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.virtual_time
+
+
+def context(metrics: Any = None) -> ControllerContext:
+    unused: Any = None
+    return ControllerContext(client=unused, informers=unused, clock=VirtualClock(), traces=unused, metrics=metrics)
 
 
 async def run_for(controller: Controller, seconds: float) -> None:
@@ -37,7 +45,7 @@ async def test_failing_key_is_logged_and_does_not_block_others(caplog):
     for key in ("ns/poisoned", "ns/a", "ns/b"):
         queue.add(key)
     with caplog.at_level(logging.ERROR):
-        await run_for(Controller("demo", reconcile, queue, 1), 10.0)
+        await run_for(Controller("demo", reconcile, queue, 1, context()), 10.0)
     assert reconciles["ns/a"] == reconciles["ns/b"] == 1
     assert reconciles["ns/poisoned"] > 5
     assert "ns/poisoned" in caplog.text
@@ -61,7 +69,7 @@ async def test_workers_run_concurrently_but_never_on_the_same_key():
 
     for key in ("a", "b", "c"):
         queue.add(key)
-    await run_for(Controller("demo", reconcile, queue, 3), 5.0)
+    await run_for(Controller("demo", reconcile, queue, 3, context()), 5.0)
     assert max_active == 3
 
 
@@ -74,7 +82,7 @@ async def test_returned_seconds_requeue_key_after_that_time():
         return 30.0 if len(times) < 3 else None
 
     queue.add("a")
-    await run_for(Controller("demo", reconcile, queue, 1), 300.0)
+    await run_for(Controller("demo", reconcile, queue, 1, context()), 300.0)
     assert [round(later - earlier) for earlier, later in itertools.pairwise(times)] == [30, 30]
 
 
@@ -88,7 +96,7 @@ async def test_key_is_dropped_after_max_requeues():
         raise Conflict(Status(code=409, reason="Conflict", message="changed"))
 
     queue.add("a")
-    await run_for(Controller("demo", reconcile, queue, 1, max_requeues=3), 600.0)
+    await run_for(Controller("demo", reconcile, queue, 1, context(), max_requeues=3), 600.0)
     assert tries == 4
     assert queue.num_requeues("a") == 0
 
@@ -103,7 +111,9 @@ async def test_terminal_error_is_not_retried():
         raise ValueError("for good")
 
     queue.add("a")
-    controller = Controller("demo", reconcile, queue, 1, is_terminal=lambda error: isinstance(error, ValueError))
+    controller = Controller(
+        "demo", reconcile, queue, 1, context(), is_terminal=lambda error: isinstance(error, ValueError)
+    )
     await run_for(controller, 600.0)
     assert tries == 1
 
@@ -120,7 +130,7 @@ async def test_stale_cache_is_retried_without_counting_as_failure():
         return None
 
     queue.add("a")
-    await run_for(Controller("demo", reconcile, queue, 1), 1.0)
+    await run_for(Controller("demo", reconcile, queue, 1, context()), 1.0)
     assert tries == 4
     assert queue.num_requeues("a") == 0
 
@@ -140,7 +150,7 @@ async def test_postponed_sync_is_not_counted_as_error():
             raise failure
         return None
 
-    controller = Controller("demo", reconcile, WorkQueue(), 1, metrics=Metrics())  # type: ignore[arg-type]
+    controller = Controller("demo", reconcile, WorkQueue(), 1, context(Metrics()))
     for _ in range(3):
         await controller.process("a")
     assert recorded == [("demo", False), ("demo", True), ("demo", False)]

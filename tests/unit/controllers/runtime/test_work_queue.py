@@ -24,7 +24,7 @@ async def test_keys_are_returned_once_in_order_of_arrival():
     queue = WorkQueue()
     for key in ("a", "b", "a", "c"):
         queue.add(key)
-    assert queue.ready_keys() == ["a", "b", "c"]
+    assert list(queue._ready) == ["a", "b", "c"]
     assert [await queue.get() for _ in range(3)] == ["a", "b", "c"]
     assert len(queue) == 0
 
@@ -35,21 +35,21 @@ async def test_key_in_processing_is_not_returned_until_done():
     assert await queue.get() == "a"
     queue.add("a")
     queue.check()
-    assert queue.ready_keys() == []
+    assert list(queue._ready) == []
     queue.done("a")
-    assert queue.ready_keys() == ["a"]
+    assert list(queue._ready) == ["a"]
     assert await queue.get() == "a"
     queue.done("a")
-    assert queue.ready_keys() == []
+    assert list(queue._ready) == []
 
 
 async def test_delayed_key_becomes_ready_at_its_time():
     queue = WorkQueue()
     queue.add_after("a", 5.0)
     await asyncio.sleep(4.9)
-    assert queue.ready_keys() == []
+    assert list(queue._ready) == []
     await asyncio.sleep(0.2)
-    assert queue.ready_keys() == ["a"]
+    assert list(queue._ready) == ["a"]
 
 
 async def test_earliest_of_several_delays_is_used():
@@ -59,18 +59,18 @@ async def test_earliest_of_several_delays_is_used():
     queue.add_after("a", 9.0)
     queue.check()
     await asyncio.sleep(1.1)
-    assert queue.ready_keys() == ["a"]
+    assert list(queue._ready) == ["a"]
     await queue.get()
     queue.done("a")
     await asyncio.sleep(20.0)
-    assert queue.ready_keys() == []
+    assert list(queue._ready) == []
 
 
 async def test_delay_of_zero_or_less_adds_key_at_once():
     queue = WorkQueue()
     queue.add_after("a", 0.0)
     queue.add_after("b", -1.0)
-    assert queue.ready_keys() == ["a", "b"]
+    assert list(queue._ready) == ["a", "b"]
 
 
 async def test_backoff_grows_per_key_until_forgotten():
@@ -92,7 +92,7 @@ async def test_postponed_keys_take_no_token_from_failed_keys():
         queue.add_rate_limited(f"early-{number}", failed=False)
     queue.add_rate_limited("failed")
     await asyncio.sleep(0.01)
-    assert "failed" in queue.ready_keys()
+    assert "failed" in list(queue._ready)
     assert queue.num_requeues("early-1") == 0
 
 
@@ -237,3 +237,20 @@ def test_random_operations_lose_and_duplicate_no_key(steps):
 @given(failures=st.integers(0, 5000))
 def test_backoff_is_monotonic_and_capped(failures):
     assert 0.005 <= backoff_seconds(failures) <= backoff_seconds(failures + 1) <= 1000.0
+
+
+async def test_reasons_are_distinct_and_cleared_by_pop():
+    queue = WorkQueue()
+    for reason in ("pod added", "pod deleted", "pod added", ""):
+        queue.add("ns/web", reason)
+    await queue.get()
+    queue.add("ns/web", "pod changed")
+    assert queue.pop_reasons("ns/web") == "pod added, pod deleted, pod changed"
+    assert queue.pop_reasons("ns/web") == "retry or time"
+
+
+async def test_reasons_per_key_are_limited_to_four():
+    queue = WorkQueue()
+    for number in range(6):
+        queue.add("ns/web", str(number))
+    assert queue.pop_reasons("ns/web") == "0, 1, 2, 3"

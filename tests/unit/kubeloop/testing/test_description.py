@@ -100,19 +100,17 @@ def test_event_lines_group_equal_events_of_several_pods():
 
 
 def test_event_lines_count_the_omitted_groups():
-    events = [event("web", f"message {number}") for number in range(4)]
-    assert event_lines(events, limit=2) == [
+    events = [event("web", f"message {number}") for number in range(10)]
+    assert event_lines(events) == [
         "(2 kinds of earlier events)",
-        "event Normal Scheduled pod/web: message 2",
-        "event Normal Scheduled pod/web: message 3",
+        *(f"event Normal Scheduled pod/web: message {number}" for number in range(2, 10)),
     ]
 
 
 def test_pod_lines_list_unready_pods_first():
-    pods = [pod("a", node="node-0", ready=True), pod("b"), pod("c")]
-    assert pod_lines(pods, limit=2) == [
-        "pod/b Pending, not ready, on no node",
-        "pod/c Pending, not ready, on no node",
+    pods = [pod("ready", node="node-0", ready=True), *(pod(f"p{number}") for number in range(10))]
+    assert pod_lines(pods) == [
+        *(f"pod/p{number} Pending, not ready, on no node" for number in range(10)),
         "and 1 more pods",
     ]
 

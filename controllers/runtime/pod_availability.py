@@ -1,4 +1,4 @@
-"""Classification of Pods by status: active, terminating, ready, available.
+"""Classification of Pods for controllers: active, available.
 
 Pure functions of Pods and the time. Source: pkg/api/v1/pod/util.go, pkg/controller/controller_utils.go.
 """
@@ -8,41 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from kubeloop.kube.objects.api_types import Condition, Pod
-
-
-def is_finished(pod: Pod) -> bool:
-    """Return True if the Pod has the phase Succeeded or Failed."""
-    return pod.status.phase in ("Succeeded", "Failed")
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.object_fields import condition_of, is_finished
 
 
 def is_active(pod: Pod) -> bool:
     """Return True if the Pod counts as a replica: neither finished nor being deleted."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
-
-
-def is_terminating(pod: Pod) -> bool:
-    """Return True if the Pod is being deleted and is not finished."""
-    return pod.metadata.deletion_timestamp is not None and pod.status.phase not in ("Succeeded", "Failed")
-
-
-def ready_condition(pod: Pod) -> Condition | None:
-    for condition in pod.status.conditions:
-        if condition.type == "Ready":
-            return condition
-    return None
-
-
-def is_ready(pod: Pod) -> bool:
-    for condition in pod.status.conditions:
-        if condition.type == "Ready":
-            return condition.status == "True"
-    return False
+    return pod.metadata.deletion_timestamp is None and not is_finished(pod)
 
 
 def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:
     """Return True if the Pod has been ready for at least min_ready_seconds."""
-    condition = ready_condition(pod)
+    condition = condition_of(pod.status.conditions, "Ready")
     if condition is None or condition.status != "True":
         return False
     if min_ready_seconds == 0:
@@ -57,7 +34,7 @@ def next_availability_seconds(pods: Iterable[Pod], min_ready_seconds: int, now: 
         return None
     soonest: float | None = None
     for pod in pods:
-        condition = ready_condition(pod)
+        condition = condition_of(pod.status.conditions, "Ready")
         if condition is None or condition.status != "True" or condition.last_transition_time is None:
             continue
         seconds = (condition.last_transition_time + timedelta(seconds=min_ready_seconds) - now).total_seconds()

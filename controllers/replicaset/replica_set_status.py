@@ -8,15 +8,11 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from kubeloop.controllers.replicaset.pod_groups import PodsByGroup
-from kubeloop.controllers.runtime.pod_status import is_available
+from kubeloop.controllers.runtime.pod_availability import is_available
 from kubeloop.kube.objects.api_types import Condition, ReplicaSet, ReplicaSetStatus
+from kubeloop.kube.objects.object_fields import replicas_of
 
 REPLICA_FAILURE = "ReplicaFailure"
-
-
-def replicas_of(rs: ReplicaSet) -> int:
-    """Return spec.replicas; 1 if it is not set, which is the API's default."""
-    return 1 if rs.spec.replicas is None else rs.spec.replicas
 
 
 def replica_set_status(

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from kubeloop.controllers.deployment import replica_sets
-from kubeloop.controllers.deployment.replica_sets import replicas_of
 from kubeloop.controllers.deployment.rolling_update import max_unavailable
 from kubeloop.controllers.runtime.integers import MAX_INT32
 from kubeloop.kube.objects.api_types import Condition, Deployment, DeploymentStatus, ReplicaSet
+from kubeloop.kube.objects.object_fields import condition_of, replicas_of
 
 AVAILABLE = "Available"
 PROGRESSING = "Progressing"
@@ -29,13 +29,6 @@ RS_UPDATED = "ReplicaSetUpdated"
 TIMED_OUT = "ProgressDeadlineExceeded"
 PAUSED = "DeploymentPaused"
 RESUMED = "DeploymentResumed"
-
-
-def condition_of(status: DeploymentStatus, type_: str) -> Condition | None:
-    for condition in status.conditions:
-        if condition.type == type_:
-            return condition
-    return None
 
 
 def new_condition(type_: str, status: str, reason: str, message: str, now: datetime) -> Condition:
@@ -52,7 +45,7 @@ def with_condition(status: DeploymentStatus, condition: Condition) -> Deployment
     An existing condition with the same status and reason is left unchanged. lastTransitionTime is kept while the
     status stays the same.
     """
-    current = condition_of(status, condition.type)
+    current = condition_of(status.conditions, condition.type)
     if current is not None and current.status == condition.status:
         if current.reason == condition.reason:
             return status
@@ -100,7 +93,7 @@ def is_progressing(deployment: Deployment, new_status: DeploymentStatus) -> bool
 
 def is_timed_out(deployment: Deployment, new_status: DeploymentStatus, now: datetime) -> bool:
     """Return True if there was no progress for progressDeadlineSeconds; a complete rollout never times out."""
-    condition = condition_of(new_status, PROGRESSING)
+    condition = condition_of(new_status.conditions, PROGRESSING)
     if not has_progress_deadline(deployment) or condition is None or condition.reason == NEW_RS_AVAILABLE:
         return False
     if condition.reason == TIMED_OUT:
@@ -113,7 +106,7 @@ def seconds_until_progress_deadline(
     deployment: Deployment, new_status: DeploymentStatus, now: datetime
 ) -> float | None:
     """Return the seconds until the progress deadline of an unfinished rollout; None if no deadline applies."""
-    condition = condition_of(deployment.status, PROGRESSING)
+    condition = condition_of(deployment.status.conditions, PROGRESSING)
     if not has_progress_deadline(deployment) or condition is None:
         return None
     if is_complete(deployment, new_status) or condition.reason == TIMED_OUT:
@@ -132,7 +125,7 @@ def paused_condition(deployment: Deployment, now: datetime) -> Condition | None:
     """
     if not has_progress_deadline(deployment):
         return None
-    current = condition_of(deployment.status, PROGRESSING)
+    current = condition_of(deployment.status.conditions, PROGRESSING)
     if current is not None and current.reason == TIMED_OUT:
         return None
     was_paused = current is not None and current.reason == PAUSED
@@ -187,7 +180,7 @@ def rollout_status(
 ) -> DeploymentStatus:
     """Return calculate_status() with the conditions Progressing and ReplicaFailure of the rollout."""
     status = calculate_status(deployment, all_rss, new_rs, now)
-    current = condition_of(deployment.status, PROGRESSING)
+    current = condition_of(deployment.status.conditions, PROGRESSING)
     if not has_progress_deadline(deployment):
         status = without_condition(status, PROGRESSING)
     else:

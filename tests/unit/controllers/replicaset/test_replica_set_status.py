@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kubeloop.controllers.replicaset.pod_groups import group_pods
-from kubeloop.controllers.replicaset.status import needs_status_write, replica_set_status, replicas_of
+from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, 5, tzinfo=UTC)
@@ -90,7 +90,3 @@ def test_status_write_is_needed(observed_generation, replicas, needed):
     rs = replica_set(status={"observedGeneration": observed_generation, "replicas": 3})
     computed = replace(rs.status, replicas=replicas, observed_generation=0)
     assert needs_status_write(rs, computed) is needed
-
-
-def test_missing_replicas_counts_as_one():
-    assert [replicas_of(replica_set()), replicas_of(replica_set(replicas=0))] == [1, 0]

@@ -1,4 +1,4 @@
-"""Classification of Pods by phase, deletion and the Ready condition."""
+"""Active and available Pods."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubeloop.controllers.runtime.pod_status import (
-    is_active,
-    is_available,
-    is_finished,
-    is_ready,
-    is_terminating,
-    next_availability_seconds,
-)
+from kubeloop.controllers.runtime.pod_availability import is_active, is_available, next_availability_seconds
 from kubeloop.kube.objects.api_types import Pod, convert
+from kubeloop.kube.objects.object_fields import is_ready
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, tzinfo=UTC)
 
@@ -30,18 +24,17 @@ def pod(phase: str = "Running", *, deleted: bool = False, ready: str = "", since
 
 
 @pytest.mark.parametrize(
-    ("phase", "deleted", "groups"),
+    ("phase", "deleted", "active"),
     [
-        pytest.param("Pending", False, {"active"}, id="pending"),
-        pytest.param("Running", False, {"active"}, id="running"),
-        pytest.param("Running", True, {"terminating"}, id="running, deleted"),
-        pytest.param("Failed", False, {"finished"}, id="failed"),
-        pytest.param("Succeeded", True, {"finished"}, id="succeeded, deleted"),
+        pytest.param("Pending", False, True, id="pending"),
+        pytest.param("Running", False, True, id="running"),
+        pytest.param("Running", True, False, id="running, deleted"),
+        pytest.param("Failed", False, False, id="failed"),
+        pytest.param("Succeeded", True, False, id="succeeded, deleted"),
     ],
 )
-def test_pod_is_active_terminating_or_finished(phase, deleted, groups):
-    tests = {"active": is_active, "terminating": is_terminating, "finished": is_finished}
-    assert {name for name, test in tests.items() if test(pod(phase, deleted=deleted))} == groups
+def test_pod_is_active(phase, deleted, active):
+    assert is_active(pod(phase, deleted=deleted)) is active
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,23 @@
+"""The context that controllers share."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
+from kubeloop.process.metrics.registry import Registry
+from support.set_clock import SetClock
+
+
+async def test_queue_counts_in_metrics_and_measures_with_the_clock():
+    clock, registry, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), Registry(), None
+    metrics: Any = PrometheusControllerMetrics(registry)
+    context = ControllerContext(unused, unused, clock, unused, metrics)  # type: ignore[arg-type]
+    queue = context.new_queue("deployment")
+    queue.add("ns/web")
+    await queue.get()
+    clock.moment = datetime(2026, 1, 1, 0, 0, 7, tzinfo=UTC)
+    assert queue.unfinished_work_seconds() == 7.0
+    assert metrics._queues.adds.labels("deployment").value == 1

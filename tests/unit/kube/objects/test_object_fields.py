@@ -1,0 +1,37 @@
+"""Fields of typed objects that many parts read."""
+
+from __future__ import annotations
+
+import pytest
+
+from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replicas_of
+
+
+def pod(phase: str = "Running", **conditions: str) -> Pod:
+    stored = [{"type": type_, "status": status} for type_, status in conditions.items()]
+    return convert(Pod, {"status": {"phase": phase, "conditions": stored}})
+
+
+def test_condition_of_returns_the_condition_of_a_type():
+    conditions = pod(PodScheduled="True", Ready="False").status.conditions
+    assert condition_of(conditions, "Ready") is conditions[1]
+    assert condition_of(conditions, "Initialized") is None
+
+
+@pytest.mark.parametrize(("status", "ready"), [("True", True), ("False", False), ("Unknown", False)])
+def test_pod_is_ready_if_its_condition_is_true(status, ready):
+    assert is_ready(pod(PodScheduled="True", Ready=status)) is ready
+    assert not is_ready(pod(PodScheduled="True"))
+
+
+@pytest.mark.parametrize(
+    ("phase", "finished"), [("Pending", False), ("Running", False), ("Failed", True), ("Succeeded", True)]
+)
+def test_pod_is_finished_in_a_final_phase(phase, finished):
+    assert is_finished(pod(phase)) is finished
+
+
+@pytest.mark.parametrize(("spec", "replicas"), [({}, 1), ({"replicas": 0}, 0), ({"replicas": 3}, 3)])
+def test_missing_replicas_count_as_one(spec, replicas):
+    assert replicas_of(convert(ReplicaSet, {"spec": spec})) == replicas
