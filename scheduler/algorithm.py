@@ -159,10 +159,10 @@ class Algorithm:
     async def _totals(self, attempt: Attempt, rows: Rows) -> Scores:
         """Return the total scores int64 [K] of the feasible rows."""
         scores, state, pod = attempt.framework.scores, attempt.state, attempt.pod
-        if not scores.score and not self._extenders:
+        if not scores.scorers and not self._extenders:
             return np.ones(len(rows), np.int64)
         scores.run_pre_score(state, pod, self._snapshot, rows)
-        totals = scores.run_scores(state, pod, self._snapshot, rows).totals
+        totals = scores.run_scores(state, pod, self._snapshot, rows)
         for extender in self._extenders:
             if not extender.prioritizes or not extender.is_interested(pod.pod):
                 continue

@@ -45,7 +45,7 @@ class SchedulerGauges(ScrapeTimeMetrics):
                 "PreFilter": tuple(framework.filters.pre_filter),
                 "Filter": tuple(framework.filters.filter),
                 "PreScore": tuple(framework.scores.pre_score),
-                "Score": tuple(framework.scores.score),
+                "Score": tuple(scorer.plugin for scorer in framework.scores.scorers),
             }
             for (point, skipped), runs in framework.timing.runs.items():
                 for plugin in plugins_of[point]:

@@ -39,14 +39,14 @@ async def compare_with_api_server(client: Client, scheduler: Scheduler) -> Diffe
 
 async def _compare_once(client: Client, scheduler: Scheduler) -> Differences:
     from kubeloop.scheduler.event_handlers import is_terminated
-    from kubeloop.scheduler.explain.cache_debugger import compare_with
+    from kubeloop.scheduler.explain.cache_debugger import compare
 
     nodes = {node.metadata.name for node in (await client.list_all(NODES)).items}
     pods: dict[str, Pod] = {}
     async for pod in in_batches((await client.list_all(PODS)).items, 10_000):
         if not is_terminated(pod):
             pods[pod.metadata.uid] = pod
-    return compare_with(scheduler.cache, scheduler.queue, nodes, pods)
+    return compare(scheduler.cache, scheduler.queue, nodes, pods)
 
 
 async def in_batches(items: Iterable[T], size: int) -> AsyncIterator[T]:

@@ -11,7 +11,7 @@ Source: k8s.io/kube-scheduler/framework of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -123,14 +123,6 @@ class ExplainRowsPlugin(Plugin, Protocol):
 
         Called instead of explain(i) of each row where all reasons are needed, as there may be thousands.
         """
-        ...
-
-
-class PodSumsPlugin(Plugin, Protocol):
-    """A filter with `reads_only_pod_sums = True` that rejects a node only if resources for the pod are insufficient."""
-
-    def resources_needed(self, state: CycleState, pod: PodInfo) -> Mapping[str, int]:
-        """Return the amount needed of each resource, all above 0; one more pod is always needed."""
         ...
 
 

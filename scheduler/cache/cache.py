@@ -34,13 +34,12 @@ class CacheError(Exception):
 
 
 class _CachedPod:
-    __slots__ = ("assumed", "binding_finished", "deadline", "info", "node_name")
+    __slots__ = ("assumed", "deadline", "info", "node_name")
 
     def __init__(self, info: PodInfo, assumed: bool) -> None:
         self.info = info
         self.node_name = info.pod.spec.node_name
         self.assumed = assumed
-        self.binding_finished = False
         self.deadline: float | None = None  # time of expiry, in seconds of the cache's clock
 
 
@@ -74,10 +73,8 @@ class Cache:
     def finish_binding(self, pod: Pod) -> None:
         """Start the time to live of an assumed pod. No effect if the pod is confirmed already."""
         cached = self._assumed.get(pod.metadata.uid)
-        if cached is not None:
-            cached.binding_finished = True
-            if self._ttl_seconds is not None:
-                cached.deadline = self._now() + self._ttl_seconds
+        if cached is not None and self._ttl_seconds is not None:
+            cached.deadline = self._now() + self._ttl_seconds
 
     def forget_pod(self, pod: Pod) -> None:
         """Undo assume_pod. Raises CacheError if the pod is not assumed, or is cached on another node."""
@@ -274,9 +271,6 @@ class Cache:
     def nodes(self) -> Iterator[NodeInfo]:
         """Iterate over all entries, most recently changed first, including those without a node. Read only."""
         return iter([self._nodes[name] for name in reversed(self._nodes)])
-
-    def get_node(self, name: str) -> NodeInfo | None:
-        return self._nodes.get(name)
 
     def pods(self) -> dict[str, Pod]:
         """Return all pods by UID."""

@@ -128,15 +128,6 @@ class PodInfo:
         affinity = self.pod.spec.affinity
         return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
 
-    @property
-    def has_required_anti_affinity(self) -> bool:
-        affinity = self.pod.spec.affinity
-        return (
-            affinity is not None
-            and affinity.pod_anti_affinity is not None
-            and bool(affinity.pod_anti_affinity.required)
-        )
-
     def __repr__(self) -> str:
         return f"PodInfo({self.key})"
 
@@ -230,7 +221,7 @@ class NodeInfo:
     """A node and the pods on it, including assumed ones.
 
     node: None if only pods are known: the node is not seen yet, or was deleted before its pods.
-    pods, pods_with_affinity, pods_with_required_anti_affinity: by UID, in the order they were added.
+    pods, pods_with_affinity: by UID, in the order they were added.
     requested, non_zero_milli_cpu, non_zero_memory: sums over the pods; a resource that decreased to 0 may remain as 0.
     used_ports: a set as in kube-scheduler: if two pods have the same port, removing the first frees it.
     pvc_ref_counts: "namespace/name" of a claim -> uses by pods here.
@@ -247,7 +238,6 @@ class NodeInfo:
         "non_zero_milli_cpu",
         "pods",
         "pods_with_affinity",
-        "pods_with_required_anti_affinity",
         "pvc_ref_counts",
         "requested",
         "used_ports",
@@ -258,7 +248,6 @@ class NodeInfo:
         self.node: Node | None = None
         self.pods: dict[str, PodInfo] = {}
         self.pods_with_affinity: dict[str, PodInfo] = {}
-        self.pods_with_required_anti_affinity: dict[str, PodInfo] = {}
         self.used_ports: set[HostPort] = set()
         self.requested: dict[str, int] = {}
         self.non_zero_milli_cpu = 0
@@ -292,8 +281,6 @@ class NodeInfo:
         self.pods[pod.uid] = pod
         if pod.has_affinity:
             self.pods_with_affinity[pod.uid] = pod
-            if pod.has_required_anti_affinity:
-                self.pods_with_required_anti_affinity[pod.uid] = pod
         requested = self.requested
         for name, amount in pod.requests.items():
             requested[name] = requested.get(name, 0) + amount
@@ -309,7 +296,6 @@ class NodeInfo:
         """Remove the pod and its requests, and return it. Raises KeyError if it is not on this node."""
         pod = self.pods.pop(uid)
         self.pods_with_affinity.pop(uid, None)
-        self.pods_with_required_anti_affinity.pop(uid, None)
         for name, amount in pod.requests.items():
             self.requested[name] -= amount
         self.non_zero_milli_cpu -= pod.non_zero_milli_cpu
@@ -331,7 +317,6 @@ class NodeInfo:
         copy.node = self.node
         copy.pods = self.pods.copy()
         copy.pods_with_affinity = self.pods_with_affinity.copy()
-        copy.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity.copy()
         copy.used_ports = self.used_ports.copy()
         copy.requested = self.requested.copy()
         copy.non_zero_milli_cpu = self.non_zero_milli_cpu
@@ -349,7 +334,6 @@ class NodeInfo:
         copy.node = self.node
         copy.pods = self.pods.copy()
         copy.pods_with_affinity = self.pods_with_affinity
-        copy.pods_with_required_anti_affinity = self.pods_with_required_anti_affinity
         copy.used_ports = self.used_ports
         copy.requested = self.requested.copy()
         copy.non_zero_milli_cpu = self.non_zero_milli_cpu

@@ -15,8 +15,6 @@ from kubeloop.kube.quantities import parse_quantity
 
 CPU = "cpu"
 MEMORY = "memory"
-EPHEMERAL_STORAGE = "ephemeral-storage"
-PODS_RESOURCE = "pods"
 
 DEFAULT_MILLI_CPU = 100  # request of a container without a CPU request, for scores
 DEFAULT_MEMORY_BYTES = 200 << 20
@@ -50,11 +48,6 @@ def rounded_up(name: str, amount_nano: int) -> int:
     unit = _NANO_PER_MILLI if name == CPU else _NANO
     amount = -(-amount_nano // unit) if amount_nano >= 0 else amount_nano // unit
     return amount if _MIN_INT64 <= amount <= _MAX_INT64 else max(_MIN_INT64, min(amount, _MAX_INT64))
-
-
-def resource_list(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    """Return a resource list (allocatable, overhead, ...) as integers: millicores for CPU, whole units otherwise."""
-    return {name: rounded_up(name, nano(quantity)) for name, quantity in quantities.items()}
 
 
 def is_pod_level_resource(name: str) -> bool:

@@ -7,7 +7,7 @@ form of plugins. Only changed rows are written. Axes: N nodes, K rows.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -37,7 +37,6 @@ class Snapshot:
         self.columns = Columns(self)
         self.classes = classes or SpecClasses()
         self._recent: deque[Rows] = deque(maxlen=32)  # rows changed by the last updates of this layout
-        self._with_affinity: dict[str, NodeInfo] = {}
         self._claims_on: dict[str, frozenset[str]] = {}  # node -> keys of the claims used by its pods
         self._claim_uses: Counter[str] = Counter()  # key of a claim -> number of nodes it is used on; no zeros
 
@@ -63,7 +62,6 @@ class Snapshot:
         self.columns.refresh(changed_rows)
         for row in changed_rows:
             info = self.node_infos[row]
-            self._update_affinity(info)
             self._update_claims(info.name, info.pvc_ref_counts)
 
     def _reorder(self, node_infos: list[NodeInfo]) -> set[int]:
@@ -81,18 +79,11 @@ class Snapshot:
         self.columns.reorder(old_rows)
         for name in old_row_of.keys() - self.row_of.keys():
             self._update_claims(name, {})
-        self._with_affinity = {name: info for name, info in self._with_affinity.items() if name in self.row_of}
         return {
             row
             for row, (old, info) in enumerate(zip(old_rows.tolist(), node_infos, strict=True))
             if old < 0 or old_infos[old] is not info
         }
-
-    def _update_affinity(self, info: NodeInfo) -> None:
-        if info.pods_with_affinity:
-            self._with_affinity[info.name] = info
-        else:
-            self._with_affinity.pop(info.name, None)
 
     def _update_claims(self, name: str, uses: Mapping[str, int]) -> None:
         old = self._claims_on.get(name, _NO_CLAIMS)
@@ -108,17 +99,6 @@ class Snapshot:
             self._claims_on[name] = new
         else:
             del self._claims_on[name]
-
-    @property
-    def used_claims(self) -> Collection[str]:
-        """Keys of all claims that are used by pods on nodes."""
-        return self._claim_uses.keys()
-
-    @property
-    def nodes_with_affinity_pods(self) -> list[NodeInfo]:
-        """Nodes with a pod that has any pod affinity or anti-affinity, in row order."""
-        row_of = self.row_of
-        return sorted(self._with_affinity.values(), key=lambda info: row_of[info.name])
 
     def is_claim_used(self, key: str) -> bool:
         """Return True if any pod on any node uses the claim "namespace/name"."""

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.event_handlers import is_terminated
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
 
@@ -51,17 +50,7 @@ def _common(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*some} & {*others}))
 
 
-def compare(cache: Cache, queue: SchedulingQueue, nodes: Iterable[Node], pods: Iterable[Pod]) -> Differences:
-    """Compare the cache and queue with the objects of the API server (or an informer).
-
-    Unbound pods of other schedulers do not count as missed.
-    """
-    names = {node.metadata.name for node in nodes}
-    actual = {pod.metadata.uid: pod for pod in pods if not is_terminated(pod)}
-    return compare_with(cache, queue, names, actual)
-
-
-def compare_with(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
+def compare(cache: Cache, queue: SchedulingQueue, nodes: Set[str], pods: Mapping[str, Pod]) -> Differences:
     """Compare with the names of the nodes and the pods by UID, without terminated ones."""
     cached_nodes = {info.name for info in cache.nodes() if info.node is not None}
     cached = cache.pod_uids()
@@ -182,12 +171,6 @@ class CacheDump:
             yield f"in flight: {name}"
 
 
-def dump(cache: Cache, queue: SchedulingQueue) -> dict[str, Any]:
-    """Return the cache and queue as plain JSON."""
-    copy = CacheDump(cache, queue)
-    return {"nodes": list(copy.nodes()), "queue": copy.queue_document(copy.queued())}
-
-
 def _queued(queued: QueuedPodInfo) -> dict[str, Any]:
     return {
         "name": queued.key,
@@ -204,8 +187,3 @@ def comparison_text(differences: Differences) -> str:
         return "The cache agrees with the API server"
     lines = [f"  {field}: {', '.join(names)}" for field, names in differences.to_json().items() if names]
     return "\n".join(["The cache does not agree with the API server", *lines])
-
-
-def dump_text(cache: Cache, queue: SchedulingQueue) -> str:
-    """Return the dump for a log: one line per node and pod."""
-    return "\n".join(CacheDump(cache, queue).lines())

@@ -42,15 +42,7 @@ Normalize = Callable[[CycleState, PodInfo, Snapshot, Rows, Scores], Scores]
 _FEW_SCORES = 8  # up to this many, a Python loop is faster than array operations
 
 
-class ScoredRows(msgspec.Struct, frozen=True):
-    """rows int [K] of the snapshot; totals int64 [K]; by_plugin: weighted scores int64 [K] of each plugin."""
-
-    rows: Rows
-    totals: Scores
-    by_plugin: Mapping[str, Scores]
-
-
-class _Scorer(msgspec.Struct, frozen=True):
+class Scorer(msgspec.Struct, frozen=True):
     """A Score plugin and what it implements.
 
     by_rows: scores arrays of rows. normalizes: has normalize_scores. tabulates: has a score_table of its own, not an
@@ -66,12 +58,12 @@ class _Scorer(msgspec.Struct, frozen=True):
     row_local: bool
 
 
-_LocalScorers = tuple[list[_Scorer], tuple[str, ...]]
+_LocalScorers = tuple[list[Scorer], tuple[str, ...]]
 """Row-local scorers, and their names."""
 
 
 class ScorePoints:
-    """PreScore and Score plugins of one profile, in its order. weights: of the Score plugins, by name."""
+    """PreScore and Score plugins of one profile, in its order."""
 
     def __init__(
         self,
@@ -82,12 +74,10 @@ class ScorePoints:
     ) -> None:
         self.timing = timing
         self.pre_score = cast("Sequence[PreScorePlugin]", points["preScore"])
-        self.score = points["score"]
-        self.weights = weights
         self._class_cache = class_cache
-        self._scorers = [_scorer(plugin, weights[plugin.name]) for plugin in self.score]
+        self.scorers = [_scorer(plugin, weights[plugin.name]) for plugin in points["score"]]
         self._can_run_per_node = all(
-            isinstance(scorer.plugin, ScorePlugin) for scorer in self._scorers if scorer.row_local
+            isinstance(scorer.plugin, ScorePlugin) for scorer in self.scorers if scorer.row_local
         )
         self._local_scorers_of: dict[frozenset[str], _LocalScorers] = {}  # by the skipped plugins
 
@@ -110,25 +100,25 @@ class ScorePoints:
             state.skip_score.add(plugin.name)
 
     @observed("Score")
-    def run_scores(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> ScoredRows:
-        """Return normalized and weighted scores of the feasible `rows`. Raises SchedulingError if a plugin fails."""
-        by_plugin: dict[str, Scores] = {}
+    def run_scores(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+        """Return the sums of normalized and weighted scores int64 [K] of the feasible `rows`.
+
+        Raises SchedulingError if a plugin fails.
+        """
         results = self._scored_by_class(state, pod, snapshot)
         all_rows = rows is snapshot.all_rows
         if results is None:
             totals = np.zeros(len(rows), np.int64)
         else:
             totals = results.base.copy() if all_rows else results.base[rows]
-        for scorer in self._scorers:
+        for scorer in self.scorers:
             name = scorer.name
             if name in state.skip_score:
                 continue
             if results is not None and scorer.tabulates:
                 table = self._score_table(scorer.plugin, state, pod, snapshot, rows)
                 if table is not None:
-                    weighted = (table.scores * scorer.weight).take(table.indexes, mode="clip")
-                    by_plugin[name] = weighted
-                    totals += weighted
+                    totals += (table.scores * scorer.weight).take(table.indexes, mode="clip")
                     continue
             if results is not None and scorer.row_local:
                 if not scorer.normalizes:
@@ -139,17 +129,14 @@ class ScorePoints:
                     if cached is None:
                         normalized = self._normalized(scorer, state, pod, snapshot, rows, raw)
                         cached = results.weighted[name] = compact(normalized * scorer.weight)
-                    by_plugin[name] = cached
                     totals += cached
                     continue
                 raw = raw[rows]
             else:
                 raw = self._raw_scores(scorer, state, pod, snapshot, rows)
             scores = self._normalized(scorer, state, pod, snapshot, rows, raw)
-            weighted = scores if scorer.weight == 1 else scores * scorer.weight
-            by_plugin[name] = weighted
-            totals += weighted
-        return ScoredRows(rows, totals, by_plugin)
+            totals += scores if scorer.weight == 1 else scores * scorer.weight
+        return totals
 
     def _scored_by_class(self, state: CycleState, pod: PodInfo, snapshot: Snapshot) -> ClassResults | None:
         """Return the scores of row-local plugins for the pod's class, refreshed; None: they cannot be cached."""
@@ -182,7 +169,7 @@ class ScorePoints:
     def _refresh_row(
         self,
         results: ClassResults,
-        scorers: Sequence[_Scorer],
+        scorers: Sequence[Scorer],
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
@@ -207,7 +194,7 @@ class ScorePoints:
     def _refresh_rows(
         self,
         results: ClassResults,
-        scorers: Sequence[_Scorer],
+        scorers: Sequence[Scorer],
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
@@ -239,7 +226,7 @@ class ScorePoints:
         skipped = frozenset(state.skip_score)
         local = self._local_scorers_of.get(skipped)
         if local is None:
-            scorers = [scorer for scorer in self._scorers if scorer.row_local and scorer.name not in skipped]
+            scorers = [scorer for scorer in self.scorers if scorer.row_local and scorer.name not in skipped]
             local = self._local_scorers_of[skipped] = scorers, tuple(scorer.name for scorer in scorers)
         return local
 
@@ -257,7 +244,7 @@ class ScorePoints:
             _check_range(plugin, table.scores)
         return table
 
-    def _raw_scores(self, scorer: _Scorer, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+    def _raw_scores(self, scorer: Scorer, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
         plugin = scorer.plugin
         try:
             if scorer.by_rows:
@@ -277,7 +264,7 @@ class ScorePoints:
             raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
 
     def _normalized(
-        self, scorer: _Scorer, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, raw: Scores
+        self, scorer: Scorer, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, raw: Scores
     ) -> Scores:
         """Return the scores between 0 and 100, before the weight."""
         plugin, scores = scorer.plugin, raw
@@ -295,9 +282,9 @@ class ScorePoints:
         return scores
 
 
-def _scorer(plugin: Any, weight: int) -> _Scorer:
+def _scorer(plugin: Any, weight: int) -> Scorer:
     by_rows = isinstance(plugin, ScoreRowsPlugin)
-    return _Scorer(
+    return Scorer(
         plugin=plugin,
         name=plugin.name,
         weight=weight,

@@ -36,9 +36,6 @@ class IncomingTerm(msgspec.Struct, frozen=True):
     def selects(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return (self.namespaces is None or namespace in self.namespaces) and self.selector.matches(labels)
 
-    def selects_pod(self, pod: Pod) -> bool:
-        return self.selects(pod.metadata.namespace, pod.metadata.labels)
-
 
 def incoming_terms(terms: Iterable[AffinityTerm], listers: Listers) -> tuple[IncomingTerm, ...]:
     """Return `terms` with the namespaces that their namespace selectors select now."""

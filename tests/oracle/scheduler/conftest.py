@@ -263,11 +263,12 @@ class RecordedCase:
         cluster.framework.scores.run_pre_score(state, pod, cluster.snapshot, rows)
         assert state.skip_score == set(score.get("skippedPlugins", ())), where
         totals = np.zeros(len(rows), np.int64)
-        for plugin in cluster.framework.scores.score:
+        for scorer in cluster.framework.scores.scorers:
+            plugin = scorer.plugin
             if plugin.name in state.skip_score:
                 continue
             expected = score["plugins"][plugin.name]
-            assert cluster.framework.scores.weights[plugin.name] == expected["weight"]
+            assert scorer.weight == expected["weight"]
             weighted = cluster.score_rows(plugin, state, pod, rows) * expected["weight"]
             assert weighted.tolist() == expected["scores"], (where, plugin.name)
             totals += weighted

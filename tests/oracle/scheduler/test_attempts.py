@@ -183,7 +183,7 @@ async def test_default_profile_matches_kube_scheduler(oracle_dir, clock):
         ("preFilter", framework.filters.pre_filter),
         ("filter", framework.filters.filter),
         ("postFilter", framework.filters.post_filter),
-        ("score", framework.scores.score),
+        ("score", framework.scores.scorers),
     ):
         assert [plugin.name for plugin in plugins] == recorded["plugins"][point], point
-    assert framework.scores.weights == recorded["scoreWeights"]
+    assert {scorer.name: scorer.weight for scorer in framework.scores.scorers} == recorded["scoreWeights"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.cache.cache import Cache, CacheError
-from kubeloop.scheduler.cache.node_info import NodeInfo
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 RESOURCES = {"cpu": "milliCPU", "memory": "memory", "ephemeral-storage": "ephemeralStorage"}
@@ -40,7 +40,7 @@ def node_document(info: NodeInfo) -> dict[str, Any]:
         "nonZeroRequested": {"milliCPU": info.non_zero_milli_cpu, "memory": info.non_zero_memory},
         "pods": keys(info.pods.values()),
         "podsWithAffinity": keys(info.pods_with_affinity.values()),
-        "podsWithRequiredAntiAffinity": keys(info.pods_with_required_anti_affinity.values()),
+        "podsWithRequiredAntiAffinity": keys(with_required_anti_affinity(info)),
         "usedPorts": sorted(f"{ip} {protocol} {port}" for ip, protocol, port in info.used_ports),
     }
     if info.node is not None:
@@ -86,6 +86,14 @@ def used_claims(snapshot: Snapshot) -> list[str]:
     return sorted({claim for info in snapshot.node_infos for claim in info.pvc_ref_counts})
 
 
+def with_required_anti_affinity(info: NodeInfo) -> list[PodInfo]:
+    return [pod for pod in info.pods.values() if pod.required_anti_affinity_terms]
+
+
+def node_in(cache: Cache, name: str) -> NodeInfo | None:
+    return next((info for info in cache.nodes() if info.name == name), None)
+
+
 def test_cache_matches_kube_scheduler(records):
     operations = 0
     for record in records("scheduler/cache.jsonl.gz"):
@@ -114,7 +122,7 @@ def test_cache_matches_kube_scheduler(records):
                 version = cached.metadata.resource_version if cached else None
                 assert version == operation.get("cachedPodResourceVersion"), context
             for name, expected in (operation.get("changedNodes") or {}).items():
-                info = cache.get_node(name)
+                info = node_in(cache, name)
                 if expected is None:
                     assert info is None, context
                     continue
@@ -132,14 +140,13 @@ def test_cache_matches_kube_scheduler(records):
                 infos = snapshot.node_infos
                 assert [info.name for info in infos] == expected["nodeList"], context
                 assert [i.name for i in infos if i.pods_with_affinity] == expected["havePodsWithAffinityList"], context
-                assert [info.name for info in snapshot.nodes_with_affinity_pods] == expected["havePodsWithAffinityList"]
-                with_anti_affinity = [info.name for info in infos if info.pods_with_required_anti_affinity]
+                with_anti_affinity = [info.name for info in infos if with_required_anti_affinity(info)]
                 assert with_anti_affinity == expected["havePodsWithRequiredAntiAffinityList"], context
                 assert used_claims(snapshot) == expected["usedPVCs"], context
                 assert sorted(refreshed or []) == sorted(expected["refreshedNodes"]), context
                 document = {info.name: images(info.image_states) for info in infos if info.image_states}
                 assert document == expected["imageStates"], context
-                differing = [i.name for i in infos if not equal_except_images(i, cache.get_node(i.name))]
+                differing = [i.name for i in infos if not equal_except_images(i, node_in(cache, i.name))]
                 assert differing == expected["nodesDifferingFromCache"], context
         for context, info, expected in entries:
             assert info.pvc_ref_counts == expected["pvcRefCounts"], context

@@ -7,9 +7,13 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, is_scalar_resource
-from kubeloop.scheduler.cache.pod_requests import pod_limits, pod_requests, resource_list
+from kubeloop.scheduler.cache.pod_requests import nano, pod_limits, pod_requests, rounded_up
 
 Records = Callable[[str], Iterator[dict[str, Any]]]
+
+
+def resource_list(quantities: dict[str, Any]) -> dict[str, int]:
+    return {name: rounded_up(name, nano(quantity)) for name, quantity in quantities.items()}
 
 
 def as_resource(requests: dict[str, int]) -> dict[str, Any]:

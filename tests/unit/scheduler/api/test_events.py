@@ -27,6 +27,9 @@ def test_action_name(action: ActionType, name: str) -> None:
     assert events.action_name(action) == name
 
 
+PENDING_POD_DELETE = cluster_event(events.PENDING_POD_RESOURCE, events.DELETE)
+
+
 @pytest.mark.parametrize(
     ("registered", "event", "matches"),
     [
@@ -37,8 +40,8 @@ def test_action_name(action: ActionType, name: str) -> None:
         pytest.param(cluster_event("CSINode", events.ADD), events.NODE_ADD, False, id="another resource"),
         pytest.param(cluster_event("*", events.ADD), events.NODE_ADD, True, id="any resource"),
         pytest.param(cluster_event("Pod", events.DELETE), events.ASSIGNED_POD_DELETE, True, id="assigned pod"),
-        pytest.param(cluster_event("Pod", events.DELETE), events.PENDING_POD_DELETE, True, id="pending pod"),
-        pytest.param(events.ASSIGNED_POD_DELETE, events.PENDING_POD_DELETE, False, id="assigned pods only"),
+        pytest.param(cluster_event("Pod", events.DELETE), PENDING_POD_DELETE, True, id="pending pod"),
+        pytest.param(events.ASSIGNED_POD_DELETE, PENDING_POD_DELETE, False, id="assigned pods only"),
     ],
 )
 def test_registration_matches_event(registered: Any, event: Any, matches: bool) -> None:

@@ -108,7 +108,6 @@ def content(snapshot: Snapshot) -> dict[str, Any]:
             info.used_ports,
             info.pvc_ref_counts,
             sorted(info.pods_with_affinity),
-            sorted(info.pods_with_required_anti_affinity),
             [snapshot.columns.requested[snapshot.columns.resource(name), row] for name in ("cpu", "memory")],
             [snapshot.columns.allocatable[snapshot.columns.resource(name), row] for name in ("cpu", "memory", "pods")],
             int(snapshot.columns.pod_count[row]),
@@ -131,9 +130,6 @@ def test_incremental_snapshot_equals_new_snapshot(operations):
     assert {info.name for info in new_snapshot.node_infos} == model.nodes.keys()
     # A zone change alone does not reorder the nodes of the incremental snapshot.
     assert model.snapshot.row_of == {info.name: row for row, info in enumerate(model.snapshot.node_infos)}
-    assert {info.name for info in model.snapshot.nodes_with_affinity_pods} == {
-        info.name for info in new_snapshot.nodes_with_affinity_pods
-    }
     assert np.array_equal(np.sort(model.snapshot.columns.pod_count), np.sort(new_snapshot.columns.pod_count))
 
 

@@ -42,8 +42,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         rows[app] = columns.pods.weighted(app, lambda of, app=app: of.labels.get("app") == app).tolist()
     columns.pods.check()
     columns.affinities.check()
-    by_node = {name: {what: values[row] for what, values in rows.items()} for row, name in enumerate(names)}
-    return by_node | {"with affinity": {info.name for info in snapshot.nodes_with_affinity_pods}}
+    return {name: {what: values[row] for what, values in rows.items()} for row, name in enumerate(names)}
 
 
 @QUICKLY

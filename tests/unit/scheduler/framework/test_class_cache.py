@@ -76,7 +76,7 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
     assert rejection is None
     rows = framework.filters.run_filters(state, info, snapshot, snapshot.all_rows, diagnosis)
     framework.scores.run_pre_score(state, info, snapshot, rows)
-    totals = framework.scores.run_scores(state, info, snapshot, rows).totals
+    totals = framework.scores.run_scores(state, info, snapshot, rows)
     names = [snapshot.node_infos[row].name for row in rows.tolist()]
     counts = diagnosis.node_to_status.plugins()
     reasons = {name: (status.plugin, status.code, status.reasons) for name, status in diagnosis.node_to_status.items()}
@@ -140,7 +140,7 @@ def filter_and_score(framework: Any, snapshot: Snapshot, info: PodInfo) -> tuple
     if len(rows) == 0:
         return [], [], reasons
     framework.scores.run_pre_score(state, info, snapshot, rows)
-    return rows.tolist(), framework.scores.run_scores(state, info, snapshot, rows).totals.tolist(), reasons
+    return rows.tolist(), framework.scores.run_scores(state, info, snapshot, rows).tolist(), reasons
 
 
 @QUICKLY

@@ -23,8 +23,8 @@ def test_extension_points_have_the_plugins_in_the_order_of_the_profile() -> None
     assert names(default.pre_enqueue) == ["SchedulingGates", "DynamicResources", "DefaultPreemption"]
     assert names(default.filters.filter)[:2] == ["NodeUnschedulable", "NodeName"]
     assert names(default.filters.post_filter) == ["DynamicResources", "DefaultPreemption"]
-    assert names(default.scores.score)[0] == "TaintToleration"
-    assert default.scores.weights["TaintToleration"] == 3
+    assert names(default.scores.scorers)[0] == "TaintToleration"
+    assert default.scores.scorers[0].weight == 3
     assert "VolumeBinding" not in default.plugins
 
 

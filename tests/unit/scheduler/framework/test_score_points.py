@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -20,8 +21,15 @@ def test_totals_are_the_sum_of_the_weighted_scores():
     scores = default_scores(nodes)
     pod, state, snapshot = PodInfo(make_pod("web", cpu="1")), CycleState(), nodes.snapshot
     scores.run_pre_score(state, pod, snapshot, snapshot.all_rows)
-    scored = scores.run_scores(state, pod, snapshot, snapshot.all_rows)
-    assert list(scored.totals) == list(sum(scored.by_plugin.values()))
+    totals = scores.run_scores(state, pod, snapshot, snapshot.all_rows)
+    expected = np.zeros(len(snapshot), np.int64)
+    for scorer in scores.scorers:
+        if scorer.name not in state.skip_score:
+            raw = scorer.plugin.score_rows(state, pod, snapshot, snapshot.all_rows)
+            if scorer.normalizes:
+                raw = scorer.plugin.normalize_scores(state, pod, snapshot, snapshot.all_rows, raw)
+            expected += raw * scorer.weight
+    assert totals.tolist() == expected.tolist()
 
 
 def test_failing_plugin_is_named_in_the_error(monkeypatch):

@@ -37,7 +37,7 @@ def test_array_forms_agree_with_per_node_forms(
                 reasons = [row_statuses.statuses[code] for code in row_statuses.codes.tolist()]
                 assert reasons == [plugin.filter(state, info, snapshot.node_infos[row]) for row in rejected.tolist()]
         framework.scores.run_pre_score(state, info, snapshot, rows)
-        for plugin in framework.scores.score:
+        for plugin in (scorer.plugin for scorer in framework.scores.scorers):
             if plugin.name in state.skip_score:
                 continue
             by_rows = plugin.score_rows(state, info, snapshot, rows)

@@ -87,4 +87,4 @@ def test_extreme_requests_do_not_overflow(plugin_cluster: Any, node: Any, pod: A
         )
         if names:
             cluster.framework.scores.run_pre_score(state, info, cluster.snapshot, rows)
-            assert cluster.framework.scores.run_scores(state, info, cluster.snapshot, rows).totals.min() >= 0
+            assert cluster.framework.scores.run_scores(state, info, cluster.snapshot, rows).min() >= 0
