@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from support.cli_processes import MIXED, WEB, Kubeloop
+from support.installed_exporter import install_exporter
 from support.otlp import Collector, by_trace
 
 SCHEDULABLE_IN_MIXED = 17  # pods of the example; the others stay pending
@@ -90,6 +92,28 @@ def test_disabled_sampler_exports_nothing(tmp_path, collector):
     assert all(pod["ready"] for pod in document["pods"])
     assert all(pod["traceId"] == "" for pod in document["pods"])
     assert collector.requests == []
+
+
+def test_installed_exporter_and_otlp_get_every_pod(tmp_path, collector):
+    site = tmp_path / "site"
+    site.mkdir()
+    install_exporter(site)
+    spans = tmp_path / "spans"
+    exporters = {"OTEL_TRACES_EXPORTER": "otlp,file", "PYTHONPATH": str(site), "SPAN_FILE": str(spans)}
+    document = up(tmp_path, collector, **exporters)
+    exported = Counter(span.name for span in collector.spans())
+    assert exported["pod"] == len(document["pods"])
+    lines = spans.read_text().splitlines()
+    assert lines[-1] == "shut down"
+    assert Counter(line.removesuffix(" kubeloop") for line in lines[:-1]) == exported
+
+
+def test_unknown_exporter_is_error_that_lists_installed_ones(tmp_path):
+    result = Kubeloop(tmp_path).run("up", "--once", "-f", WEB, OTEL_TRACES_EXPORTER="zipkin")
+    assert result.returncode == 2
+    assert "no exporter 'zipkin' is installed" in result.stderr
+    assert "console" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_unreachable_collector_loses_only_traces(tmp_path):
