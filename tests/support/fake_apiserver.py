@@ -1,23 +1,27 @@
-"""A development API server in memory for controllers under test, with the record of what they write."""
+"""The fake API server of tests: the development API server in memory, for components that use a client.
+
+Nothing is faked but the network: requests pass a `FaultyTransport`. The clock is virtual if the event loop is.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
-from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response, json_response
+from kubeloop.devcluster.api import request_info
+from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
-from kubeloop.kube.objects.resources import DEPLOYMENTS, NAMESPACES, PODS, REPLICA_SETS, Resource
-from kubeloop.testing.memory_transport import MemoryTransport
+from kubeloop.kube.client.retries import RetryPolicy
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
-from support.api_requests import InProcessApi
+from support.api_requests import InProcessApi, decoded
+from support.faulty_transport import FaultyTransport
 
 JSON = dict[str, Any]
 WIDGETS: Resource[JSON] = Resource("example.com", "v1", "Widget", "widgets", True, dict)
@@ -32,30 +36,54 @@ _WORKLOAD_SPEC: JSON = {
 _SPECS: dict[Resource[Any], JSON] = {PODS: _POD_SPEC, DEPLOYMENTS: _WORKLOAD_SPEC, REPLICA_SETS: _WORKLOAD_SPEC}
 
 
-class FakeApiServer:
-    """The development API server with the namespaces "ns" and "other" and the custom resource `WIDGETS`.
+class Write(NamedTuple):
+    """A write of the client that the server carried out, and the object before and after it (None: it did not exist).
 
-    client, informers, context: those of the controllers under test.
-    requests: the writes of `client` that were not rejected, as (method, path, body).
-    reject: called with method and path of each request of `client`; returns the error to respond with, or None.
+    A pod that is deleted gracefully still exists afterwards.
     """
 
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.api = InProcessApi(clock=self.clock)
-        self.store = self.api.server.store
-        self.client = Client(MemoryTransport(self._handle), clock=self.clock, rng=random.Random(1))
-        self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(2))
-        traces = ReconcileRecorder(clock=self.clock, rng=random.Random(3))
+    method: str
+    resource: Resource[Any]
+    subresource: str
+    sent: bytes
+    before: JSON | None
+    after: JSON | None
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.sent)
+
+
+class FakeApiServer:
+    """The development API server, and a client of it whose requests pass a `FaultyTransport`.
+
+    client, informers, context: those of the components under test.
+    transport: injects latency and faults into their requests and watches.
+    on_write: called with each write of `client` that succeeded, before the client gets the response.
+    """
+
+    def __init__(self, *, seed: int = 1, clock: Clock | None = None, retries: RetryPolicy | None = None) -> None:
+        """retries: those of the client."""
+        self.clock = clock or VirtualClock()
+        self._seed = seed
+        self.reset()
+        self.transport = FaultyTransport(self._handle, rng=random.Random(seed + 2))
+        self.client = Client(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
+        self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(seed + 1))
+        traces = ReconcileRecorder(clock=self.clock, rng=random.Random(seed + 3))
         self.context = ControllerContext(self.client, self.informers, self.clock, traces)
-        self.requests: list[tuple[str, str, Any]] = []
-        self.reject: Callable[[str, str], errors.StatusError | None] = lambda method, path: None
-        self._bootstrapped = {
-            entry.object["metadata"]["uid"] for _, table in self.store.tables() for entry in table.list()
-        }
+        self._writes: list[Request] = []
+        self.on_write: Callable[[Write], None] = lambda write: None
+
+    def reset(self) -> None:
+        """Replace the API server by a new one without the objects of the former."""
+        self.api = InProcessApi(clock=self.clock, rng=random.Random(self._seed))
+        self.store = self.api.server.store
+        self._first_revision = self.store.revision
+
+    def define_widgets(self) -> None:
+        """Create the CustomResourceDefinition of WIDGETS."""
         self.api.create(_CRDS, _widget_definition())
-        for name in ("ns", "other"):
-            self.add(NAMESPACES, name)
 
     def add(self, resource: Resource[Any], name: str, *owners: JSON, namespace: str = "ns", **metadata: Any) -> JSON:
         """Create a valid object and return it. owners: its owner references."""
@@ -75,24 +103,42 @@ class FakeApiServer:
         self.api.succeed("DELETE", path, {"propagationPolicy": policy})
 
     def objects(self, resource: Resource[Any]) -> list[JSON]:
-        """Return all objects but those that every new cluster has."""
-        return [obj for obj in self.store.list(resource) if obj["metadata"]["uid"] not in self._bootstrapped]
+        """Return all objects but those that every new cluster has, unless these have changed."""
+        return [
+            obj for obj in self.store.list(resource) if int(obj["metadata"]["resourceVersion"]) > self._first_revision
+        ]
 
     def names(self, resource: Resource[Any]) -> list[str]:
         return [obj["metadata"]["name"] for obj in self.objects(resource)]
 
+    @property
+    def requests(self) -> list[tuple[str, str, Any]]:
+        """The writes of `client` that reached the server, as (method, path, body)."""
+        return [(write.method, write.path, json.loads(write.body or b"{}")) for write in self._writes]
+
     def written(self, method: str) -> list[str]:
-        """Return the paths of the client's writes with `method`."""
-        return [path for written_method, path, _ in self.requests if written_method == method]
+        """Return the paths of the client's writes with `method` that reached the server."""
+        return [write.path for write in self._writes if write.method == method]
 
     async def _handle(self, request: Request) -> Response:
-        await asyncio.sleep(0)
-        error = self.reject(request.method, request.path)
-        if error is not None:
-            return json_response(error.code, error.status)
-        if request.method != "GET":
-            self.requests.append((request.method, request.path, json.loads(request.body) if request.body else {}))
-        return await self.api.server.handle(request)
+        if request.method == "GET":
+            return await self.api.server.handle(request)
+        self._writes.append(request)
+        before = self._object(request)
+        response = await self.api.server.handle(request)
+        if response.status < 400 and request.route is not None:
+            created = request.method == "POST" and not request.route.name
+            after = decoded(response) if created else self._object(request)
+            info = request.route
+            self.on_write(Write(request.method, info.served.resource, info.subresource, request.body, before, after))
+        return response
+
+    def _object(self, request: Request) -> JSON | None:
+        """Return the object that the path names."""
+        info = request_info.route(request.path)
+        if info is None or not info.name:
+            return None
+        return self.store.get(info.served.resource, info.namespace, info.name)
 
 
 def _widget_definition() -> JSON:

@@ -1,4 +1,4 @@
-"""Fixtures of controller tests: an API server in memory, an event sink, and controllers that run during a test."""
+"""Fixtures of controller tests: a fake API server, an event sink, and controllers that run during a test."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.objects.resources import NAMESPACES
 from support.fake_apiserver import FakeApiServer
 from support.recorded_events import RecordedEvents
 
 
 @pytest.fixture
 async def fake_apiserver() -> FakeApiServer:
-    return FakeApiServer()
+    """Return an API server with the namespaces "ns" and "other" and the custom resource WIDGETS."""
+    server = FakeApiServer()
+    server.define_widgets()
+    for name in ("ns", "other"):
+        server.add(NAMESPACES, name)
+    return server
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, start_
             current = fake_apiserver.store.get(PODS, "ns", "busy")
             fake_apiserver.store.update(PODS, {**current, "status": {"phase": "Running"}})
 
-    fake_apiserver.reject = busy
+    fake_apiserver.transport.reject = busy
     fake_apiserver.delete(REPLICA_SETS, "web")
     await asyncio.sleep(5)
     assert fake_apiserver.names(PODS) == []
@@ -200,7 +200,7 @@ async def test_failed_deletions_are_retried(fake_apiserver, start_collector):
             return errors.forbidden(PODS, "x", "not now")
         return None
 
-    fake_apiserver.reject = reject
+    fake_apiserver.transport.reject = reject
     fake_apiserver.delete(DEPLOYMENTS, "web")
     await asyncio.sleep(30)
     assert fake_apiserver.names(PODS) == []

@@ -54,7 +54,7 @@ async def test_resources_without_deletecollection_are_deleted_singly(apiserver):
     def reject(method: str, path: str) -> errors.StatusError | None:
         return errors.method_not_allowed() if method == "DELETE" and path.endswith("/widgets") else None
 
-    apiserver.reject = reject
+    apiserver.transport.reject = reject
     apiserver.add(WIDGETS, "a")
     apiserver.add(WIDGETS, "b")
     apiserver.delete(NAMESPACES, "ns", namespace="")
@@ -101,24 +101,24 @@ async def test_failed_deletion_is_reported_and_retried(apiserver):
             return errors.forbidden(CONFIG_MAPS, "", "not now")
         return None
 
-    apiserver.reject = reject
+    apiserver.transport.reject = reject
     apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(7)
     assert apiserver.names(DEPLOYMENTS) == []
     status, message = conditions(apiserver)["NamespaceDeletionContentFailure"]
     assert status == "True"
     assert message.startswith("Failed to delete all resource types, 1 remaining: ")
-    apiserver.reject = lambda method, path: None
+    apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(70)
     assert apiserver.names(NAMESPACES) == ["other"]
 
 
 async def test_failed_discovery_is_reported_and_blocks_deletion(apiserver):
-    apiserver.reject = lambda method, path: errors.internal("boom") if path == "/apis" else None
+    apiserver.transport.reject = lambda method, path: errors.internal("boom") if path == "/apis" else None
     apiserver.delete(NAMESPACES, "ns", namespace="")
     await asyncio.sleep(20)
     assert conditions(apiserver)["NamespaceDeletionDiscoveryFailure"][0] == "True"
-    apiserver.reject = lambda method, path: None
+    apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(120)
     assert apiserver.names(NAMESPACES) == ["other"]
 

@@ -25,7 +25,7 @@ def reject_path(api: Any, *rejected: str) -> None:
     def reject(method: str, path: str) -> errors.StatusError | None:
         return errors.forbidden(CONFIG_MAPS, "", "denied") if path.endswith(rejected) else None
 
-    api.reject = reject
+    api.transport.reject = reject
 
 
 async def test_round_empties_namespace_and_reports_nothing(fake_apiserver, deleter):

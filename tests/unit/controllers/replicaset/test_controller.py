@@ -70,12 +70,12 @@ async def test_failed_creation_sets_condition_until_retry_succeeds(fake_apiserve
     def reject(method: str, path: str) -> errors.StatusError | None:
         return errors.forbidden(PODS, "", "no more pods") if method == "POST" and path.endswith("/pods") else None
 
-    fake_apiserver.reject = reject
+    fake_apiserver.transport.reject = reject
     fake_apiserver.add(REPLICA_SETS, "web")
     await scale(fake_apiserver, 1)
     (condition,) = fake_apiserver.objects(REPLICA_SETS)[0]["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("ReplicaFailure", "FailedCreate")
-    fake_apiserver.reject = lambda method, path: None
+    fake_apiserver.transport.reject = lambda method, path: None
     await asyncio.sleep(60)
     assert len(fake_apiserver.names(PODS)) == 1
     assert "conditions" not in fake_apiserver.objects(REPLICA_SETS)[0]["status"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,36 +12,16 @@ from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.client.api_client import Client, PatchType
-from kubeloop.kube.client.transport import HttpResponse
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Lease
 from kubeloop.kube.objects.resources import LEASES, PODS
 from kubeloop.process.control_plane import ControlPlane, Settings
 from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
-from kubeloop.testing.memory_transport import MemoryTransport
+from support.faulty_transport import FaultyTransport
 
 pytestmark = pytest.mark.virtual_time
 
 LEASE_SECONDS, RENEW_SECONDS, RETRY_SECONDS = 15.0, 10.0, 2.0
-
-
-class CuttableTransport(MemoryTransport):
-    """The connection of a candidate to the server; after a cut, requests wait for a response forever."""
-
-    cut = False
-
-    async def request(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str],
-        body: bytes = b"",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
-        if self.cut:
-            await asyncio.sleep(3600.0)
-        return await super().request(method, target, headers=headers, body=body, timeout_seconds=timeout_seconds)
 
 
 class Candidate:
@@ -50,8 +29,8 @@ class Candidate:
         self.name = name
         self.acts = False
         self.acted_until = 0.0
-        self.line = CuttableTransport(api.handle)
-        self.client = Client(self.line, clock=clock, rng=random.Random(name))
+        self.transport = FaultyTransport(api.handle, rng=random.Random(name))
+        self.client = Client(self.transport, clock=clock, rng=random.Random(name))
         settings = ElectionSettings(
             identity=name,
             lease_duration_seconds=LEASE_SECONDS,
@@ -134,7 +113,7 @@ async def test_disconnected_leader_stops_at_its_renew_deadline(world: World):
         await asyncio.sleep(1.0)
         other = group.create_task(world.b.run())
         await asyncio.sleep(10.5)
-        world.a.line.cut = True
+        world.a.transport.before_request = lambda request: asyncio.sleep(3600.0)
         cut_at = loop.time()
         seconds = await world.seconds_until_b_acts()
         assert isinstance(losing.result(), LeaseLost)

@@ -1,19 +1,18 @@
 import random
+from itertools import count
 
 import pytest
 
-from kubeloop.devcluster.api.request import Request, Response
-from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.devcluster.server.faults import AnswerLost
-from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ServerUnreachable, UserError
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.process.manifests import Manifest, apply
-from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Trace
+from support.fake_apiserver import FakeApiServer
+from support.faulty_transport import SentRequest
 
 
 def config_map(**metadata: str) -> Manifest:
@@ -29,63 +28,61 @@ def apply_trace(finished: list[Trace]) -> ApplyRecorder:
     )
 
 
-class Cluster:
-    """A development API server that loses the response of the first write, which is executed or not."""
+@pytest.fixture
+async def server() -> FakeApiServer:
+    """Return an API server that carries out the first write, whose response is lost."""
+    server, writes = FakeApiServer(), count()
+    server.transport.lose_response = lambda method, path: method != "GET" and next(writes) == 0
+    return server
 
-    def __init__(self, *, carried_out: bool) -> None:
-        clock, rng = SystemClock(), random.Random(1)
-        self._server = ApiServer(clock=clock, rng=rng, token=None)
-        self._carried_out = carried_out
-        self.writes = 0
-        self.client = Client(MemoryTransport(self._handle), clock=clock, rng=rng)
 
-    async def config_maps(self) -> int:
-        return len((await self.client.list(CONFIG_MAPS, "default")).items)
+def break_first_write(server: FakeApiServer) -> None:
+    """Let the connection break before the server handles the first write."""
 
-    async def _handle(self, request: Request) -> Response:
-        if request.method != "GET":
-            self.writes += 1
-            if self.writes == 1:
-                if self._carried_out:
-                    await self._server.handle(request)
-                raise AnswerLost
-        return await self._server.handle(request)
+    async def before_request(request: SentRequest) -> None:
+        if request.method != "GET" and len(writes(server)) == 1:
+            raise TransportError("connection reset", request_sent=True)
+
+    server.transport.before_request = before_request
+
+
+def writes(server: FakeApiServer) -> list[SentRequest]:
+    return [request for request in server.transport.sent if request.method != "GET"]
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
-async def test_apply_continues_after_a_lost_response(carried_out: bool) -> None:
-    cluster = Cluster(carried_out=carried_out)
-    assert await apply(cluster.client, [config_map(name="app")]) == [("configmap/app", "created")]
-    assert cluster.writes == 2
-    assert await cluster.config_maps() == 1
+async def test_apply_continues_after_a_lost_response(server: FakeApiServer, carried_out: bool) -> None:
+    if not carried_out:
+        server.transport.lose_response = lambda method, path: False
+        break_first_write(server)
+    assert await apply(server.client, [config_map(name="app")]) == [("configmap/app", "created")]
+    assert len(writes(server)) == 2
+    assert server.names(CONFIG_MAPS) == ["app"]
 
 
-async def test_apply_does_not_retry_generate_name() -> None:
-    cluster = Cluster(carried_out=True)
+async def test_apply_does_not_retry_generate_name(server: FakeApiServer) -> None:
     with pytest.raises(ServerUnreachable):
-        await apply(cluster.client, [config_map(generateName="app-")])
-    assert cluster.writes == 1
+        await apply(server.client, [config_map(generateName="app-")])
+    assert len(writes(server)) == 1
 
 
-async def test_apply_trace_records_an_unknown_outcome() -> None:
-    cluster = Cluster(carried_out=True)
+async def test_apply_trace_records_an_unknown_outcome(server: FakeApiServer) -> None:
     traces: list[Trace] = []
     trace = apply_trace(traces)
     with pytest.raises(ServerUnreachable) as raised:
-        await apply(cluster.client, [config_map(generateName="app-")], trace=trace)
+        await apply(server.client, [config_map(generateName="app-")], trace=trace)
     (applied,) = traces
     assert [span.error for span in applied.spans] == [str(raised.value)] * 2
     assert applied.spans[1].attributes["kubeloop.outcome"] == "unknown"
 
 
-async def test_apply_reports_configured_or_unchanged() -> None:
-    cluster = Cluster(carried_out=True)
-    await apply(cluster.client, [config_map(name="app")])
-    assert await apply(cluster.client, [config_map(name="app")]) == [("configmap/app", "unchanged")]
+async def test_apply_reports_configured_or_unchanged(server: FakeApiServer) -> None:
+    await apply(server.client, [config_map(name="app")])
+    assert await apply(server.client, [config_map(name="app")]) == [("configmap/app", "unchanged")]
     other = config_map(name="app")
     other.body["data"] = {"c": "d"}
-    assert await apply(cluster.client, [other]) == [("configmap/app", "configured")]
-    stored = await cluster.client.get(CONFIG_MAPS, "app", "default")
+    assert await apply(server.client, [other]) == [("configmap/app", "configured")]
+    stored = await server.client.get(CONFIG_MAPS, "app", "default")
     assert stored["data"] == {"c": "d"}  # fields removed from the manifest are removed
 
 
@@ -112,20 +109,18 @@ def of_kind(kind: str) -> Manifest:
     return Manifest("app.yaml", {"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "x"}})
 
 
-async def test_apply_creates_definitions_before_their_objects() -> None:
-    cluster = Cluster(carried_out=True)
-    assert await apply(cluster.client, [of_kind("Gear"), config_map(name="app"), definition()]) == [
+async def test_apply_creates_definitions_before_their_objects(server: FakeApiServer) -> None:
+    assert await apply(server.client, [of_kind("Gear"), config_map(name="app"), definition()]) == [
         ("customresourcedefinition.apiextensions.k8s.io/gears.example.com", "created"),
         ("gear.example.com/x", "created"),
         ("configmap/app", "created"),
     ]
 
 
-async def test_apply_rejects_unknown_kinds_before_any_request() -> None:
-    cluster = Cluster(carried_out=True)
+async def test_apply_rejects_unknown_kinds_before_any_request(server: FakeApiServer) -> None:
     with pytest.raises(UserError, match="Wheel"):
-        await apply(cluster.client, [definition(), of_kind("Gear"), of_kind("Wheel")])
-    assert cluster.writes == 0
+        await apply(server.client, [definition(), of_kind("Gear"), of_kind("Wheel")])
+    assert writes(server) == []
 
 
 def test_root_span_has_the_rejection_beyond_the_span_limit() -> None:
