@@ -20,13 +20,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kubeloop.controllers.replicaset.controller import BURST_REPLICAS
+from kubeloop.controllers.replicaset.controller import BURST_REPLICAS, ReplicaSetController
 from kubeloop.controllers.replicaset.replica_plan import plan_replicas
 from kubeloop.controllers.runtime.owner_references import controller_index_key
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from support.rollout_simulation import RolloutSimulation
+from support.disabled_recorders import DisabledPodRecorder
+from support.fake_apiserver import FakeApiServer
+from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -95,13 +97,13 @@ def best_ms(work: Callable[[], object]) -> float:
 async def measure(pods: int) -> tuple[float, float]:
     """Return the CPU milliseconds of a reconcile without changes, and of choosing the Pods of one burst."""
     rng = random.Random(1)
-    cluster = RolloutSimulation(SetClock(NOW), rng)
+    server = FakeApiServer(clock=SetClock(NOW))
+    controller = ReplicaSetController(server.context, recorder=RecordedEvents(), pod_traces=DisabledPodRecorder())
     for name in ("new", "old"):
         rs = replica_set(name, pods)
-        cluster.informers.informer(REPLICA_SETS).apply("ADDED", convert(ReplicaSet, rs))
+        server.informers.informer(REPLICA_SETS).apply("ADDED", convert(ReplicaSet, rs))
         for number in range(pods):
-            cluster.informers.informer(PODS).apply("ADDED", convert(Pod, pod(number, rs, max(1, pods // 10), rng)))
-    controller = cluster.replica_sets
+            server.informers.informer(PODS).apply("ADDED", convert(Pod, pod(number, rs, max(1, pods // 10), rng)))
 
     def reconcile() -> None:
         coroutine = controller.reconcile("default/new")

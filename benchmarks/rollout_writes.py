@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/rollout_writes.py [REPLICAS ...]
 
-Runs the Deployment and ReplicaSet controllers against the in-memory cluster of the simulation tests, in virtual time:
+Runs the Deployment and ReplicaSet controllers against the fake API server of the simulation tests, in virtual time:
 create a Deployment, wait until it is complete, change its image, wait again. Prints the writes of the rollout as a
 table for benchmarks/README.md, and its virtual and real seconds.
 """
@@ -10,7 +10,6 @@ table for benchmarks/README.md, and its virtual and real seconds.
 from __future__ import annotations
 
 import asyncio
-import random
 import sys
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from kubeloop.kube.objects.resources import DEPLOYMENTS
 from kubeloop.testing import virtual_time
 from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
 
@@ -35,13 +35,12 @@ KINDS = (
 async def complete(cluster: RolloutSimulation, replicas: int) -> None:
     while True:
         await asyncio.sleep(0.5)
-        web = cluster.objects.get(("deployments", "default/web"))
-        if web is None:
-            continue
+        web = cluster.get(DEPLOYMENTS, "web")
+        assert web is not None
         status = web["status"]
         if (
             status.get("observedGeneration") == web["metadata"]["generation"]
-            and status.get("updatedReplicas") == status.get("availableReplicas") == status["replicas"] == replicas
+            and status.get("updatedReplicas") == status.get("availableReplicas") == status.get("replicas") == replicas
             and status.get("terminatingReplicas") == 0
         ):
             return
@@ -50,14 +49,14 @@ async def complete(cluster: RolloutSimulation, replicas: int) -> None:
 async def rollout(replicas: int) -> tuple[Counter[str], float]:
     """Return the writes of one rollout, and its virtual seconds."""
     pace = SimulationSettings(request=0.01, watch=0.02, start=4.0, stop=2.0)
-    cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(1), pace)
+    cluster = RolloutSimulation(1, pace)
     async with asyncio.TaskGroup() as tasks:
         control_plane_task = tasks.create_task(cluster.run())
-        cluster.apply("deployments", deployment(replicas=replicas))
+        cluster.apply(DEPLOYMENTS, deployment(replicas=replicas))
         await complete(cluster, replicas)
         cluster.writes.clear()
         began = asyncio.get_running_loop().time()
-        cluster.apply("deployments", deployment(replicas=replicas, image="app:2"))
+        cluster.apply(DEPLOYMENTS, deployment(replicas=replicas, image="app:2"))
         await complete(cluster, replicas)
         seconds = asyncio.get_running_loop().time() - began
         control_plane_task.cancel()

@@ -7,37 +7,34 @@ import random
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
-from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
-from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
-from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
-from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
-from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.virtual_time import VirtualClock
 from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
+from support.fake_apiserver import FakeApiServer
 from support.manifests import deployment
-from support.rollout_simulation import DiscardedEvents
+from support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
 
 
 async def test_deployment_rolls_out_back_and_replaces_released_pods(clock: VirtualClock):
     rng = random.Random(1)
-    server = ApiServer(clock=clock, rng=rng, token=None)
-    client = Client(MemoryTransport(server.handle), clock=clock, rng=rng)
-    informers = InformerFactory(client, clock=clock, rng=rng)
-    context = ControllerContext(client, informers, clock, DisabledReconcileRecorder())
-    events = DiscardedEvents()
-    parts: list[Any] = [DeploymentController(context, recorder=events)]
+    server = FakeApiServer(clock=clock)
+    client, informers = server.client, server.informers
+    context = structs.replace(server.context, traces=DisabledReconcileRecorder())
+    recorder = RecordedEvents()
+    parts: list[Any] = [DeploymentController(context, recorder=recorder)]
     parts += [
-        ReplicaSetController(context, recorder=events, pod_traces=DisabledPodRecorder(), variant=variant)
+        ReplicaSetController(context, recorder=recorder, pod_traces=DisabledPodRecorder(), variant=variant)
         for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
     ]
     nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)
@@ -51,7 +48,7 @@ async def test_deployment_rolls_out_back_and_replaces_released_pods(clock: Virtu
         }
 
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(part.run()) for part in (server, informers, nodes, *parts)]
+        running = [tasks.create_task(part.run()) for part in (server.api.server, informers, nodes, *parts)]
 
         async def bind(pod: Any) -> None:
             target = {"kind": "Node", "name": rng.choice(names)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -20,6 +19,8 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.testing import virtual_time
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from support.disabled_recorders import DisabledReconcileRecorder
+from support.fake_apiserver import Write
+from support.faulty_transport import SentRequest
 from support.rollout_simulation import (
     RolloutSimulation,
     SimulationSettings,
@@ -130,23 +131,26 @@ class InvariantChecker:
     def apply(self, obj: Json) -> None:
         """Apply the Deployment `obj` as a user does."""
         self.specs.append(obj["spec"])
-        stored = self.cluster.apply("deployments", obj)
+        stored = self.cluster.apply(DEPLOYMENTS, obj)
         self.by_generation[stored["metadata"]["generation"]] = obj["spec"]
         self.history.append(f"{self.cluster.clock.now():%H:%M:%S} apply {obj['spec']}")
 
-    def on_write(self, verb: str, resource: str, old: Json, new: Json) -> None:
+    def on_write(self, kind: str, write: Write) -> None:
         """Check a write. Records violations instead of raising, because the controller would catch the error."""
-        if verb != "status":
-            write = (verb, resource, new["metadata"]["name"], new["spec"].get("replicas"))
-            self.history.append(f"{self.cluster.clock.now():%H:%M:%S} {write}")
-        if resource == "replicasets" and verb in ("create", "scale"):
+        old, new = write.before, write.after
+        obj = new or old
+        assert obj is not None
+        if kind != "status":
+            summary = (kind, write.resource.plural, obj["metadata"]["name"], obj["spec"].get("replicas"))
+            self.history.append(f"{self.cluster.clock.now():%H:%M:%S} {summary}")
+        if write.resource is REPLICA_SETS and kind in ("create", "scale"):
             before = old["spec"]["replicas"] if old else 0
-            if new["spec"]["replicas"] > before:
+            if obj["spec"]["replicas"] > before:
                 self._check_growth()
-            elif new["spec"]["replicas"] < before:
-                self._check_scale_down(new)
-        elif resource == "pods" and not self.responses_are_lost:
-            self._check_pod_count(new["metadata"]["ownerReferences"][0]["name"], verb)
+            elif obj["spec"]["replicas"] < before:
+                self._check_scale_down(obj)
+        elif write.resource is PODS and not self.responses_are_lost:
+            self._check_pod_count(obj["metadata"]["ownerReferences"][0]["name"], kind)
 
     def assert_no_violations(self) -> None:
         assert not self.violations, self.violations[0]
@@ -154,7 +158,7 @@ class InvariantChecker:
     def _check_growth(self) -> None:
         spec = self.by_generation[self.inputs.generation]
         maximum = spec["replicas"] + limits(spec)[0]
-        total = sum(rs["spec"]["replicas"] for rs in self.cluster.all("replicasets"))
+        total = sum(rs["spec"]["replicas"] for rs in self.cluster.all(REPLICA_SETS))
         if total > maximum:
             self._record_violation(f"{total} replicas, maximum {maximum}")
 
@@ -173,7 +177,7 @@ class InvariantChecker:
             return
         old_desired = sum(
             replica_set["spec"]["replicas"]
-            for replica_set in self.cluster.all("replicasets")
+            for replica_set in self.cluster.all(REPLICA_SETS)
             if replica_set["spec"]["template"]["spec"]["containers"][0]["image"] != image
         )
         new_available = sum(cached.available for cached in inputs.replica_sets.values() if cached.image == image)
@@ -183,13 +187,16 @@ class InvariantChecker:
 
     def _check_pod_count(self, owner: str, verb: str) -> None:
         desired = self.inputs.desired_pods[owner]
-        owned = [pod for pod in self.cluster.all("pods") if pod["metadata"]["ownerReferences"][0]["name"] == owner]
+        owned = [pod for pod in self.cluster.all(PODS) if pod["metadata"]["ownerReferences"][0]["name"] == owner]
         count = sum(map(pod_not_deleted, owned))
         if (verb == "create" and count > desired) or (verb == "delete" and count < desired):
             self._record_violation(f"{verb}: {owner} has {count} Pods instead of {desired}")
 
-    def on_delete_request(self, name: str) -> None:
+    def on_send(self, request: SentRequest) -> None:
         """Check the deletion of a Pod, by the caches at the moment of the request."""
+        collection, _, name = request.path.rpartition("/")
+        if request.method != "DELETE" or collection != PODS.path("default"):
+            return
         pods = self.cluster.informers.informer(PODS).store
         now = self.cluster.clock.now()
         seconds = max(spec["minReadySeconds"] for spec in self.specs)
@@ -221,11 +228,11 @@ def run_scenario(seed: int, pace: SimulationSettings, scenario: Scenario) -> Non
 
     async def main() -> None:
         inputs = ReconcileInputs()
-        cluster = RolloutSimulation(virtual_time.VirtualClock(), random.Random(seed), pace, traces=inputs)
+        cluster = RolloutSimulation(seed, pace, traces=inputs)
         inputs.cluster = cluster
         checker = InvariantChecker(cluster, inputs, responses_are_lost=pace.lost_response > 0)
         cluster.on_write = checker.on_write
-        cluster.on_delete_request = checker.on_delete_request
+        cluster.server.transport.on_send = checker.on_send
         async with asyncio.TaskGroup() as tasks:
             task = tasks.create_task(cluster.run())
             await scenario(cluster, checker)
@@ -237,11 +244,11 @@ def run_scenario(seed: int, pace: SimulationSettings, scenario: Scenario) -> Non
 
 def is_rolled_out(cluster: RolloutSimulation, spec: Json) -> bool:
     """Return True if all Pods have the desired image and are available, and there are no others."""
-    web = cluster.objects.get(("deployments", "default/web"))
+    web = cluster.get(DEPLOYMENTS, "web")
     if web is None or web["status"].get("observedGeneration") != web["metadata"]["generation"]:
         return False
     image = spec["template"]["spec"]["containers"][0]["image"]
-    pods = cluster.all("pods")
+    pods = cluster.all(PODS)
     status = web["status"]
     return (
         len(pods) == spec["replicas"]
@@ -256,14 +263,12 @@ async def wait_until_rolled_out(
     cluster: RolloutSimulation, checker: InvariantChecker, limit_seconds: float = HOUR
 ) -> None:
     """Wait until the rollout is complete, and check that it stays complete."""
-    spec = cluster.get_now("deployments", "web")["spec"]
+    spec = checker.specs[-1]
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit_seconds
     while not is_rolled_out(cluster, spec):
         checker.assert_no_violations()
-        assert loop.time() < deadline, (
-            f"not finished: {checker.history[-400:]}\n{cluster.get_now('deployments', 'web')}"
-        )
+        assert loop.time() < deadline, f"not finished: {checker.history[-400:]}\n{cluster.get(DEPLOYMENTS, 'web')}"
         await asyncio.sleep(1.0)
     await asyncio.sleep(30.0)
     assert is_rolled_out(cluster, spec), checker.history[-400:]
@@ -273,8 +278,8 @@ async def wait_until_rolled_out(
 
 async def assert_reconciles_write_nothing(cluster: RolloutSimulation) -> None:
     before = cluster.writes.copy()
-    for controller, plural in ((cluster.deployments, "deployments"), (cluster.replica_sets, "replicasets")):
-        for obj in cluster.all(plural):
+    for controller, resource in ((cluster.deployments, DEPLOYMENTS), (cluster.replica_sets, REPLICA_SETS)):
+        for obj in cluster.all(resource):
             controller.queue.add(f"default/{obj['metadata']['name']}")
     await asyncio.sleep(60.0)
     assert cluster.writes == before, "a second reconcile of a finished state writes nothing"
@@ -285,7 +290,7 @@ rolling_updates = st.fixed_dictionaries(
         "max_surge": st.sampled_from([0, 1, 3, "10%", "25%", "50%", "100%"]),
         "max_unavailable": st.sampled_from([1, 2, "0%", "10%", "25%", "50%", "100%"]),
     }
-)
+).filter(lambda update: (update["max_surge"], update["max_unavailable"]) != (0, "0%"))  # invalid
 strategies = st.one_of(rolling_updates, rolling_updates, st.just({"strategy": "Recreate"}))
 paces = st.builds(
     SimulationSettings,
@@ -417,7 +422,7 @@ def test_rollout_finishes_with_failed_requests_and_lost_responses(seed, replicas
     """A lost response may cause one Pod too many to be created or deleted; spec.replicas still keep the limits."""
 
     async def scenario(cluster: RolloutSimulation, checker: InvariantChecker) -> None:
-        cluster.on_delete_request = lambda name: None
+        cluster.server.transport.on_send = lambda request: None
         checker.apply(deployment(replicas=replicas, **strategy))
         await asyncio.sleep(10.0)
         checker.apply(deployment(replicas=replicas, image="app:2", **strategy))

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 
 import pytest
 
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link, Trace
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
+from support.faulty_transport import injected_error
 from support.recorded_events import RecordedEvents
-from support.rollout_simulation import RolloutSimulation, SimulationSettings, deployment
+from support.rollout_simulation import RolloutSimulation, deployment
 
 pytestmark = pytest.mark.virtual_time
 
 
-def traced_simulation(clock: VirtualClock, *settings: SimulationSettings) -> tuple[RolloutSimulation, list[Trace]]:
+def traced_simulation(clock: VirtualClock) -> tuple[RolloutSimulation, list[Trace]]:
     """Return a simulation, and the list of traces of its finished reconciles."""
     finished: list[Trace] = []
     reconciles = ReconcileRecorder(
         clock=clock, rng=random.Random(2), on_finished=lambda record, sampled: finished.append(record.trace())
     )
     pods = PodRecorder(clock=clock, rng=random.Random(3))
-    return RolloutSimulation(clock, random.Random(1), *settings, traces=reconciles, pod_traces=pods), finished
+    return RolloutSimulation(1, traces=reconciles, pod_traces=pods), finished
 
 
 async def run_for(cluster: RolloutSimulation, seconds: float) -> None:
@@ -37,15 +40,20 @@ async def run_for(cluster: RolloutSimulation, seconds: float) -> None:
 
 async def test_created_pods_carry_trace_context_but_templates_do_not(clock: VirtualClock):
     cluster, finished = traced_simulation(clock)
-    cluster.apply("deployments", deployment(replicas=3))
+    cluster.apply(DEPLOYMENTS, deployment(replicas=3))
     await run_for(cluster, 60.0)
 
-    pods = [(body, traceparent) for body, traceparent in cluster.created_with if body["kind"] == "Pod"]
-    assert len(pods) == 3
-    parents = [body["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for body, _ in pods]
-    assert [traceparent for _, traceparent in pods] == parents
+    creates = [
+        request
+        for request in cluster.server.transport.sent
+        if request.method == "POST" and request.path == PODS.path("default")
+    ]
+    assert len(creates) == 3
+    pods = [json.loads(request.body) for request in creates]
+    parents = [pod["metadata"]["annotations"][TRACEPARENT_ANNOTATION] for pod in pods]
+    assert [request.headers["traceparent"] for request in creates] == parents
     assert len({parent.split("-")[1] for parent in parents}) == 3, "each Pod has a trace of its own"
-    (rs,) = cluster.all("replicasets")
+    (rs,) = cluster.all(REPLICA_SETS)
     assert TRACEPARENT_ANNOTATION not in str(rs["spec"]["template"])
 
     roots = [trace.spans[0] for trace in finished]
@@ -64,9 +72,9 @@ async def test_created_pods_carry_trace_context_but_templates_do_not(clock: Virt
 async def test_rollout_steps_are_linked_to_the_pods_they_cause(clock: VirtualClock):
     """A ReplicaSet is reconciled for many reasons, possibly shortly before it is scaled up."""
     cluster, finished = traced_simulation(clock)
-    cluster.apply("deployments", deployment(replicas=6))
+    cluster.apply(DEPLOYMENTS, deployment(replicas=6))
     await run_for(cluster, 60.0)
-    cluster.apply("deployments", deployment(replicas=6, image="app:2"))
+    cluster.apply(DEPLOYMENTS, deployment(replicas=6, image="app:2"))
     await run_for(cluster, 120.0)
 
     roots = {trace.spans[0].span_id: trace.spans[0] for trace in finished}
@@ -86,8 +94,9 @@ async def test_rollout_steps_are_linked_to_the_pods_they_cause(clock: VirtualClo
 
 
 async def test_failed_write_is_recorded_as_span_with_error(clock: VirtualClock):
-    cluster, finished = traced_simulation(clock, SimulationSettings(fault=1.0))
-    cluster.apply("deployments", deployment(replicas=2))
+    cluster, finished = traced_simulation(clock)
+    cluster.server.transport.reject = lambda method, path: injected_error(500) if method != "GET" else None
+    cluster.apply(DEPLOYMENTS, deployment(replicas=2))
     await run_for(cluster, 1.0)
     root, *children = finished[0].spans
     assert root.error
@@ -98,10 +107,10 @@ async def test_failed_write_is_recorded_as_span_with_error(clock: VirtualClock):
 
 async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
     cluster, finished = traced_simulation(clock)
-    cluster.apply("deployments", deployment(replicas=2))
+    cluster.apply(DEPLOYMENTS, deployment(replicas=2))
     await run_for(cluster, 60.0)
     before = len(finished)
-    (rs,) = cluster.all("replicasets")
+    (rs,) = cluster.all(REPLICA_SETS)
     assert await cluster.deployments._controller.process("default/web") is None
     assert await cluster.replica_sets._controller.process(f"default/{rs['metadata']['name']}") is None
     assert len(finished) == before
@@ -109,10 +118,10 @@ async def test_reconcile_without_changes_records_no_trace(clock: VirtualClock):
 
 async def test_rollout_emits_kubernetes_events(clock: VirtualClock):
     events = RecordedEvents()
-    cluster = RolloutSimulation(clock, random.Random(1), events=events)
-    cluster.apply("deployments", deployment(replicas=2))
+    cluster = RolloutSimulation(1, events=events)
+    cluster.apply(DEPLOYMENTS, deployment(replicas=2))
     await run_for(cluster, 60.0)
-    (rs,) = cluster.all("replicasets")
+    (rs,) = cluster.all(REPLICA_SETS)
     name = rs["metadata"]["name"]
     scaled, *created = events.events
     assert (scaled.regarding.kind, scaled.reason) == ("Deployment", "ScalingReplicaSet")
@@ -123,10 +132,10 @@ async def test_rollout_emits_kubernetes_events(clock: VirtualClock):
 
 async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
     events = RecordedEvents()
-    cluster = RolloutSimulation(clock, random.Random(1), events=events)
+    cluster = RolloutSimulation(1, events=events)
     labels = {"app": "guestbook"}
     cluster.apply(
-        "replicationcontrollers",
+        REPLICATION_CONTROLLERS,
         {
             "metadata": {"name": "guestbook"},
             "spec": {
@@ -142,15 +151,15 @@ async def test_replication_controller_maintains_its_pods(clock: VirtualClock):
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(cluster.run())
         await asyncio.sleep(60.0)
-        pods = cluster.all("pods")
+        pods = cluster.all(PODS)
         assert len(pods) == 3
         assert {pod["metadata"]["ownerReferences"][0]["kind"] for pod in pods} == {"ReplicationController"}
-        status = cluster.get_now("replicationcontrollers", "guestbook")["status"]
+        status = cluster.all(REPLICATION_CONTROLLERS)[0]["status"]
         assert (status["replicas"], status["readyReplicas"], status["availableReplicas"]) == (3, 3, 3)
         assert "terminatingReplicas" not in status, "the API has no such field for ReplicationControllers"
         assert {event.regarding.kind for event in events.events} == {"ReplicationController"}
 
-        cluster.apply("replicationcontrollers", {"metadata": {"name": "guestbook"}, "spec": {"replicas": 1}})
+        cluster.apply(REPLICATION_CONTROLLERS, {"metadata": {"name": "guestbook"}, "spec": {"replicas": 1}})
         await asyncio.sleep(60.0)
-        assert len(cluster.all("pods")) == 1
+        assert len(cluster.all(PODS)) == 1
         task.cancel()
