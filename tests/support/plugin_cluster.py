@@ -1,4 +1,8 @@
-"""PluginCluster: nodes and pods in a cache and snapshot, for tests that call plugins or a Framework directly."""
+"""PluginCluster: nodes and pods in a cache and snapshot, for tests that call plugins or a Framework directly.
+
+No API server: the state of the cache and of the listers is the input of such a test, and the requests of a plugin are
+its output.
+"""
 
 from __future__ import annotations
 

@@ -1,181 +1,158 @@
-"""InMemoryCluster: informers, API client and event sink of a scheduler, with objects in memory."""
+"""SchedulerCluster: a fake API server for a scheduler, with short forms for nodes and pods."""
 
 from __future__ import annotations
 
-import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
-from kubeloop.informers.store import Store
-from kubeloop.kube.client.api_client import ListPage
-from kubeloop.kube.errors import ServerUnreachable, from_status
-from kubeloop.kube.objects.api_types import Node, Object, Pod, Status, convert, to_json
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 from kubeloop.scheduler.scheduler import Scheduler
 from support.disabled_recorders import DisabledPodRecorder
+from support.fake_apiserver import FakeApiServer, Write
+from support.faulty_transport import SentRequest
+
+JSON = dict[str, Any]
 
 
-def new_scheduler(cluster: Any, config: SchedulerConfiguration, clock: Any, **context: Any) -> Scheduler:
-    """Return a scheduler of the in-tree plugins. cluster: its API client, informers and event sink.
+def new_scheduler(informers: Any, config: SchedulerConfiguration, clock: Clock, **context: Any) -> Scheduler:
+    """Return a scheduler of the in-tree plugins.
 
-    context: other fields of SchedulerContext than the defaults here.
+    context: other fields of SchedulerContext than the defaults here; client and event sink are `informers`.
     """
-    fields = {"client": cluster, "clock": clock, "rng": random.Random(1), "recorder": cluster}
+    fields: JSON = {"client": informers, "clock": clock, "rng": random.Random(1), "recorder": informers}
     fields["traces"] = DisabledPodRecorder()
-    return Scheduler(SchedulerContext(**(fields | context)), cluster, config, IN_TREE_PLUGINS)
+    return Scheduler(SchedulerContext(**(fields | context)), informers, config, IN_TREE_PLUGINS)
 
 
-class Synced:
-    async def wait_synced(self) -> None: ...
+class SchedulerCluster:
+    """A fake API server and event sink. Objects are stored without admission and validation.
 
-
-class MemoryInformer:
-    """A store with event handlers that is synced from the start."""
-
-    def __init__(self) -> None:
-        self.store: Store[Any] = Store()
-        self.handlers: list[Any] = []
-
-    def add_handler(self, handler: Any) -> Synced:
-        self.handlers.append(handler)
-        for obj in self.store.list():
-            handler.on_add(obj, True)
-        return Synced()
-
-    async def wait_synced(self) -> None: ...
-
-    def put(self, obj: Object) -> None:
-        old = self.store.put(obj.key, obj)
-        for handler in self.handlers:
-            if old is None:
-                handler.on_add(obj, False)
-            else:
-                handler.on_update(old, obj)
-
-    def remove(self, key: str) -> None:
-        old = self.store.remove(key)
-        for handler in self.handlers:
-            handler.on_delete(old, False)
-
-
-class InMemoryCluster:
-    """Informer factory, API client and event sink.
-
-    before_bind(pod, node): called before a binding; may raise, or return an awaitable. lost_responses: number of
-    bindings that are applied although the client gets an error.
+    bindings: those that took effect, as (pod key, node). patches: status patches, as (pod key, status). events: as (pod
+    key, reason, message). before_bind(pod key, node): called before the server handles a binding; may return an
+    awaitable and raise TransportError. lost_responses: number of bindings that take effect although the client gets no
+    response.
     """
 
-    def __init__(self, clock: Any) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.informers: dict[str, MemoryInformer] = {}
-        self.version = 0
-        self.events: list[tuple[str, str, str]] = []  # (pod key, reason, message)
+        self.server = FakeApiServer(clock=clock)
+        self.server.on_write = self._note_write
+        self.server.transport.before_request = self._before_request
+        self.server.transport.lose_response = self._lose_response
+        self.events: list[tuple[str, str, str]] = []
         self.bindings: list[tuple[str, str]] = []
-        self.patches: list[tuple[str, dict[str, Any]]] = []
-        self.before_bind: Callable[[str, str], Any] | None = None
+        self.patches: list[tuple[str, JSON]] = []
+        self.before_bind: Callable[[str, str], Awaitable[None] | None] | None = None
         self.lost_responses = 0
-        self.fetched: list[str] = []  # names of the full objects that were read; "all nodes" for lists
-
-    def informer(self, resource: Resource[Any], **_: Any) -> Any:
-        return self.informers.setdefault(resource.plural, MemoryInformer())
+        self._uids = 0
 
     def event(self, about: Any, type_: str, reason: str, message: str) -> None:
         self.events.append((about.key, reason, message))
 
+    def scheduler(
+        self, config: SchedulerConfiguration, informers: InformerFactory | None = None, **context: Any
+    ) -> Scheduler:
+        """Return a scheduler with `informers`, or with those of the server. context: see new_scheduler."""
+        fields = {"client": self.server.client, "recorder": self, **context}
+        return new_scheduler(informers or self.server.informers, config, self.clock, **fields)
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def put(self, resource: Resource[Any], obj: JSON) -> JSON:
+        """Create or replace an object. Returns it as stored."""
+        metadata = {**obj["metadata"]}
+        if resource.namespaced:
+            metadata.setdefault("namespace", "default")
+        before = self.server.store.get(resource, metadata.get("namespace", ""), metadata["name"])
+        if before is None:
+            self._uids += 1
+            metadata.setdefault("uid", f"uid-{metadata['name']}-{self._uids}")
+            metadata.setdefault("creationTimestamp", rfc3339(self.clock.now()))
+        else:
+            metadata = {**before["metadata"], **metadata}
+            metadata.pop("resourceVersion")
+        complete = {"kind": resource.kind, "apiVersion": resource.api_version, **obj, "metadata": metadata}
+        return (self.server.store.create if before is None else self.server.store.update)(resource, complete)
+
     def node(self, name: str, *, cpu: str = "4", memory: str = "8Gi", pods: str = "110", **fields: Any) -> Node:
+        """Create or replace a node. fields: `labels`, `annotations`, `status`, and fields of its spec."""
+        metadata = {
+            "name": name,
+            "labels": {"kubernetes.io/hostname": name} | fields.pop("labels", {}),
+            "annotations": fields.pop("annotations", {}),
+        }
         allocatable = {"cpu": cpu, "memory": memory, "pods": pods}
-        metadata = {"name": name, "labels": {"kubernetes.io/hostname": name} | fields.pop("labels", {})}
-        node = self.versioned(
-            convert(Node, {"metadata": metadata, "status": {"allocatable": allocatable}, "spec": fields})
-        )
-        self.informer(NODES).put(node)
-        return node
+        status = {"allocatable": allocatable, **fields.pop("status", {})}
+        return convert(Node, self.put(NODES, {"metadata": metadata, "spec": fields, "status": status}))
 
     def pod(self, name: str, *, cpu: str = "100m", namespace: str = "default", **spec: Any) -> Pod:
-        metadata = {"name": name, "namespace": namespace, "uid": f"uid-{name}-{self.version}"}
-        metadata |= spec.pop("metadata", {})
+        """Create a pod. spec: fields of its spec, and `metadata`."""
+        metadata = {"name": name, "namespace": namespace, **spec.pop("metadata", {})}
         container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}} if cpu else {}}
-        spec = {"schedulerName": "default-scheduler", "containers": [container], **spec}
-        pod = self.versioned(convert(Pod, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}))
-        self.informer(PODS).put(pod)
-        return pod
+        # the kubelet of the node would remove a pod after its grace period
+        defaults = {
+            "schedulerName": "default-scheduler", "containers": [container], "terminationGracePeriodSeconds": 0
+        }  # fmt: skip
+        return convert(
+            Pod, self.put(PODS, {"metadata": metadata, "spec": {**defaults, **spec}, "status": {"phase": "Pending"}})
+        )
 
-    def versioned(self, obj: Any) -> Any:
-        self.version += 1
-        metadata = msgspec.structs.replace(obj.metadata, resource_version=str(self.version))
-        return msgspec.structs.replace(obj, metadata=metadata)
-
-    def change_pod(self, key: str, **spec: Any) -> None:
-        pod = self.informer(PODS).store.get(key)
-        changed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **spec))
-        self.informer(PODS).put(self.versioned(changed))
+    def change_pod(self, key: str, *, status: JSON | None = None, **spec: Any) -> None:
+        """Replace the given fields of the pod's spec, and its status."""
+        pod = self.stored_pod(key)
+        assert pod is not None
+        self.put(PODS, {**pod, "spec": {**pod["spec"], **spec}, "status": status or pod["status"]})
 
     def delete_pod(self, key: str) -> None:
-        self.informer(PODS).remove(key)
+        self.server.store.delete(PODS, *key.split("/"))
+
+    def stored_pod(self, key: str) -> JSON | None:
+        return self.server.store.get(PODS, *key.split("/"))
+
+    def nodes(self) -> list[Node]:
+        return [convert(Node, node) for node in self.server.store.list(NODES)]
+
+    def pods(self) -> list[Pod]:
+        return [convert(Pod, pod) for pod in self.server.store.list(PODS)]
 
     def node_of(self, key: str) -> str:
-        pod = self.informer(PODS).store.get(key)
-        return pod.spec.node_name if pod is not None else ""
+        """Return the node of a pod; "" if it is not bound or does not exist."""
+        pod = self.stored_pod(key)
+        return "" if pod is None else pod["spec"].get("nodeName", "")
 
-    async def create_raw(self, resource: Any, body: Any, namespace: str, *, name: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        key, node = f"{namespace}/{name}", body["target"]["name"]
-        if self.before_bind is not None:
-            awaitable = self.before_bind(key, node)
-            if awaitable is not None:
-                await awaitable
-        pod = self.informer(PODS).store.get(key)
-        if pod is None or pod.metadata.uid != body["metadata"]["uid"]:
-            raise api_error(404, "NotFound", f'pods "{name}" not found')
-        if pod.spec.node_name:
-            raise api_error(409, "Conflict", f"pod {name} is already assigned to node {pod.spec.node_name}")
-        self.bindings.append((key, node))
-        self.change_pod(key, node_name=node)
-        if self.lost_responses:
-            self.lost_responses -= 1
-            raise ServerUnreachable("the response was lost", maybe_applied=True)
+    # --- requests ----------------------------------------------------------------------------------------------------
 
-    async def get(self, resource: Any, name: str, namespace: str, **_: Any) -> Pod:
-        await asyncio.sleep(0.001)
-        pod = self.informer(PODS).store.get(f"{namespace}/{name}")
-        if pod is None:
-            raise api_error(404, "NotFound", f'pods "{name}" not found')
-        return pod
+    @property
+    def fetched(self) -> list[str]:
+        """The last segment of the path of each GET: the name of an object, or the resource of a list."""
+        return [request.path.rsplit("/", 1)[1] for request in self.server.transport.sent if request.method == "GET"]
 
-    def full_object(self, resource: Any, obj: Any) -> dict[str, Any]:
-        """Return the object as the API server has it, with fields that the Structs do not declare."""
-        body: dict[str, Any] = to_json(obj)
-        body["metadata"]["managedFields"] = [{"manager": "kubectl"}]
-        body["spec"] = {**body.get("spec", {}), "unknownToUs": obj.metadata.name}
-        return {"apiVersion": "v1", "kind": resource.kind, **body}
+    def _note_write(self, write: Write) -> None:
+        metadata = (write.after or write.before or {}).get("metadata", {})
+        key = f"{metadata.get('namespace')}/{metadata.get('name')}"
+        if write.subresource == "binding":
+            self.bindings.append((key, write.body["target"]["name"]))
+        elif write.subresource == "status":
+            self.patches.append((key, write.body["status"]))
 
-    async def get_raw(self, resource: Any, name: str, namespace: str = "", **_: Any) -> dict[str, Any]:
-        await asyncio.sleep(0.001)
-        self.fetched.append(name)
-        obj = self.informer(resource).store.get(f"{namespace}/{name}" if namespace else name)
-        if obj is None:
-            raise api_error(404, "NotFound", f'{resource.plural} "{name}" not found')
-        return self.full_object(resource, obj)
+    async def _before_request(self, request: SentRequest) -> None:
+        if self.before_bind is None or not request.path.endswith("/binding"):
+            return
+        *_, namespace, _, name, _ = request.path.split("/")
+        waiting = self.before_bind(f"{namespace}/{name}", msgspec.json.decode(request.body)["target"]["name"])
+        if waiting is not None:
+            await waiting
 
-    async def list_all(self, resource: Any, **_: Any) -> ListPage[Any]:
-        await asyncio.sleep(0.001)
-        self.fetched.append(f"all {resource.plural}")
-        return ListPage(items=[self.full_object(resource, obj) for obj in self.informer(resource).store.list()])
-
-    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        self.patches.append((f"{namespace}/{name}", body["status"]))
-
-    async def delete(self, resource: Any, name: str, namespace: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        self.delete_pod(f"{namespace}/{name}")
-
-
-def api_error(code: int, reason: str, message: str) -> Exception:
-    return from_status(Status(status="Failure", code=code, reason=reason, message=message))
+    def _lose_response(self, method: str, path: str) -> bool:
+        lost = self.lost_responses > 0 and path.endswith("/binding")
+        self.lost_responses -= lost
+        return lost

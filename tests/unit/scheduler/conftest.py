@@ -1,42 +1,49 @@
-"""Fixtures: a running scheduler on an in-memory cluster, and a cluster for calling plugins directly."""
+"""Fixtures: a running scheduler on a fake API server, and a cluster for calling plugins directly."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
+from kubeloop.testing.virtual_time import VirtualClock
 from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_cluster import InMemoryCluster, new_scheduler
+from support.scheduler_cluster import SchedulerCluster
 
 
 @pytest.fixture
-def cluster(clock: Any) -> InMemoryCluster:
-    return InMemoryCluster(clock)
+async def cluster(clock: VirtualClock) -> SchedulerCluster:
+    return SchedulerCluster(clock)
 
 
 @pytest.fixture
-def scheduling(cluster: InMemoryCluster, clock: Any) -> Callable[..., Any]:
-    """`async with scheduling(profiles=...) as scheduler:` runs a scheduler on the cluster."""
+def scheduling(cluster: SchedulerCluster) -> Callable[..., Any]:
+    """`async with scheduling(profiles=...) as scheduler:` runs a scheduler and its informers on the cluster."""
 
     @asynccontextmanager
     async def running(*, metrics: Any = None, traces: Any = None, **config: Any) -> AsyncIterator[Scheduler]:
+        informers = InformerFactory(cluster.server.client, clock=cluster.clock, rng=random.Random(1))
         context = {"metrics": metrics} | ({} if traces is None else {"traces": traces})
-        scheduler = new_scheduler(cluster, SchedulerConfiguration(**config), clock, **context)
-        task = asyncio.get_running_loop().create_task(scheduler.run())
+        scheduler = cluster.scheduler(SchedulerConfiguration(**config), informers, **context)
+        tasks = [asyncio.create_task(part.run()) for part in (informers, scheduler)]
+        await informers.wait_synced()
+        await asyncio.sleep(0)
         try:
             yield scheduler
         finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            for task in reversed(tasks):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
 
     return running
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import Pod, convert
-from kubeloop.kube.objects.resources import PODS
+from kubeloop.kube.objects.resources import NODES
 from kubeloop.scheduler.api.extender import ExtenderError
 from kubeloop.scheduler.cache.node_info import NodeInfo
 from kubeloop.scheduler.config.types import ExtenderConfiguration, ExtenderTLS, ManagedResource
@@ -135,7 +135,7 @@ async def test_extender_binds(server, cluster, scheduling):
     cluster.node("a")
 
     def bind(body: Any) -> Any:
-        cluster.change_pod(f"{body['PodNamespace']}/{body['PodName']}", node_name=body["Node"])
+        cluster.change_pod(f"{body['PodNamespace']}/{body['PodName']}", nodeName=body["Node"])
         return {}
 
     responses["bind"] = bind
@@ -167,7 +167,8 @@ def two_full_nodes(cluster: Any) -> None:
 
 
 def uid_of(cluster: Any, key: str) -> str:
-    return cluster.informer(PODS).store.get(key).metadata.uid
+    uid: str = cluster.stored_pod(key)["metadata"]["uid"]
+    return uid
 
 
 async def test_extender_chooses_among_preemption_candidates(server, cluster, scheduling):
@@ -297,7 +298,9 @@ def test_extender_is_called_for_managed_resources_only():
 
 async def test_connection_refused_is_an_extender_error(cluster):
     pod = cluster.pod("p")
-    extender = HTTPExtender(ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"), FullObjects(cluster))
+    extender = HTTPExtender(
+        ExtenderConfiguration("http://127.0.0.1:9", filter_verb="filter"), FullObjects(cluster.server.client)
+    )
     with pytest.raises(ExtenderError) as error:
         await extender.filter(pod, [])
     refused = "dial tcp 127.0.0.1:9: connect: connection refused"
@@ -309,7 +312,7 @@ async def test_timeout_is_an_extender_error(server, cluster):
     url, responses, _ = server
     responses["filter"] = lambda body: asyncio.sleep(0.2)
     config = ExtenderConfiguration(url, filter_verb="filter", http_timeout_seconds=0.05)
-    extender = HTTPExtender(config, FullObjects(cluster))
+    extender = HTTPExtender(config, FullObjects(cluster.server.client))
     with pytest.raises(ExtenderError) as error:
         await extender.filter(cluster.pod("p"), [])
     assert str(error.value) == (
@@ -322,7 +325,7 @@ async def test_unknown_filtered_node_is_an_extender_error(server, cluster):
     url, responses, _ = server
     responses["filter"] = lambda body: {"nodenames": ["mars"]}
     extender = HTTPExtender(
-        ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True), FullObjects(cluster)
+        ExtenderConfiguration(url, filter_verb="filter", node_cache_capable=True), FullObjects(cluster.server.client)
     )
     with pytest.raises(ExtenderError) as error:
         await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
@@ -335,8 +338,12 @@ async def test_unknown_filtered_node_is_an_extender_error(server, cluster):
 async def test_requests_contain_undeclared_fields(server, cluster):
     url, responses, requests = server
     responses["filter"] = lambda body: {"nodes": body["Nodes"]}
-    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster))
-    pod, nodes = cluster.pod("p"), [NodeInfo.of(cluster.node(name)) for name in "ab"]
+    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster.server.client))
+    fields = {"managedFields": [{"manager": "kubectl"}]}
+    pod = cluster.pod("p", unknownToUs="p", metadata=fields)
+    for name in "ab":
+        cluster.put(NODES, {"metadata": {"name": name, **fields}, "spec": {"unknownToUs": name}})
+    nodes = [NodeInfo.of(node) for node in cluster.nodes()]
     for _ in range(2):
         result = await extender.filter(pod, nodes)
         assert list(result.feasible) == ["a", "b"]
@@ -357,13 +364,15 @@ async def test_requests_contain_undeclared_fields(server, cluster):
 async def test_many_nodes_are_fetched_by_one_list(server, cluster):
     url, responses, requests = server
     responses["prioritize"] = lambda body: []
-    extender = HTTPExtender(ExtenderConfiguration(url, prioritize_verb="prioritize"), FullObjects(cluster))
+    extender = HTTPExtender(
+        ExtenderConfiguration(url, prioritize_verb="prioritize"), FullObjects(cluster.server.client)
+    )
     nodes = [NodeInfo.of(cluster.node(f"n{number}")) for number in range(40)]
     pod = cluster.pod("p")
     await extender.prioritize(pod, nodes)
     await extender.prioritize(pod, nodes)
     assert len(requests[0][1]["Nodes"]["items"]) == 40
-    assert cluster.fetched == ["p", "all nodes"]
+    assert cluster.fetched == ["p", "nodes"]
     await extender.close()
 
 
@@ -371,7 +380,7 @@ async def test_deleted_pod_is_an_extender_error(server, cluster):
     url, _, _ = server
     pod = cluster.pod("p")
     cluster.delete_pod("default/p")
-    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster))
+    extender = HTTPExtender(ExtenderConfiguration(url, filter_verb="filter"), FullObjects(cluster.server.client))
     with pytest.raises(ExtenderError, match=r'cannot read the objects for extender http.*: pods "p" not found'):
         await extender.filter(pod, [])
     await extender.close()
@@ -437,7 +446,7 @@ async def test_mutual_tls_with_server_name(tls_server, certificates, cluster, by
         tls_options = {f"{name}_data": (certificates / file).read_bytes() for name, file in names.items()}
     tls = ExtenderTLS(server_name="extender", **tls_options)
     config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
-    extender = HTTPExtender(config, FullObjects(cluster))
+    extender = HTTPExtender(config, FullObjects(cluster.server.client))
     result = await extender.filter(cluster.pod("p"), [NodeInfo.of(cluster.node("a"))])
     assert list(result.feasible) == ["a"]
     await extender.close()
@@ -447,7 +456,7 @@ async def test_tls_server_name_mismatch_is_an_error(tls_server, certificates, cl
     files = {f"{name}_file": str(certificates / f"client.{end}") for name, end in (("cert", "crt"), ("key", "key"))}
     tls = ExtenderTLS(ca_file=str(certificates / "ca.pem"), server_name="other", **files)
     config = ExtenderConfiguration(tls_server, filter_verb="filter", enable_https=True, tls=tls)
-    extender = HTTPExtender(config, FullObjects(cluster))
+    extender = HTTPExtender(config, FullObjects(cluster.server.client))
     with pytest.raises(ExtenderError, match="certificate verify failed"):
         await extender.filter(cluster.pod("p"), [])
     await extender.close()

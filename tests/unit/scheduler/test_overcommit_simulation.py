@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kubeloop.kube.errors import ServerUnreachable
+from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.cache.node_info import NodeInfo
 
 pytestmark = pytest.mark.virtual_time
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.virtual_time
 def overcommitted(cluster: Any) -> list[str]:
     """Return the nodes whose pods exceed allocatable resources or share a host port, from the API server's objects."""
     overcommitted_nodes = []
-    pods: list[Pod] = cluster.informer(PODS).store.list()
-    for node in cluster.informer(NODES).store.list():
+    pods: list[Pod] = cluster.pods()
+    for node in cluster.nodes():
         pods_on_node = [pod for pod in pods if pod.spec.node_name == node.metadata.name]
         info = NodeInfo.of(node, *pods_on_node)
         if len(pods_on_node) > info.allocatable["pods"] or info.requested.get("cpu", 0) > info.allocatable["cpu"]:
@@ -40,19 +40,19 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
         await asyncio.sleep(rng.choice([0, 0.01, 0.5]))
         draw = rng.random()
         if draw < 0.1:
-            raise ServerUnreachable("no connection", maybe_applied=False)
+            raise TransportError("no connection", request_sent=False)
         if draw < 0.2:
             # The request arrives after the client has given up.
-            pod = cluster.informer(PODS).store.get(key)
+            namespace, name = key.split("/")
+            uid = cluster.stored_pod(key)["metadata"]["uid"]
+            binding = {"metadata": {"name": name, "uid": uid}, "target": {"name": node}}
 
             async def bind_late() -> None:
                 await asyncio.sleep(rng.choice([0.1, 2]))
-                now = cluster.informer(PODS).store.get(key)
-                if now is not None and not now.spec.node_name and now.metadata.uid == pod.metadata.uid:
-                    cluster.change_pod(key, node_name=node)
+                cluster.server.api("POST", PODS.path(namespace, name, "binding"), binding)
 
-            late_requests.append(asyncio.get_running_loop().create_task(bind_late()))
-            raise ServerUnreachable("the response was lost", maybe_applied=True)
+            late_requests.append(asyncio.create_task(bind_late()))
+            raise TransportError("the response was lost", request_sent=True)
         if draw < 0.3:
             cluster.lost_responses += 1
 
@@ -70,7 +70,7 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
             }
             cluster.pod(f"p{number}", containers=[container], priority=rng.randrange(3))
             await asyncio.sleep(rng.choice([0, 0.05, 1]))
-            bound = [pod for pod in cluster.informer(PODS).store.list() if pod.spec.node_name]
+            bound = [pod for pod in cluster.pods() if pod.spec.node_name]
             if bound and rng.random() < 0.2:
                 cluster.delete_pod(rng.choice(bound).key)
             assert overcommitted(cluster) == [], f"seed {seed}, pod {number}"
@@ -80,7 +80,7 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
         scheduler.queue.check()
         assert scheduler.cache.assumed_pods() == []
         assert scheduler.queue.in_flight_keys() == []
-        waiting = [pod for pod in cluster.informer(PODS).store.list() if not pod.spec.node_name]
+        waiting = [pod for pod in cluster.pods() if not pod.spec.node_name]
         for pod in waiting:
             assert scheduler.queue.get(pod.key) is not None, f"seed {seed}: {pod.key} is lost"
         assert len(cluster.bindings) == len(set(cluster.bindings))

@@ -9,6 +9,7 @@ import pytest
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
 from support.disabled_recorders import DisabledPodRecorder
+from support.faulty_transport import WatchFault, injected_error
 
 pytestmark = pytest.mark.virtual_time
 
@@ -74,22 +75,17 @@ async def test_gated_pod_is_bound_after_its_gates_are_removed(cluster, schedulin
         cluster.pod("p", schedulingGates=[{"name": "wait"}])
         await asyncio.sleep(5)
         assert cluster.bindings == []
-        cluster.change_pod("default/p", scheduling_gates=())
+        cluster.change_pod("default/p", schedulingGates=[])
         await asyncio.sleep(0.5)
         assert cluster.bindings == [("default/p", "n")]
 
 
 async def test_failed_binding_releases_the_node_and_is_retried(cluster, scheduling):
-    from kubeloop.kube.errors import ServerUnreachable
-
     cluster.node("n", cpu="1")
-    failures = iter([1])
-
-    def fail_once(key: str, node: str) -> None:
-        if next(failures, None):
-            raise ServerUnreachable("no connection", maybe_applied=False)
-
-    cluster.before_bind = fail_once
+    failures = [injected_error(500)]
+    cluster.server.transport.reject = lambda method, path: (
+        failures.pop() if failures and path.endswith("/binding") else None
+    )
     async with scheduling() as scheduler:
         cluster.pod("p", cpu="1")
         await asyncio.sleep(0.1)
@@ -121,6 +117,7 @@ async def test_pod_deleted_while_binding_is_forgotten(cluster, scheduling):
         cluster.pod("p", cpu="1")
         await asyncio.sleep(0.5)
         cluster.delete_pod("default/p")
+        await asyncio.sleep(0.1)
         assert scheduler.cache.pods() == {}
         await asyncio.sleep(5)
         assert cluster.bindings == []
@@ -193,10 +190,10 @@ async def test_deleted_pod_releases_its_node(cluster, scheduling):
 
 async def test_unconfirmed_assumed_pod_expires_if_configured(cluster, scheduling):
     cluster.node("n", cpu="1")
+    # the initial bookmark and the new pod, but not the bound pod
+    cluster.server.transport.watch_faults = [WatchFault("silence", lines=2, resource="pods")]
     async with scheduling(assumed_pod_ttl_seconds=30.0) as scheduler:
         cluster.pod("p", cpu="1")
-        informer = cluster.informers["pods"]
-        informer.put = lambda pod: informer.store.put(pod.key, pod)  # no more watch events for pods
         await asyncio.sleep(1)
         assert len(cluster.bindings) == 1
         assert len(scheduler.cache.assumed_pods()) == 1

@@ -1,13 +1,15 @@
-"""Status patches of pods: order and deduplication with a slow_patches API server."""
+"""Status patches of pods: order and deduplication with slow requests."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from kubeloop.scheduler.status_patches import StatusPatches
+from support.faulty_transport import SentRequest
 
 pytestmark = pytest.mark.virtual_time
 
@@ -17,14 +19,18 @@ def slow_patches(cluster: Any) -> list[str]:
     """Make status patches take five seconds. Returns the log of patches and bindings."""
     log: list[str] = []
 
-    async def patch(resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
-        message = " ".join(condition["message"] for condition in body["status"].get("conditions", ()))
-        log.append(f"{name}: {message} ...")
-        await asyncio.sleep(5)
-        log.append(f"{name}: {message}")
+    async def before_request(request: SentRequest) -> None:
+        *_, name, subresource = request.path.split("/")
+        if subresource == "binding":
+            log.append(f"{name} bound")
+        elif subresource == "status":
+            conditions = json.loads(request.body)["status"].get("conditions", ())
+            message = " ".join(condition["message"] for condition in conditions)
+            log.append(f"{name}: {message} ...")
+            await asyncio.sleep(5)
+            log.append(f"{name}: {message}")
 
-    cluster.patch = patch
-    cluster.before_bind = lambda key, node: log.append(f"{key} bound")
+    cluster.server.transport.before_request = before_request
     return log
 
 
@@ -36,11 +42,11 @@ async def test_pod_is_bound_after_its_status_patch(cluster: Any, scheduling: Any
         await asyncio.sleep(20)
         assert cluster.node_of("default/web") == "a"
     message = "web: no nodes available to schedule pods"
-    assert slow_patches == [f"{message} ...", message, "default/web bound"]
+    assert slow_patches == [f"{message} ...", message, "web bound"]
 
 
 async def test_settle_drops_unsent_patches(cluster: Any, slow_patches: list[str]):
-    patches = StatusPatches(cluster, cluster.clock)
+    patches = StatusPatches(cluster.server.client, cluster.clock)
     web = cluster.pod("web")
     patches.set(web, reason="Unschedulable", message="no room")
     await patches.settle(web.metadata.uid)
@@ -48,7 +54,7 @@ async def test_settle_drops_unsent_patches(cluster: Any, slow_patches: list[str]
 
 
 async def test_newest_patch_of_each_pod_is_sent_concurrently(cluster: Any, slow_patches: list[str]):
-    patches = StatusPatches(cluster, cluster.clock)
+    patches = StatusPatches(cluster.server.client, cluster.clock)
     web, other = cluster.pod("web"), cluster.pod("other")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(patches.run())

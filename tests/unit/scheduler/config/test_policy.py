@@ -6,12 +6,10 @@ import asyncio
 import json
 from typing import Any
 
-import msgspec
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import Node, convert
-from kubeloop.kube.objects.resources import NODES
+from kubeloop.kube.objects.resources import SERVICES
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -96,13 +94,8 @@ async def test_always_check_all_predicates_reports_all_reasons(cluster, scheduli
 
 @pytest.mark.virtual_time
 async def test_node_pressure_predicates(cluster, scheduling):
-    node = cluster.node("n")
     for pressure in ("MemoryPressure", "DiskPressure"):
-        status = convert(Node, {"status": {"conditions": [{"type": pressure, "status": "True"}]}}).status
-        node_under_pressure = msgspec.structs.replace(
-            node, status=msgspec.structs.replace(node.status, conditions=status.conditions)
-        )
-        cluster.informer(NODES).put(cluster.versioned(node_under_pressure))
+        cluster.node("n", status={"conditions": [{"type": pressure, "status": "True"}]})
         name = pressure.lower()
         async with scheduling(**with_profile(policy(predicates=[{"name": f"CheckNode{pressure}"}]))):
             cluster.pod(f"requesting-{name}", cpu="100m")
@@ -113,15 +106,9 @@ async def test_node_pressure_predicates(cluster, scheduling):
 
 @pytest.mark.virtual_time
 async def test_selector_spread_spreads_over_zones(cluster, scheduling):
-    from kubeloop.kube.objects.api_types import Service
-    from kubeloop.kube.objects.resources import SERVICES
-
     for zone, name in (("x", "a"), ("x", "b"), ("y", "c")):
         cluster.node(name, labels={"topology.kubernetes.io/zone": zone})
-    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
-    informer = cluster.informer(SERVICES)
-    informer.store.add_index("namespace", lambda obj: [obj.metadata.namespace])
-    informer.put(convert(Service, service))
+    cluster.put(SERVICES, {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}})
     priorities = [{"name": "SelectorSpreadPriority", "weight": 1}]
     async with scheduling(**with_profile(policy(priorities=priorities))):
         for number in range(4):
@@ -135,12 +122,9 @@ async def test_selector_spread_spreads_over_zones(cluster, scheduling):
 @pytest.mark.virtual_time
 async def test_node_prefer_avoid_pods(cluster, scheduling):
     avoid_pods = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
-    plain = cluster.node("plain")
+    cluster.node("plain")
     annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(avoid_pods)}
-    avoiding = msgspec.structs.replace(
-        plain, metadata=msgspec.structs.replace(plain.metadata, name="avoiding", annotations=annotations)
-    )
-    cluster.informer(NODES).put(cluster.versioned(avoiding))
+    cluster.node("avoiding", annotations=annotations)
     priorities = [{"name": "NodePreferAvoidPodsPriority", "weight": 1}]
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     async with scheduling(**with_profile(policy(priorities=priorities))):

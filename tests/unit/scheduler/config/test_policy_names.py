@@ -7,13 +7,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from kubeloop.kube.objects import resources
-from kubeloop.kube.objects.api_types import Node, Service, convert
-from kubeloop.kube.objects.resources import NODES
-from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES
 
@@ -26,13 +22,6 @@ HOSTNAME = "kubernetes.io/hostname"
 def profiles(predicates: list[str], priorities: list[dict[str, Any]]) -> dict[str, Any]:
     document = {"kind": "Policy", "predicates": [{"name": name} for name in predicates], "priorities": priorities}
     return {"profiles": load_configuration(json.dumps(document)).profiles}
-
-
-def put_node_with_status(cluster: Any, node: Node, **status: Any) -> None:
-    converted = convert(Node, {"status": status}).status
-    fields = {name: getattr(converted, name) for name in ("conditions", "images")}
-    node = msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, **fields))
-    cluster.informer(NODES).put(cluster.versioned(node))
 
 
 # --- Predicates: "n" is the only node, and the predicate rejects it -------------------------------------------------
@@ -67,7 +56,7 @@ def cordoned(cluster: Any) -> Spec:
 
 def pressure(kind: str) -> Callable[[Any], Spec]:
     def under_pressure(cluster: Any) -> Spec:
-        put_node_with_status(cluster, cluster.node("n"), conditions=[{"type": kind, "status": "True"}])
+        cluster.node("n", status={"conditions": [{"type": kind, "status": "True"}]})
         return {"cpu": ""}
 
     return under_pressure
@@ -84,12 +73,10 @@ def bound_volume(cluster: Any, **volume: Any) -> Spec:
     labels = volume.pop("labels", {})
     cluster.node("n", labels={"topology.kubernetes.io/zone": "here"})
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], **volume}
-    cluster.informer(resources.PERSISTENT_VOLUMES).put(
-        convert(PersistentVolume, {"metadata": {"name": "pv", "labels": labels}, "spec": spec})
-    )
+    cluster.put(resources.PERSISTENT_VOLUMES, {"metadata": {"name": "pv", "labels": labels}, "spec": spec})
     metadata = {"name": "c", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
     claim = {"metadata": metadata, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}
-    cluster.informer(resources.PERSISTENT_VOLUME_CLAIMS).put(convert(PersistentVolumeClaim, claim))
+    cluster.put(resources.PERSISTENT_VOLUME_CLAIMS, claim)
     return {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 
 
@@ -106,9 +93,7 @@ def volume_limit_reached(driver: str, source: str, key: str) -> Callable[[Any], 
     def limit_one(cluster: Any) -> Spec:
         cluster.node("n")
         drivers = [{"name": driver, "nodeID": "n", "allocatable": {"count": 1}}]
-        cluster.informer(resources.CSI_NODES).put(
-            convert(CSINode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}})
-        )
+        cluster.put(resources.CSI_NODES, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}})
         cluster.pod("holder", nodeName="n", volumes=[{"name": "v", source: {key: "one"}}])
         return {"volumes": [{"name": "v", source: {key: "two"}}]}
 
@@ -199,11 +184,10 @@ async def test_without_the_predicate_the_pod_is_bound(cluster, scheduling, name)
 BAD = ("bad1", "bad2", "bad3", "bad4")
 
 
-def nodes(cluster: Any, good: Spec | None = None, bad: Spec | None = None) -> Node:
-    node: Node = cluster.node("good", **(good or {}))
+def nodes(cluster: Any, good: Spec | None = None, bad: Spec | None = None) -> None:
+    cluster.node("good", **(good or {}))
     for name in BAD:
         cluster.node(name, **(bad or {}))
-    return node
 
 
 def on_bad(cluster: Any, **spec: Any) -> None:
@@ -234,8 +218,7 @@ def service_pods(cluster: Any) -> Spec:
     nodes(cluster)
     web = {"metadata": {"labels": {"app": "web"}}}
     on_bad(cluster, **web)
-    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}
-    cluster.informer(resources.SERVICES).put(convert(Service, service))
+    cluster.put(resources.SERVICES, {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}})
     return web
 
 
@@ -260,18 +243,13 @@ def prefer_no_schedule_taint(cluster: Any) -> Spec:
 
 
 def image_present(cluster: Any) -> Spec:
-    put_node_with_status(cluster, nodes(cluster), images=[{"names": ["i:latest"], "sizeBytes": 900 << 20}])
+    nodes(cluster, good={"status": {"images": [{"names": ["i:latest"], "sizeBytes": 900 << 20}]}})
     return {}
 
 
 def prefer_avoid_pods(cluster: Any) -> Spec:
-    nodes(cluster)
     avoid_pods = {"preferAvoidPods": [{"podSignature": {"podController": {"kind": "ReplicaSet", "uid": "rs"}}}]}
-    for name in BAD:
-        node = cluster.informer(NODES).store.get(name)
-        annotations = {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(avoid_pods)}
-        metadata = msgspec.structs.replace(node.metadata, annotations=annotations)
-        cluster.informer(NODES).put(cluster.versioned(msgspec.structs.replace(node, metadata=metadata)))
+    nodes(cluster, bad={"annotations": {"scheduler.alpha.kubernetes.io/preferAvoidPods": json.dumps(avoid_pods)}})
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     return {"metadata": {"ownerReferences": [owner]}}
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.explain.cache_debugger import CacheDump, compare, comparison_text
 
 pytestmark = pytest.mark.virtual_time
@@ -25,13 +24,11 @@ async def test_dump_and_comparison(cluster, scheduling):
         queued = held.queue_document(held.queued())
         assert [pod["name"] for pod in queued["unschedulable"]] == ["default/pending"]
         assert [pod["gatedBy"] for pod in queued["gated"]] == ["SchedulingGates"]
-        pods = cluster.informer(PODS).store
-        by_uid = {pod.metadata.uid: pod for pod in pods.list()}
+        pods = cluster.pods()
+        by_uid = {pod.metadata.uid: pod for pod in pods}
         same = compare(scheduler.cache, scheduler.queue, {"n"}, by_uid)
         assert not same
-        differences = compare(
-            scheduler.cache, scheduler.queue, set(), {pod.metadata.uid: pod for pod in pods.list()[1:]}
-        )
+        differences = compare(scheduler.cache, scheduler.queue, set(), {pod.metadata.uid: pod for pod in pods[1:]})
         assert differences.redundant_nodes == ("n",)
         assert differences.redundant_pods == ("default/bound",)
         assert not differences.persisting(same)
@@ -40,7 +37,7 @@ async def test_dump_and_comparison(cluster, scheduling):
         assert "\n  redundantPods: default/bound" in comparison_text(differences)
         assert any("unschedulable: default/pending attempts 1" in line for line in held.lines())
         await asyncio.sleep(0)
-        scheduler.queue.delete(pods.get("default/pending"))
+        scheduler.queue.delete(next(pod for pod in pods if pod.metadata.name == "pending"))
         assert compare(scheduler.cache, scheduler.queue, {"n"}, by_uid).missed_pods == ("default/pending",)
 
 

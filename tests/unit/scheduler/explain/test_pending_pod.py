@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-import msgspec
 import pytest
 
-from kubeloop.kube.errors import from_status
-from kubeloop.kube.objects.api_types import PodStatus, Status, convert
+from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.explain.pending_pod import explain, explain_in_slices
+from support.plugin_cluster import make_node
 
 pytestmark = pytest.mark.virtual_time
 
@@ -154,11 +153,10 @@ async def test_nodes_where_preemption_helps(cluster, scheduling):
 
 
 async def test_gated_pod_and_pod_in_backoff(cluster, scheduling):
-    def refuse(pod: str, node: str) -> None:
-        raise from_status(Status(status="Failure", code=403, reason="Forbidden", message="not you"))
-
     cluster.node("n")
-    cluster.before_bind = refuse
+    cluster.server.transport.reject = lambda method, path: (
+        errors.forbidden(PODS, "refused", "not you") if path.endswith("/binding") else None
+    )
     async with scheduling() as scheduler:
         cluster.pod("gated", schedulingGates=[{"name": "a"}, {"name": "b"}])
         cluster.pod("refused")
@@ -177,19 +175,19 @@ async def test_gated_pod_and_pod_in_backoff(cluster, scheduling):
 
 async def test_last_attempt_and_nomination_from_status(cluster, scheduling):
     cluster.node("n", cpu="1")
-    cluster.pod("low", cpu="1", nodeName="n")
+    cluster.pod("low", cpu="1", nodeName="n", terminationGracePeriodSeconds=30)
     async with scheduling() as scheduler:
         conditions = [
             {"type": "Ready", "status": "False", "reason": "other"},
             {"type": "PodScheduled", "status": "False", "reason": "SchedulerError", "message": "no answer"},
         ]
         gates = [{"name": "g"}]  # so that the scheduler does not change the status
-        pod = cluster.pod("p", cpu="1", priority=1, schedulingGates=gates)
-        status = convert(PodStatus, {"nominatedNodeName": "n", "conditions": conditions})
-        cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status))
+        cluster.pod("p", cpu="1", priority=1, schedulingGates=gates)
+        cluster.change_pod("default/p", status={"nominatedNodeName": "n", "conditions": conditions})
+        await asyncio.sleep(0.1)
         assert explain(scheduler, "default/p").last_attempt == "SchedulerError: no answer"
-        ungated = msgspec.structs.replace(pod.spec, scheduling_gates=())
-        cluster.informer(PODS).put(msgspec.structs.replace(cluster.versioned(pod), status=status, spec=ungated))
+        cluster.change_pod("default/p", schedulingGates=[])
+        await asyncio.sleep(0.1)
         explanation = explain(scheduler, "default/p")
         assert explanation.preemption == "preemption is making room on n, the pod's nominated node"
 
@@ -223,9 +221,10 @@ async def test_pods_that_are_not_pending(cluster, scheduling):
 
 
 async def test_explanation_in_slices_uses_one_snapshot(cluster, scheduling):
+    existing = []
     for number in range(120):
         cluster.node(f"n{number:03}", cpu="1", labels={"zone": "ab"[number % 2]})
-        cluster.pod(f"existing-{number}", cpu="1", nodeName=f"n{number:03}", labels={"app": "x"})
+        existing.append(cluster.pod(f"existing-{number}", cpu="1", nodeName=f"n{number:03}", labels={"app": "x"}))
     anti = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "zone"}
     spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
     async with scheduling() as scheduler:
@@ -244,8 +243,8 @@ async def test_explanation_in_slices_uses_one_snapshot(cluster, scheduling):
             await asyncio.sleep(0)
             if iterations == 2:  # the cluster and the scheduler's snapshot change meanwhile
                 for number in range(0, 120, 2):
-                    cluster.delete_pod(f"default/existing-{number}")
-                    cluster.node(f"new-{number}", cpu="1")
+                    scheduler.cache.remove_pod(existing[number])
+                    scheduler.cache.add_node(make_node(f"new-{number}"))
                 scheduler.cache.update_snapshot(scheduler.snapshot)
         in_slices = await explaining
         assert iterations > 2

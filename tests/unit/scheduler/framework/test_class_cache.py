@@ -21,7 +21,6 @@ from kubeloop.scheduler.framework.class_cache import ClassCache, compact
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.scheduler import Scheduler
 from support.plugin_cluster import PluginCluster, make_node, make_pod
-from support.scheduler_cluster import new_scheduler
 from support.scheduler_strategies import QUICKLY, pods, populated
 
 
@@ -85,11 +84,10 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_decisions_are_equal_without_class_cache(seed, cluster, clock):
+async def test_decisions_are_equal_without_class_cache(seed, cluster):
     rng = random.Random(seed)
     cached, plain = (
-        new_scheduler(cluster, SchedulerConfiguration(class_cache=class_cache), clock, rng=rng)
-        for class_cache in (True, False)
+        cluster.scheduler(SchedulerConfiguration(class_cache=class_cache), rng=rng) for class_cache in (True, False)
     )
     schedulers = (cached, plain)
     nodes: dict[str, Node] = {}
