@@ -14,7 +14,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.fixture
-def harness(make_harness):
+async def harness(make_harness):
     return make_harness()
 
 
@@ -32,21 +32,21 @@ async def test_watch_list_stream_continues_as_watch(harness):
     assert harness.handler.calls == [
         ("add", "default/a", True),
         ("add", "default/b", False),
-        ("update", "default/a", "103"),
+        ("update", "default/a", harness.server.version_after(3)),
         ("delete", "default/b", False),
     ]
 
 
 @pytest.mark.parametrize("code", [400, 403, 404, 405, 415, 422])
 async def test_refused_watch_list_falls_back_to_list_permanently(harness, fault, code):
-    harness.server.watch_list_refusal = code
+    harness.server.responses.watch_list_refusal = code
     harness.server.create("a")
     async with harness.run_informers():
         await harness.informers.wait_synced()
         harness.server.create("b")
         await asyncio.sleep(1)
         harness.assert_in_sync()
-        harness.server.faults.append(fault("expired"))
+        harness.server.transport.watch_faults.append(fault("expired"))
         harness.server.compact()
         await asyncio.sleep(3000)
         harness.assert_in_sync()
@@ -54,7 +54,7 @@ async def test_refused_watch_list_falls_back_to_list_permanently(harness, fault,
 
 
 async def test_endless_initial_events_fall_back_to_list(harness):
-    harness.server.watch_list_refusal = "ignore"
+    harness.server.responses.watch_list_refusal = "ignore"
     harness.server.create("a")
     async with harness.run_informers():
         await asyncio.sleep(120)
@@ -65,7 +65,7 @@ async def test_endless_initial_events_fall_back_to_list(harness):
 
 
 async def test_slow_initial_events_are_awaited(harness):
-    harness.server.initial_bookmark_seconds = 20
+    harness.server.responses.initial_bookmark_seconds = 20
     harness.server.create("a")
     async with harness.run_informers():
         await asyncio.sleep(19)
@@ -77,8 +77,8 @@ async def test_slow_initial_events_are_awaited(harness):
 
 
 async def test_list_is_paged(harness):
-    harness.server.watch_list_refusal = 422
-    harness.server.page_limit = 3
+    harness.server.responses.watch_list_refusal = 422
+    harness.server.responses.page_limit = 3
     for number in range(10):
         harness.server.create(f"p{number}")
     async with harness.run_informers():
@@ -90,9 +90,9 @@ async def test_list_is_paged(harness):
 
 
 async def test_expired_continue_token_loses_and_duplicates_nothing(harness):
-    harness.server.watch_list_refusal = 422
-    harness.server.page_limit = 3
-    harness.server.expired_tokens = 1
+    harness.server.responses.watch_list_refusal = 422
+    harness.server.responses.page_limit = 3
+    harness.server.responses.expired_tokens = 1
     for number in range(10):
         harness.server.create(f"p{number}")
     async with harness.run_informers():
@@ -102,7 +102,7 @@ async def test_expired_continue_token_loses_and_duplicates_nothing(harness):
 
 
 async def test_closed_stream_resumes_at_last_version_without_list(harness, fault):
-    harness.server.faults.append(fault("close", lines=2))
+    harness.server.transport.watch_faults.append(fault("close", lines=2))
     async with harness.run_informers():
         await harness.informers.wait_synced()
         await asyncio.sleep(5)
@@ -111,11 +111,11 @@ async def test_closed_stream_resumes_at_last_version_without_list(harness, fault
         await asyncio.sleep(0.01)
         harness.assert_in_sync()
     assert len(harness.server.requests) == 2
-    assert "resourceVersion=101" in harness.server.requests[1]
+    assert f"resourceVersion={harness.server.version_after(1)}" in harness.server.requests[1]
 
 
 async def test_stream_broken_mid_line_is_resumed(harness, fault):
-    harness.server.faults.append(fault("reset", lines=1))
+    harness.server.transport.watch_faults.append(fault("reset", lines=1))
     async with harness.run_informers():
         await harness.informers.wait_synced()
         await asyncio.sleep(5)
@@ -143,7 +143,7 @@ async def test_watch_times_out_after_5_to_10_minutes_and_resumes(harness):
 async def test_bookmark_advances_the_resume_version(harness):
     async with harness.run_informers():
         await harness.informers.wait_synced()
-        harness.server.version = 5000  # other resources change
+        harness.server.store.revision = 5000  # other resources change
         await asyncio.sleep(61)
         assert harness.pods.last_resource_version == "5000"
         harness.server.compact()
@@ -154,15 +154,15 @@ async def test_bookmark_advances_the_resume_version(harness):
 @pytest.mark.parametrize("watch_list_refusal", [None, 422])
 async def test_list_after_410_notifies_missed_changes_only(harness, fault, watch_list_refusal):
     server = harness.server
-    server.watch_list_refusal = watch_list_refusal
+    server.responses.watch_list_refusal = watch_list_refusal
     for name in ("gone", "changed", "same", "replaced"):
         server.create(name)
     async with harness.run_informers():
         await harness.informers.wait_synced()
         last = harness.pods.store["default/gone"]
         harness.handler.calls.clear()
-        server.faults.append(fault("refuse", code=410))
-        server.down = True
+        server.transport.watch_faults.append(fault("refuse", code=410))
+        server.transport.down = True
         server.create("wakes the stream up")
         await asyncio.sleep(1)
         server.delete("wakes the stream up")
@@ -172,7 +172,7 @@ async def test_list_after_410_notifies_missed_changes_only(harness, fault, watch
         server.create("replaced")
         server.create("new")
         server.compact()
-        server.down = False
+        server.transport.down = False
         await asyncio.sleep(60)
         harness.assert_in_sync()
         assert last.key not in harness.handler.objects
@@ -189,7 +189,7 @@ async def test_list_after_410_notifies_missed_changes_only(harness, fault, watch
 
 @pytest.mark.parametrize("kind", ["expired", "error"])
 async def test_error_event_causes_list_after_backoff(harness, fault, kind):
-    harness.server.faults.append(fault(kind, lines=2))
+    harness.server.transport.watch_faults.append(fault(kind, lines=2))
     async with harness.run_informers():
         await harness.informers.wait_synced()
         harness.server.create("a")
@@ -202,7 +202,7 @@ async def test_error_event_causes_list_after_backoff(harness, fault, kind):
 
 
 async def test_throttled_stream_resumes_without_list(harness, fault):
-    harness.server.faults.append(fault("throttled", lines=2))
+    harness.server.transport.watch_faults.append(fault("throttled", lines=2))
     async with harness.run_informers():
         await harness.informers.wait_synced()
         harness.server.create("a")
@@ -218,24 +218,22 @@ async def test_server_restored_to_older_version_is_relisted(harness):
     server.create("b")
     async with harness.run_informers():
         await harness.informers.wait_synced()
-        server.down = True
-        server.wake_streams()
+        server.transport.down = True
         await asyncio.sleep(0.1)
-        del server.pods["default/b"]
-        server.restore(7)
-        server.down = False
+        server.restore("a")
+        server.transport.down = False
         await asyncio.sleep(60)
         harness.assert_in_sync()
-        assert harness.pods.last_resource_version == "7"
+        assert harness.pods.last_resource_version == server.version_after(1)
 
 
 async def test_unreachable_server_is_retried_with_backoff(harness):
-    harness.server.down = True
+    harness.server.transport.down = True
     async with harness.run_informers():
         await asyncio.sleep(600)
         request_count = len(harness.server.requests)
         assert 12 <= request_count <= 120  # the client tries each list five times
-        harness.server.down = False
+        harness.server.transport.down = False
         harness.server.create("a")
         await asyncio.sleep(70)
         harness.assert_in_sync()
@@ -244,31 +242,31 @@ async def test_unreachable_server_is_retried_with_backoff(harness):
 async def test_refused_streams_do_not_flood_server(harness, fault):
     async with harness.run_informers():
         await harness.informers.wait_synced()
-        harness.server.faults.extend(fault("refuse", code=503) for _ in range(1000))
-        harness.server.down = True
+        harness.server.transport.watch_faults.extend(fault("refuse", code=503) for _ in range(1000))
+        harness.server.transport.down = True
         harness.server.create("a")
         await asyncio.sleep(1)
-        harness.server.down = False
+        harness.server.transport.down = False
         await asyncio.sleep(600)
     assert len(harness.server.requests) < 60
 
 
 async def test_successful_streams_reset_backoff(harness, fault):
     for _ in range(10):
-        harness.server.faults.extend([fault("close", lines=1), fault("refuse", code=500)])
-    harness.server.faults.popleft()  # the stream that brings the list is whole
-    harness.server.faults.appendleft(fault("close", lines=2))
+        harness.server.transport.watch_faults.extend([fault("close", lines=1), fault("refuse", code=500)])
+    harness.server.transport.watch_faults.pop(0)  # the stream that brings the list is whole
+    harness.server.transport.watch_faults.insert(0, fault("close", lines=2))
     async with harness.run_informers():
         await harness.informers.wait_synced()
         for number in range(20):
             harness.server.create(f"a{number}")
             await asyncio.sleep(1.7)  # the longest first pause is 1.6
             harness.assert_in_sync()
-    assert not any(fault_.code for fault_ in harness.server.faults)
+    assert not any(fault_.code for fault_ in harness.server.transport.watch_faults)
 
 
 async def test_silent_stream_is_closed_and_resumed(harness, fault):
-    harness.server.faults.append(fault("silence", lines=1))
+    harness.server.transport.watch_faults.append(fault("silence", lines=1))
     async with harness.run_informers():
         await harness.informers.wait_synced()
         harness.server.create("a")
@@ -278,8 +276,8 @@ async def test_silent_stream_is_closed_and_resumed(harness, fault):
 
 
 async def test_repeated_events_are_notified_once(harness, fault):
-    harness.server.faults.append(fault("close", lines=4))
-    harness.server.repeat = 3
+    harness.server.transport.watch_faults.append(fault("close", lines=4))
+    harness.server.responses.repeated_events = 3
     async with harness.run_informers():
         await harness.informers.wait_synced()
         await asyncio.sleep(5)
@@ -318,19 +316,19 @@ async def test_unreadable_object_is_logged_and_stream_continues(harness, caplog)
 
 async def test_unreadable_list_item_keeps_cached_state(harness, fault):
     server = harness.server
-    server.watch_list_refusal = 422
+    server.responses.watch_list_refusal = 422
     server.create("known")
     server.create("unknown", spec={"nodeName": 7})
     async with harness.run_informers():
         await harness.informers.wait_synced()
         assert list(harness.pods.store) == ["default/known"]
         known = harness.pods.store["default/known"]
-        server.down = True
+        server.transport.down = True
         server.create("wake")
         await asyncio.sleep(0.1)
         server.update("known", spec={"nodeName": 7})
         server.compact()
-        server.down = False
+        server.transport.down = False
         await asyncio.sleep(60)
         assert harness.pods.store["default/known"] is known
         assert "default/wake" in harness.pods.store
@@ -339,7 +337,7 @@ async def test_unreadable_list_item_keeps_cached_state(harness, fault):
 async def test_object_of_megabytes_is_received(harness):
     async with harness.run_informers():
         await harness.informers.wait_synced()
-        harness.server.rng.randint = lambda low, high: 65_536
+        harness.server.responses.rng.randint = lambda low, high: 65_536
         harness.server.create("large", metadata2="x" * 5_000_000)
         await asyncio.sleep(1)
         harness.assert_in_sync()
@@ -363,7 +361,7 @@ async def test_long_list_yields_to_other_tasks(harness):
 
 
 async def test_list_items_have_kind_and_api_version(harness):
-    harness.server.watch_list_refusal = 422
+    harness.server.responses.watch_list_refusal = 422
     harness.server.create("a")
     async with harness.run_informers():
         await harness.informers.wait_synced()
@@ -373,14 +371,14 @@ async def test_list_items_have_kind_and_api_version(harness):
 
 @pytest.mark.parametrize("watch_list_refusal", [None, 422])
 async def test_managed_fields_of_dicts_are_dropped(harness, watch_list_refusal):
-    harness.server.watch_list_refusal = watch_list_refusal
-    harness.server.create("a")
+    harness.server.responses.watch_list_refusal = watch_list_refusal
+    harness.server.create("a", "shop", CONFIG_MAPS)
     config_maps = harness.informers.informer(CONFIG_MAPS)
     async with harness.run_informers():
         await harness.informers.wait_synced()
-        harness.server.create("b")
+        harness.server.create("b", "shop", CONFIG_MAPS)
         await asyncio.sleep(1)
-        assert sorted(config_maps.store) == ["default/a", "default/b"]
+        assert [key for key in sorted(config_maps.store) if key.startswith("shop/")] == ["shop/a", "shop/b"]
         assert all("managedFields" not in config_map["metadata"] for config_map in config_maps.store.list())
         assert all(config_map["kind"] for config_map in config_maps.store.list())
 
@@ -416,10 +414,10 @@ async def test_cache_receives_list_then_events_then_bookmark(harness):
     await asyncio.sleep(61)
     task.cancel()
     assert cache.calls == [
-        ("replace", ["default/a", "default/b"], "102"),
+        ("replace", ["default/a", "default/b"], harness.server.version_after(2)),
         ("ADDED", "default/c"),
         ("DELETED", "default/a"),
-        ("advance", "104"),
+        ("advance", harness.server.version_after(4)),
     ]
 
 

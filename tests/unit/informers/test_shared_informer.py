@@ -17,7 +17,7 @@ from kubeloop.testing import virtual_time
 
 
 @pytest.fixture
-def harness(make_harness):
+async def harness(make_harness):
     return make_harness()
 
 
@@ -246,8 +246,9 @@ def test_store_and_handlers_are_consistent_after_any_faults(
     async def main():
         harness = make_harness(seed=seed)
         server = harness.server
-        server.watch_list_refusal, server.repeat, server.page_limit = watch_list_refusal, repeat, 2
-        server.initial_bookmark_seconds = initial_bookmark_seconds
+        transport, responses = server.transport, server.responses
+        responses.watch_list_refusal, responses.repeated_events = watch_list_refusal, repeat
+        responses.page_limit, responses.initial_bookmark_seconds = 2, initial_bookmark_seconds
         handlers = [harness.handler]
         for name in "abc":
             server.create(name)
@@ -265,29 +266,27 @@ def test_store_and_handlers_are_consistent_after_any_faults(
                 elif action == "wait":
                     await asyncio.sleep(detail)
                 elif action == "fault":
-                    server.faults.append(fault(*detail))
+                    transport.watch_faults.append(fault(*detail))
                 elif action == "compact":
                     server.compact()
                 elif action == "down":
-                    server.down = detail
-                    server.wake_streams()
+                    transport.down = detail
                 elif action == "expire tokens":
-                    server.expired_tokens += 1
+                    responses.expired_tokens += 1
                 elif action.startswith("miss") and key in server.pods:
-                    server.down = True
-                    server.wake_streams()
+                    transport.down = True
                     await asyncio.sleep(0.1)
                     server.delete(detail)
                     if action == "miss a replacement":
                         server.create(detail)
                     server.compact()
-                    server.down = False
+                    transport.down = False
                 elif action == "handler":
                     handlers.append(make_handler())
                     harness.pods.add_handler(handlers[-1])
-            server.down = False
-            server.faults.clear()
-            server.expired_tokens = 0
+            transport.down = False
+            transport.watch_faults.clear()
+            responses.expired_tokens = 0
             await asyncio.sleep(2_000)
             harness.assert_in_sync()
             expected = {pod.key: pod for pod in harness.pods.store.list()}
