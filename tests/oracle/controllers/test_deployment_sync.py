@@ -7,34 +7,34 @@ from typing import Any
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
-from support import replay_client
+from support import replay_server
 from support.recorded_events import RecordedEvents
 
 
 async def sync_recorded(record: Any) -> tuple[Any, Any]:
-    clock = replay_client.SetClock(replay_client.moment(record["now"]))
-    api, events = replay_client.ReplayClient(record), RecordedEvents()
-    queue = replay_client.RecordingQueue(record["num_requeues"])
-    context = replay_client.replay_context(api, clock, queue)
+    clock = replay_server.SetClock(replay_server.moment(record["now"]))
+    api, events = replay_server.ReplayServer(record), RecordedEvents()
+    queue = replay_server.RecordingQueue(record["num_requeues"])
+    context = replay_server.replay_context(api, clock, queue)
     controller = DeploymentController(context, recorder=events)
-    replay_client.fill(context.informers, record["state"])
+    replay_server.fill(context.informers, record["state"])
     queue.calls.clear()
     error = await controller._controller.process(record["key"])
     actual = {
-        "actions": replay_client.runs_of_patches_sorted(replay_client.sent_call(call) for call in api.calls),
+        "actions": replay_server.runs_of_patches_sorted(replay_server.sent_call(call) for call in api.calls),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": replay_client.comparable_events(events),
-        "error": replay_client.comparable_error(error),
+        "events": replay_server.comparable_events(events),
+        "error": replay_server.comparable_error(error),
         "queue": queue.calls,
     }
     expect = record["expect"]
     expected = {
-        "actions": replay_client.runs_of_patches_sorted(
-            replay_client.recorded_call(call) for call in expect["actions"]
+        "actions": replay_server.runs_of_patches_sorted(
+            replay_server.recorded_call(call) for call in expect["actions"]
         ),
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": expect["events"],
-        "error": replay_client.recorded_error(expect["error"]),
+        "error": replay_server.recorded_error(expect["error"]),
         "queue": expect["queue"],
     }
     return actual, expected

@@ -27,10 +27,10 @@ from kubeloop.kube.objects.api_types import (
 )
 from kubeloop.kube.objects.object_fields import replicas_of
 from kubeloop.kube.selectors import SelectorError, selector_from
-from support import replay_client
+from support import replay_server
 from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
-from support.replay_client import plain
+from support.replay_server import plain
 
 
 def deployment_with(replicas: int = 1, **spec: Any) -> Deployment:
@@ -99,13 +99,13 @@ async def test_scale(rows):
     for inputs, outputs in rows("scale"):
         deployment = convert(Deployment, inputs["deployment"])
         all_rss = [*inputs["old_rss"], *([inputs["new_rs"]] if inputs["new_rs"] else [])]
-        api = replay_client.ReplayClient({"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}})
+        api = replay_server.ReplayServer({"state": {"deployments": [inputs["deployment"]], "replicasets": all_rss}})
         events = RecordedEvents()
-        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         deployment_sync = sync.DeploymentSync(
             deployment,
             [],
-            context=replay_client.replay_context(api, clock, replay_client.RecordingQueue()),
+            context=replay_server.replay_context(api, clock, replay_server.RecordingQueue()),
             events=events,
             consistency=ConsistencyStore({}),
             reconcile=DisabledReconcileRecorder().reconcile("deployment", deployment.key),
@@ -197,7 +197,7 @@ def test_deployment_complete_progressing_timedout(rows):
             "complete": status.is_complete(deployment, new_status),
             "has_progress_deadline": status.has_progress_deadline(deployment),
             "progressing": status.is_progressing(deployment, new_status),
-            "timed_out": status.is_timed_out(deployment, new_status, replay_client.moment(inputs["now"])),
+            "timed_out": status.is_timed_out(deployment, new_status, replay_server.moment(inputs["now"])),
         } == outputs, inputs
 
 
@@ -218,7 +218,7 @@ def test_calculate_status_deployment(rows):
         all_rss = [convert(ReplicaSet, rs) for rs in inputs["replicasets"]]
         new_rs = next((rs for rs in all_rss if rs.metadata.name == inputs["new_rs"]), None)
         calculated = status.calculate_status(
-            convert(Deployment, inputs["deployment"]), all_rss, new_rs, replay_client.moment(inputs["now"])
+            convert(Deployment, inputs["deployment"]), all_rss, new_rs, replay_server.moment(inputs["now"])
         )
         assert plain(to_json(calculated), "apps/v1.DeploymentStatus") == plain(
             outputs["status"], "apps/v1.DeploymentStatus"
@@ -239,11 +239,11 @@ async def test_requeue_stuck(rows):
     for inputs, outputs in rows("requeue_stuck"):
         deployment = convert(Deployment, inputs["deployment"])
         new_status = convert(DeploymentStatus, inputs["new_status"])
-        now = replay_client.moment(inputs["now"])
+        now = replay_server.moment(inputs["now"])
         left = status.seconds_until_progress_deadline(deployment, new_status, now)
-        queue, clock = replay_client.RecordingQueue(), replay_client.SetClock(now)
-        api = replay_client.ReplayClient({"state": {}})
-        context = replay_client.replay_context(api, clock, queue)
+        queue, clock = replay_server.RecordingQueue(), replay_server.SetClock(now)
+        api = replay_server.ReplayServer({"state": {}})
+        context = replay_server.replay_context(api, clock, queue)
         controller = DeploymentController(context, recorder=RecordedEvents())
         after = controller._recheck_seconds(deployment.key, left)
         if after is not None:
@@ -327,7 +327,7 @@ async def claim_recorded(inputs: Any, outputs: Any, type_: Any, objects: str) ->
     async def patch(obj: Any, body: Any, claim: Claim) -> None:
         metadata = obj.metadata
         error = from_status(convert(Status, as_status(errors[metadata.name]))) if metadata.name in errors else None
-        patches.append((metadata.namespace, metadata.name, body, replay_client.comparable_error(error)))
+        patches.append((metadata.namespace, metadata.name, body, replay_server.comparable_error(error)))
         if error is not None:
             raise error
 
@@ -340,9 +340,9 @@ async def claim_recorded(inputs: Any, outputs: Any, type_: Any, objects: str) ->
     except ClaimErrors as error:
         failed, result = error, list(error.claimed)
     assert [obj.metadata.name for obj in result] == outputs["claimed"]
-    assert replay_client.comparable_error(failed) == replay_client.recorded_error(outputs["error"])
+    assert replay_server.comparable_error(failed) == replay_server.recorded_error(outputs["error"])
     assert patches == [
-        (recorded["namespace"], recorded["name"], recorded["patch"], replay_client.recorded_error(recorded["error"]))
+        (recorded["namespace"], recorded["name"], recorded["patch"], replay_server.recorded_error(recorded["error"]))
         for recorded in outputs["patches"]
     ]
     # As in v1.36, the owner is read at most once per claim.

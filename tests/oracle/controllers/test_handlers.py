@@ -8,7 +8,7 @@ from typing import Any
 from kubeloop.controllers.deployment.controller import DeploymentController
 from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
-from support import replay_client
+from support import replay_server
 from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
 
@@ -33,11 +33,11 @@ def call_handler(record: Any, handlers: Any, prefixes: dict[str, str]) -> None:
 async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
     count = 0
     for record in records("controllers/deployment_handlers.jsonl.gz"):
-        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        queue = replay_client.RecordingQueue()
-        context = replay_client.replay_context(replay_client.ReplayClient(record), clock, queue)
+        clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        queue = replay_server.RecordingQueue()
+        context = replay_server.replay_context(replay_server.ReplayServer(record), clock, queue)
         controller = DeploymentController(context, recorder=RecordedEvents())
-        replay_client.fill(context.informers, record["state"])
+        replay_server.fill(context.informers, record["state"])
         queue.calls.clear()
         call_handler(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
         # A key may be recorded twice, which makes no difference to a queue of distinct keys.
@@ -50,22 +50,22 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
 async def test_replica_set_handlers_match_v1_36(records):
     count = 0
     for record in records("controllers/replicaset_handlers.jsonl.gz"):
-        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        queue = replay_client.RecordingQueue()
-        context = replay_client.replay_context(replay_client.ReplayClient(record), clock, queue)
+        clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        queue = replay_server.RecordingQueue()
+        context = replay_server.replay_context(replay_server.ReplayServer(record), clock, queue)
         controller = ReplicaSetController(context, recorder=RecordedEvents(), pod_traces=DisabledPodRecorder())
-        replay_client.fill(context.informers, record["state"])
+        replay_server.fill(context.informers, record["state"])
         queue.calls.clear()
         key, expectations = record["key"], controller.expectations
         expectations.forget(key)
         if record["expectations"] is not None:
-            replay_client.restore_expectations(expectations, clock, key, record["expectations"])
+            replay_server.restore_expectations(expectations, clock, key, record["expectations"])
         call_handler(record, controller, {"rs": "owner", "pod": "pod"})
         expect = record["expect"]
         assert {(call["op"], call["key"], call.get("after_seconds")) for call in queue.calls} == {
             (recorded["op"], recorded["key"], recorded.get("after_seconds")) for recorded in expect["queue"]
         }, (record["id"], record["event"])
-        state = replay_client.expectations_state(expectations, key)
+        state = replay_server.expectations_state(expectations, key)
         assert state == {name: expect["expectations"].get(name) for name in state}, (record["id"], record["event"])
         count += 1
     assert count

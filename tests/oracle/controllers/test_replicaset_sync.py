@@ -11,7 +11,7 @@ from kubeloop.controllers.replicaset.controller import ReplicaSetController
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
-from support import replay_client
+from support import replay_server
 from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
 
@@ -42,32 +42,32 @@ def deletion_ranking(controller: ReplicaSetController, informers: Any, record: A
         return None
     rs, pods = informers.informer(REPLICA_SETS).store[record["key"]], informers.informer(PODS).store
     candidates = [pods[f"{rs.metadata.namespace}/{name}"] for name in sorted(names)]
-    order = deletion_order(candidates, controller.related_pods_per_node(rs), replay_client.moment(record["now"]))
+    order = deletion_order(candidates, controller.related_pods_per_node(rs), replay_server.moment(record["now"]))
     return [pod.metadata.name for pod in order]
 
 
 async def sync_recorded(record: Any) -> tuple[Any, Any]:
-    clock = replay_client.SetClock(replay_client.moment(record["now"]))
-    api, events = replay_client.ReplayClient(record, versions=True), RecordedEvents()
-    queue = replay_client.RecordingQueue()
-    context = replay_client.replay_context(api, clock, queue)
+    clock = replay_server.SetClock(replay_server.moment(record["now"]))
+    api, events = replay_server.ReplayServer(record, versions=True), RecordedEvents()
+    queue = replay_server.RecordingQueue()
+    context = replay_server.replay_context(api, clock, queue)
     informers = context.informers
     controller = ReplicaSetController(context, recorder=events, pod_traces=DisabledPodRecorder())
-    replay_client.fill(informers, record["state"])
+    replay_server.fill(informers, record["state"])
     queue.calls.clear()
     controller.check()
     key = record["key"]
     owner_uid = next(
-        (rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if replay_client.key_of(rs) == key), ""
+        (rs["metadata"]["uid"] for rs in record["state"]["replicasets"] if replay_server.key_of(rs) == key), ""
     )
     if record.get("expectations"):
-        replay_client.restore_expectations(controller.expectations, clock, key, record["expectations"])
+        replay_server.restore_expectations(controller.expectations, clock, key, record["expectations"])
     consistency = record["consistency"]
     for resource in (PODS, REPLICA_SETS):
         informers.informer(resource).advance(consistency["store_rv"][resource.group_resource])
     for resource_name, version in (consistency.get("written") or {}).items():
         controller.consistency.wrote_at(key, owner_uid, resource_name, version)
-    before = replay_client.expectations_state(controller.expectations, key)
+    before = replay_server.expectations_state(controller.expectations, key)
     ranking = deletion_ranking(controller, informers, record)
 
     with patch.object(controller_module, "BURST_REPLICAS", record["burst_replicas"]):
@@ -80,51 +80,51 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     assert all(TRACEPARENT not in (call["object"]["metadata"].get("annotations") or {}) for call in creates)
     pods = [call["object"] for call in creates]
     assert all(pod == pods[0] for pod in pods)
-    state = replay_client.expectations_state(controller.expectations, key)
+    state = replay_server.expectations_state(controller.expectations, key)
     actual: dict[str, Any] = {
         "creates": (len(creates), sum("error" in call for call in creates)),
-        "created": replay_client.comparable_object(pods[0], "pods", "", "create") if pods else None,
+        "created": replay_server.comparable_object(pods[0], "pods", "", "create") if pods else None,
         "create_errors": sorted({str(call["error"]) for call in creates if "error" in call}),
         "deletes_count": len(deletes),
         "deletes": sorted((call["name"], str(call.get("error"))) for call in deletes) if exact else [],
         "deletion_ranking": ranking,
         "patches": sorted(
-            (replay_client.sent_call(call) for call in api.calls if call["verb"] == "patch"),
+            (replay_server.sent_call(call) for call in api.calls if call["verb"] == "patch"),
             key=lambda call: call["name"],
         ),
-        "status_updates": [replay_client.sent_call(call) for call in api.calls if call["verb"] == "update"],
+        "status_updates": [replay_server.sent_call(call) for call in api.calls if call["verb"] == "update"],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in api.reads],
-        "events": count_events(mask_pod_names(replay_client.comparable_events(events), deletions=not exact)),
+        "events": count_events(mask_pod_names(replay_server.comparable_events(events), deletions=not exact)),
         "expectations_before": before,
         "expectations": state if exact else {**state, "keys": "masked"},
-        "wrote_rv": replay_client.comparable_versions(controller.consistency, record),
+        "wrote_rv": replay_server.comparable_versions(controller.consistency, record),
         "queue": queue.calls,
-        "error": replay_client.comparable_error(error),
+        "error": replay_server.comparable_error(error),
     }
     recorded = expect["creates"]
     expected_state = {name: expect["expectations"].get(name) for name in state}
     expected: dict[str, Any] = {
         "creates": (recorded["calls"], recorded["failed"]),
-        "created": replay_client.comparable_object(recorded["object"], "pods", "", "create")
+        "created": replay_server.comparable_object(recorded["object"], "pods", "", "create")
         if recorded["calls"]
         else None,
-        "create_errors": sorted({str(replay_client.recorded_error(error)) for error in recorded.get("errors") or []}),
+        "create_errors": sorted({str(replay_server.recorded_error(error)) for error in recorded.get("errors") or []}),
         "deletes_count": expect["deletes_count"],
         "deletes": sorted(
-            (call["name"], str(replay_client.recorded_error(call.get("error")))) for call in expect["deletes"]
+            (call["name"], str(replay_server.recorded_error(call.get("error")))) for call in expect["deletes"]
         ),
         "deletion_ranking": expect.get("deletion_ranking"),
         "patches": sorted(
-            (replay_client.recorded_call(call) for call in expect["patches"]), key=lambda call: call["name"]
+            (replay_server.recorded_call(call) for call in expect["patches"]), key=lambda call: call["name"]
         ),
-        "status_updates": [replay_client.recorded_call(call) for call in expect["status_updates"]],
+        "status_updates": [replay_server.recorded_call(call) for call in expect["status_updates"]],
         "reads": [(call["resource"], call["namespace"], call["name"]) for call in expect["reads"]],
         "events": count_events(mask_pod_names(expect["events"], deletions=not exact)),
         "expectations_before": {name: expect["expectations_before"].get(name) for name in before},
         "expectations": expected_state if exact else {**expected_state, "keys": "masked"},
         "wrote_rv": expect.get("wrote_rv") or {},
         "queue": expect["queue"],
-        "error": replay_client.recorded_error(expect["error"]),
+        "error": replay_server.recorded_error(expect["error"]),
     }
     return actual, expected
 

@@ -35,8 +35,8 @@ from kubeloop.controllers.runtime.rate_limiter import (
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
 from kubeloop.kube.objects.object_fields import is_ready
-from support import replay_client
-from support.replay_client import plain
+from support import replay_server
+from support.replay_server import plain
 
 
 class ManualClock:
@@ -52,7 +52,7 @@ def test_pods_to_delete(rows):
     for inputs, outputs in rows("pods_to_delete"):
         pods = [convert(Pod, pod) for pod in inputs["pods"]]
         related = [convert(Pod, pod) for pod in inputs["related_pods"]]
-        now = replay_client.moment(inputs["now"])
+        now = replay_server.moment(inputs["now"])
         counts = active_pods_per_node(related)
         assert {pod.metadata.name: counts.get(pod.spec.node_name, 0) for pod in pods} == outputs["ranks"]
         chosen = [pod.metadata.name for pod in pods_to_delete(pods, lambda counts=counts: counts, inputs["diff"], now)]
@@ -68,7 +68,7 @@ def test_pods_to_delete(rows):
 
 def test_pod_less(rows):
     for inputs, outputs in rows("pod_less"):
-        ages = AgeBuckets(replay_client.moment(inputs["now"]))
+        ages = AgeBuckets(replay_server.moment(inputs["now"]))
         a, b = (
             (deletion_sort_key(pod, inputs[f"rank_{name}"], ages), TiedPod(pod, ages))
             for name, pod in ((name, convert(Pod, inputs[name])) for name in ("a", "b"))
@@ -115,7 +115,7 @@ def test_calculate_status_replicaset(rows):
             group_pods(convert(Pod, pod) for pod in inputs["active_pods"]),
             len(inputs["terminating_pods"]),
             inputs["manage_replicas_error"],
-            replay_client.moment(inputs["now"]),
+            replay_server.moment(inputs["now"]),
         )
         assert plain(to_json(status), "apps/v1.ReplicaSetStatus") == plain(
             outputs["status"], "apps/v1.ReplicaSetStatus"
@@ -161,7 +161,7 @@ def test_rate_limiter_controller_default(rows, monkeypatch):
 
 def test_expectations(rows):
     for inputs, outputs in rows("expectations"):
-        clock = replay_client.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
+        clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         expectations = Expectations(clock)
         for operation, expected in zip(inputs["ops"], outputs["after_each"], strict=True):
             key, op = operation["key"], operation["op"]
@@ -182,7 +182,7 @@ def test_expectations(rows):
                     expectations.forget(key)
                 case "advance_clock":
                     clock.moment += timedelta(seconds=operation["seconds"])
-            state = replay_client.expectations_state(expectations, key)
+            state = replay_server.expectations_state(expectations, key)
             assert state == {"add": 0, "del": 0, **{name: expected[name] for name in state if name in expected}}
             if expected["exists"]:
                 expectation = expectations._expected.get(key)
@@ -193,7 +193,7 @@ def test_expectations(rows):
 def test_pod_availability(rows):
     for inputs, outputs in rows("pod_availability"):
         pods = [convert(Pod, pod) for pod in inputs["pods"]]
-        seconds, now = inputs["min_ready_seconds"], replay_client.moment(inputs["now"])
+        seconds, now = inputs["min_ready_seconds"], replay_server.moment(inputs["now"])
         statuses = [
             {"available": is_available(pod, seconds, now), "name": pod.metadata.name, "ready": is_ready(pod)}
             for pod in pods
@@ -206,7 +206,7 @@ def test_pod_from_template(rows):
     for inputs, outputs in rows("pod_from_template"):
         assert outputs["error"] is None
         pod = pod_from_template(convert(ReplicaSet, inputs["replicaset"]))
-        assert replay_client.comparable_object(pod, "pods", "", "create") == replay_client.comparable_object(
+        assert replay_server.comparable_object(pod, "pods", "", "create") == replay_server.comparable_object(
             outputs["pod"], "pods", "", "create"
         )
 

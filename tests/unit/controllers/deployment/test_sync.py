@@ -19,7 +19,7 @@ from kubeloop.controllers.deployment.sync import (
     rollback_revision,
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
-from support import replay_client
+from support import replay_server
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
@@ -84,10 +84,10 @@ async def sync_deployment(
     """Run one sync. Returns its API calls and its calls of the queue."""
     state = {"deployments": [deployment], "replicasets": list(stored_replica_sets)}
     clock = SetClock(NOW)
-    api, queue = replay_client.ReplayClient({"state": state}), replay_client.RecordingQueue()
-    context = replay_client.replay_context(api, clock, queue)
+    api, queue = replay_server.ReplayServer({"state": state}), replay_server.RecordingQueue()
+    context = replay_server.replay_context(api, clock, queue)
     controller = DeploymentController(context, recorder=RecordedEvents())
-    replay_client.fill(context.informers, state)
+    replay_server.fill(context.informers, state)
     queue.calls.clear()
     assert await controller._controller.process("default/web") is None
     return api.calls, queue.calls
@@ -147,7 +147,7 @@ def test_progressing_condition_without_time_exceeds_deadline():
 
 def test_plain_form_distinguishes_zero_pointer_from_nil():
     def container(**members: Any) -> dict[str, Any]:
-        return replay_client.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
+        return replay_server.plain({"containers": [{"name": "main", **members}]}, "core/v1.PodSpec")
 
     assert container(resources={}, stdin=False, env=[]) == container()
     assert container(securityContext={"runAsUser": 0}) != container(securityContext={})

@@ -1,8 +1,8 @@
-"""A client that records calls, and their comparison with the recorded calls of Kubernetes' controllers.
+"""A server that replays recorded syncs, and the comparison of its calls with those of Kubernetes' controllers.
 
 The comparison is that of ../shared/oracle/controllers/README.md, with two exceptions:
 
-- An update may be sent as a patch that sets the same fields to the same values. `RecordingClient.patch` applies a merge
+- An update may be sent as a patch that sets the same fields to the same values. `ReplayServer` applies a merge
   or JSON patch to the object that the decision was based on, and records an "update" with the result.
 - A write that v1.36 repeats identically within one sync may be sent once. Ours is repeated as well.
 
@@ -23,14 +23,19 @@ import msgspec
 from kubeloop.controllers.runtime.adoption import ClaimErrors
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller_context import ControllerContext
+from kubeloop.devcluster.api import request_info
+from kubeloop.devcluster.api.request import Request, Response, json_response
 from kubeloop.devcluster.serializer.patches import json_patch, merge_patch
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.object_metadata import is_older
-from kubeloop.kube.client.api_client import PatchType
+from kubeloop.kube.client.api_client import Client, PatchType
+from kubeloop.kube.client.retries import RetryPolicy
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ApiError, from_status
 from kubeloop.kube.objects.api_types import Status, convert
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.schema import TypeRef, type_ref
+from kubeloop.testing.memory_transport import MemoryTransport
 from support.disabled_recorders import DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
@@ -137,8 +142,12 @@ class ReplayContext(ControllerContext, frozen=True):
         return self.queue
 
 
-class ReplayClient:
-    """Replaces the client: stores objects, fails as recorded, and records every call."""
+class ReplayServer:
+    """Responds to `client` with the objects of a record, fails as recorded, and records every call.
+
+    It cannot be the fake API server: a sync is replayed with caches that differ from the server's objects, and each
+    call is compared with its recorded counterpart. The client does not retry.
+    """
 
     def __init__(self, record: Json, *, versions: bool = False) -> None:
         """versions: responses to creates and status updates have new resourceVersions, as in replicaset_sync."""
@@ -159,8 +168,89 @@ class ReplayClient:
         self.calls: list[dict[str, Json]] = []
         self.reads: list[dict[str, Json]] = []
         self._creates = self._status_updates = 0
+        no_retries = RetryPolicy(tries=1, throttled_tries=0)
+        self.client = Client(
+            MemoryTransport(self._handle), clock=SystemClock(), rng=random.Random(0), retries=no_retries
+        )
 
-    def _check(self, call: dict[str, Json], key: str, *, must_exist: bool) -> None:
+    async def _handle(self, request: Request) -> Response:
+        info = request_info.route(request.path)
+        assert info is not None, request.path
+        resource = info.served.resource
+        call = {
+            "verb": {"GET": "get", "POST": "create", "PATCH": "update", "DELETE": "delete"}[request.method],
+            "group": resource.group,
+            "resource": resource.plural,
+            "subresource": info.subresource,
+            "namespace": info.namespace,
+            "name": info.name,
+        }
+        body = msgspec.json.decode(request.body) if request.body else None
+        match request.method:
+            case "GET":
+                error, content = self._get(call)
+            case "POST":
+                error, content = self._create(call, body)
+            case "PATCH":
+                error, content = self._patch(call, body, PatchType(request.headers["content-type"]))
+            case _:
+                self.calls.append(call)
+                error, content = self._error(call), {}
+        if error is not None:
+            return json_response(error["code"], {"kind": "Status", "apiVersion": "v1", **error})
+        return json_response(200, content)
+
+    def _get(self, call: dict[str, Json]) -> tuple[Json, Json]:
+        """Return the recorded error, or the object."""
+        self.reads.append(call)
+        stored = call["resource"], f"{call['namespace']}/{call['name']}"
+        error = self._error(call)
+        if error is None:
+            self.cached[stored] = copy.deepcopy(self.live[stored])
+        return error, self.live.get(stored)
+
+    def _create(self, call: dict[str, Json], obj: Json) -> tuple[Json, Json]:
+        """Return the recorded error, or the created object."""
+        call |= {"name": obj["metadata"].get("name", ""), "object": obj}
+        self.calls.append(call)
+        error = self._error(call)
+        if error is not None:
+            return error, None
+        self._creates += 1
+        created = copy.deepcopy(obj)
+        if self.versions:
+            created["metadata"]["resourceVersion"] = str(500000 + self._creates)
+        created["metadata"].setdefault("namespace", call["namespace"])
+        if call["name"]:
+            self.cached[call["resource"], key_of(created)] = created
+        return None, created
+
+    def _patch(self, call: dict[str, Json], body: Json, patch_type: PatchType) -> tuple[Json, Json]:
+        """Return the recorded error, or the patched object. A merge or JSON patch is recorded as an update."""
+        self.calls.append(call)
+        stored = call["resource"], f"{call['namespace']}/{call['name']}"
+        if patch_type is PatchType.STRATEGIC:
+            call |= {"verb": "patch", "patch_type": patch_type.value, "patch": body}
+            return self._error(call), self.live.get(stored)
+        base = self.cached[stored]
+        version = body[0]["value"] if patch_type is PatchType.JSON else body["metadata"].get("resourceVersion")
+        assert version == base["metadata"].get("resourceVersion"), (
+            "a write must contain the resourceVersion of the cached object"
+        )
+        patched = merge_patch if patch_type is PatchType.MERGE else json_patch
+        call["object"] = patched(copy.deepcopy(base), body)
+        error = self._error(call)
+        if error is not None:
+            return error, None
+        response = copy.deepcopy(call["object"])
+        self.cached[stored] = response
+        if self.versions:
+            self._status_updates += 1
+            response["metadata"]["resourceVersion"] = str(600000 + self._status_updates)
+        return None, response
+
+    def _error(self, call: dict[str, Json]) -> Json:
+        """Return the Status with which the call fails, which is noted in the call; None if it succeeds."""
         error: Json = None
         for position, fault in enumerate(self.faults):
             if any(
@@ -172,101 +262,15 @@ class ReplayClient:
             count = self.counts[position]
             if fault.get("nth") in (None, count) and count >= fault.get("from", 0):
                 error = error or fault["error"]
+        key = key_of(call["object"]) if call["verb"] == "create" else f"{call['namespace']}/{call['name']}"
         exists = (call["resource"], key) in self.live
-        if error is None and must_exist and not exists:
+        if error is None and call["verb"] != "create" and not exists:
             error = status_json(call, "NotFound", 404)
         if error is None and call["verb"] == "create" and exists:
             error = status_json(call, "AlreadyExists", 409)
         if error is not None:
-            failure = from_status(convert(Status, error))
-            call["error"] = comparable_error(failure)
-            raise failure
-
-    def _call(
-        self, verb: str, resource: Resource[Any], namespace: str, name: str, subresource: str = ""
-    ) -> dict[str, Json]:
-        return {
-            "verb": verb,
-            "group": resource.group,
-            "resource": resource.plural,
-            "subresource": subresource,
-            "namespace": namespace,
-            "name": name,
-        }
-
-    async def get(self, resource: Resource[Any], name: str, namespace: str = "") -> Any:
-        call = self._call("get", resource, namespace, name)
-        self.reads.append(call)
-        key = f"{namespace}/{name}"
-        self._check(call, key, must_exist=True)
-        obj = self.live[resource.plural, key]
-        self.cached[resource.plural, key] = copy.deepcopy(obj)
-        return convert(resource.type, obj)
-
-    async def create(self, resource: Resource[Any], body: Json, namespace: str = "") -> Any:
-        obj = msgspec.json.decode(msgspec.json.encode(body))
-        call = self._call("create", resource, namespace, obj["metadata"].get("name", ""))
-        call["object"] = obj
-        self.calls.append(call)
-        self._check(call, key_of(obj), must_exist=False)
-        self._creates += 1
-        response = copy.deepcopy(obj)
-        if self.versions:
-            response["metadata"]["resourceVersion"] = str(500000 + self._creates)
-        response["metadata"].setdefault("namespace", namespace)
-        if call["name"]:
-            self.cached[resource.plural, key_of(response)] = response
-        return convert(resource.type, response)
-
-    async def patch(
-        self,
-        resource: Resource[Any],
-        name: str,
-        body: Json,
-        patch_type: PatchType,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        lane: str = "",
-    ) -> Any:
-        body = msgspec.json.decode(msgspec.json.encode(body))
-        key = f"{namespace}/{name}"
-        if patch_type is PatchType.STRATEGIC:
-            call = self._call("patch", resource, namespace, name, subresource)
-            call |= {"patch_type": patch_type.value, "patch": body}
-            self.calls.append(call)
-            self._check(call, key, must_exist=True)
-            return convert(resource.type, self.live[resource.plural, key])
-        # An update, sent as a patch.
-        call = self._call("update", resource, namespace, name, subresource)
-        base = self.cached[resource.plural, key]
-        version = body[0]["value"] if patch_type is PatchType.JSON else body["metadata"].get("resourceVersion")
-        assert version == base["metadata"].get("resourceVersion"), (
-            "a write must contain the resourceVersion of the cached object"
-        )
-        patched = merge_patch if patch_type is PatchType.MERGE else json_patch
-        call["object"] = patched(copy.deepcopy(base), body)
-        self.calls.append(call)
-        self._check(call, key, must_exist=True)
-        response = copy.deepcopy(call["object"])
-        self.cached[resource.plural, key] = response
-        if self.versions:
-            self._status_updates += 1
-            response["metadata"]["resourceVersion"] = str(600000 + self._status_updates)
-        return convert(resource.type, response)
-
-    async def delete(
-        self,
-        resource: Resource[Any],
-        name: str,
-        namespace: str = "",
-        *,
-        precondition_uid: str = "",
-    ) -> Json:
-        call = self._call("delete", resource, namespace, name)
-        self.calls.append(call)
-        self._check(call, f"{namespace}/{name}", must_exist=True)
-        return {}
+            call["error"] = comparable_error(from_status(convert(Status, error)))
+        return error
 
 
 def key_of(obj: Json) -> str:
@@ -278,9 +282,9 @@ def status_json(call: Json, reason: str, code: int) -> Json:
     return {"status": "Failure", "reason": reason, "code": code, "message": f"{call['resource']} {call['name']}"}
 
 
-def replay_context(api: ReplayClient, clock: SetClock, queue: RecordingQueue) -> ReplayContext:
+def replay_context(api: ReplayServer, clock: SetClock, queue: RecordingQueue) -> ReplayContext:
     """Return the context of a controller. `fill` fills its informers after handlers are added."""
-    informers = InformerFactory(api, clock=clock, rng=random.Random(0))  # type: ignore[arg-type]
+    informers = InformerFactory(api.client, clock=clock, rng=random.Random(0))
     traces = DisabledReconcileRecorder()
     return ReplayContext(client=informers.client, informers=informers, clock=clock, traces=traces, queue=queue)
 
@@ -325,7 +329,7 @@ def comparable_object(obj: Json, resource: str, subresource: str, verb: str) -> 
 
 
 def comparable_call(call: Json) -> Json:
-    """Return a recorded call or a call of RecordingClient for comparison."""
+    """Return a recorded call or a call of ReplayServer for comparison."""
     names = ("verb", "group", "resource", "subresource", "namespace", "name", "patch_type")
     result = {name: call.get(name, "") for name in names}
     result["patch"] = call.get("patch")
