@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.tracing.spans.pod_record import START_PHASES, TERMINATING, Attempt, Phase, PodRecord, Wait, timeline
+from kubeloop.tracing.spans.pod_record import START_PHASES, Attempt, Phase, PodRecord, Wait, timeline
 
 
 def phase_times(record: PodRecord) -> dict[str, int]:
@@ -19,7 +19,7 @@ def phase_times(record: PodRecord) -> dict[str, int]:
     bind_finished_ns = 0
     for fact, end_ns, _ in timeline(record):
         if type(fact) is Wait:
-            name = TERMINATING if fact.queue == TERMINATING else f"queue {fact.queue}"
+            name = fact.span_name
         elif type(fact) is Phase:
             name = fact.name
             if name == "bind" and fact.error is None:

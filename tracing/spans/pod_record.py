@@ -59,6 +59,10 @@ class Wait(msgspec.Struct, gc=False, array_like=True, tag=0):
     queue: str
     reason: str = ""
 
+    @property
+    def span_name(self) -> str:
+        return TERMINATING if self.queue == TERMINATING else f"queue {self.queue}"
+
 
 class Attempt(msgspec.Struct, gc=False, array_like=True, tag=1):
     """Scheduling attempt. end_ns 0, no result: not finished."""
@@ -191,15 +195,20 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
 
     @property
     def deployment_name(self) -> str:
-        """Name of the Deployment that owns the ReplicaSet, derived from the pod-template-hash; "" if there is none."""
-        suffix = f"-{self.template_hash}"
-        if self.owner_kind == "ReplicaSet" and self.template_hash and self.owner_name.endswith(suffix):
-            return self.owner_name.removesuffix(suffix)
-        return ""
+        """Name of the Deployment that owns the ReplicaSet; "" if there is none."""
+        return deployment_name(self.owner_kind, self.owner_name, self.template_hash)
 
     @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
+
+
+def deployment_name(owner_kind: str, owner_name: str, template_hash: str) -> str:
+    """Return the name of the Deployment that owns a pod's owner, derived from the pod-template-hash; "" for none."""
+    suffix = f"-{template_hash}"
+    if owner_kind == "ReplicaSet" and template_hash and owner_name.endswith(suffix):
+        return owner_name.removesuffix(suffix)
+    return ""
 
 
 def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:

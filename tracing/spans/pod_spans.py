@@ -12,7 +12,6 @@ from typing import Literal
 from kubeloop.tracing.spans.pod_record import (
     COMPLETE_OUTCOMES,
     START_PHASES,
-    TERMINATING,
     Attempt,
     AttemptFacts,
     Gap,
@@ -171,8 +170,7 @@ class _SpanBuilder:
         attributes: Attributes = {"kubeloop.reason": wait.reason} if wait.reason else {}
         if woken_by:
             attributes["kubeloop.woken_by"] = woken_by
-        name = TERMINATING if wait.queue == TERMINATING else f"queue {wait.queue}"
-        self._add(name, wait.start_ns, end_ns, attributes)
+        self._add(wait.span_name, wait.start_ns, end_ns, attributes)
 
     def _add_phase(self, phase: Phase, end_ns: int) -> None:
         attributes: Attributes = {"k8s.node.name": phase.node} if phase.node else {}
