@@ -183,13 +183,12 @@ class EventRecorder:
                     event.patch(),
                     PatchType.STRATEGIC,
                     event.namespace,
-                    lane="events",
                 )
             except NotFound:  # it has expired
                 pass
             else:
                 return
-        await self._client.create_raw(EVENTS, event.body(), event.namespace, lane="events")
+        await self._client.create_raw(EVENTS, event.body(), event.namespace)
 
     def _reject(self, event: PendingEvent, error: Exception) -> None:
         self.rejected += 1

@@ -34,7 +34,6 @@ async def patch_status(client: Client, pod: Pod, status: dict[str, Any]) -> None
         PatchType.STRATEGIC,
         metadata.namespace,
         subresource="status",
-        lane=STATUS_LANE,
     )
 
 

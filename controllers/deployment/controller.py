@@ -234,7 +234,6 @@ class DeploymentController:
                     PatchType.MERGE,
                     deployment.metadata.namespace,
                     subresource="status",
-                    lane="status",
                 )
         except (ApiError, ServerUnreachable) as error:
             log.info("could not update status.observedGeneration of %s: %s", deployment.key, error)

@@ -543,7 +543,6 @@ class DeploymentSync:
                 PatchType.MERGE,
                 self._deployment.metadata.namespace,
                 subresource="status",
-                lane="status",
             )
         self._record_write(DEPLOYMENTS, written)
         version = written.metadata.resource_version

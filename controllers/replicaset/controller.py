@@ -422,7 +422,6 @@ class ReplicaSetController:
                         PatchType.MERGE,
                         metadata.namespace,
                         subresource="status",
-                        lane="status",
                     )
             except (ApiError, ServerUnreachable):
                 if not tries_left:

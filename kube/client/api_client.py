@@ -34,10 +34,12 @@ T = TypeVar("T")
 Body = Mapping[str, Any] | bytes
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
-# Maximum of concurrent requests by lane. HTTP/1.1 needs one connection for each.
+# Maximum of concurrent requests by lane. HTTP/1.1 needs one connection for each. Writes of these subresources, and of
+# events, have their own lanes.
 LANES: dict[str, int] = {"": 64, "binding": 64, "events": 8, "status": 32}
 
 _PAGE = 500
+_TIMEOUT_SECONDS = 30.0  # of each try of a request other than a watch
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9._~-]+").fullmatch
 
@@ -51,15 +53,28 @@ class PatchType(Enum):
     APPLY = "application/apply-patch+yaml"
 
 
-class ListArguments(TypedDict, total=False):
-    """Options of all list calls: selection, page size, resource version and lane."""
+class Selectors(TypedDict, total=False):
+    """Selection of objects, in the API's syntax."""
 
     label_selector: str
     field_selector: str
+
+
+class ListOptions(Selectors, total=False):
+    """Options of all list calls: selection, page size and resource version."""
+
     limit: int
     resource_version: str
     resource_version_match: str
-    lane: str
+
+
+class DeleteOptions(TypedDict, total=False):
+    """Options of deletions. The preconditions apply to a single object."""
+
+    grace_period_seconds: int
+    propagation_policy: str
+    precondition_uid: str
+    precondition_resource_version: str
 
 
 class ListPage(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -101,7 +116,7 @@ class _Lane:
 class Client:
     """Kubernetes verbs over one Transport.
 
-    Every call takes `lane`, and every request but a watch has the trace context of the running task (`current_span`).
+    Every request but a watch has the trace context of the running task (`current_span`).
     Names are escaped here; selectors are passed as strings. Raises ApiError for an error response, ServerUnreachable if
     no response came after the retries that the verb allows.
 
@@ -117,16 +132,12 @@ class Client:
         user_agent: str = "kubeloop",
         qps: float | None = None,
         burst: int | None = None,
-        timeout_seconds: float = 30.0,
-        retries: RetryPolicy | None = None,
     ) -> None:
-        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps). `timeout_seconds` applies to
-        each try of a request other than a watch."""
+        """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps)."""
         self.transport = transport
         self.clock = clock
         self._rng = rng
-        self._timeout_seconds = timeout_seconds
-        self._retries = retries or RetryPolicy()
+        self._retries = RetryPolicy()
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
         self._body_headers = {
@@ -145,28 +156,18 @@ class Client:
         name: str,
         namespace: str = "",
         *,
-        subresource: str = "",
         resource_version: str = "",
         lane: str = "",
-        timeout_seconds: float | None = None,
     ) -> T:
-        """Return one object. A `subresource` must have the resource's type ("status"); for others see get_raw."""
-        target = _target(resource, namespace, name, subresource, {"resourceVersion": resource_version})
-        response = await self._send("GET", target, lane=lane, timeout_seconds=timeout_seconds)
-        return _decoded(resource.type, response)
+        """Return one object."""
+        target = _target(resource, namespace, name, "", {"resourceVersion": resource_version})
+        return _decoded(resource.type, await self._send("GET", target, lane=lane))
 
     async def get_raw(
-        self,
-        resource: Resource[Any],
-        name: str,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        lane: str = "",
+        self, resource: Resource[Any], name: str, namespace: str = "", *, subresource: str = ""
     ) -> JSONValue:
-        """Return one object, or a subresource of another type ("scale"), as plain JSON."""
-        target = _target(resource, namespace, name, subresource, {})
-        return _json(await self._send("GET", target, lane=lane))
+        """Return one object, or a subresource ("scale"), as plain JSON."""
+        return _json(await self._send("GET", _target(resource, namespace, name, subresource)))
 
     async def list(
         self,
@@ -174,27 +175,22 @@ class Client:
         namespace: str = "",
         *,
         continue_: str = "",
-        timeout_seconds: float | None = None,
-        **options: Unpack[ListArguments],
+        **options: Unpack[ListOptions],
     ) -> ListPage[T]:
         """Return one page of at most `limit` objects (0: all). Raises Gone if `continue_` is too old; see pages()."""
         limit = options.get("limit", 0)
         query = {
-            "labelSelector": options.get("label_selector", ""),
-            "fieldSelector": options.get("field_selector", ""),
+            **_selection(options),
             "limit": str(limit) if limit else "",
             "continue": continue_,
             "resourceVersion": options.get("resource_version", ""),
             "resourceVersionMatch": options.get("resource_version_match", ""),
         }
-        target = _target(resource, namespace, "", "", query)
-        lane = options.get("lane", "")
-        response = await self._send("GET", target, lane=lane, timeout_seconds=timeout_seconds)
         page_type: type[ListPage[T]] = ListPage[resource.type]  # type: ignore[name-defined]
-        return _decoded(page_type, response)
+        return _decoded(page_type, await self._send("GET", _target(resource, namespace, "", "", query)))
 
     async def pages(
-        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListArguments]
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]
     ) -> AsyncIterator[ListPage[T]]:
         """Iterate over all pages of a list in order; 500 objects per page unless `limit` is set.
 
@@ -217,9 +213,7 @@ class Client:
                 page = ListPage(metadata=restarted_page.metadata, items=restarted_page.items, restarted=True)
             yield page
 
-    async def list_all(
-        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListArguments]
-    ) -> ListPage[T]:
+    async def list_all(self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]) -> ListPage[T]:
         """Return all pages as one. The metadata are those of the last page; its resourceVersion is that of the list."""
         items: list[T] = []
         metadata = ListMeta()
@@ -236,13 +230,10 @@ class Client:
         namespace: str = "",
         *,
         resource_version: str = "",
-        label_selector: str = "",
-        field_selector: str = "",
         timeout_seconds: int | None = None,
-        allow_bookmarks: bool = True,
         send_initial_events: bool = False,
-        resource_version_match: str = "",
         tolerant: bool = False,
+        **selectors: Unpack[Selectors],
     ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
         """Open a watch: an iterator of changes until the server ends the stream.
 
@@ -256,12 +247,11 @@ class Client:
         query = {
             "watch": "1",
             "resourceVersion": resource_version,
-            "labelSelector": label_selector,
-            "fieldSelector": field_selector,
+            **_selection(selectors),
             "timeoutSeconds": str(timeout_seconds) if timeout_seconds is not None else "",
-            "allowWatchBookmarks": "true" if allow_bookmarks else "",
+            "allowWatchBookmarks": "true",
             "sendInitialEvents": "true" if send_initial_events else "",
-            "resourceVersionMatch": resource_version_match or ("NotOlderThan" if send_initial_events else ""),
+            "resourceVersionMatch": "NotOlderThan" if send_initial_events else "",
         }
         return self._watch(resource, _target(resource, namespace, "", "", query), tolerant)
 
@@ -284,68 +274,33 @@ class Client:
     # --- writes ----------------------------------------------------------------------------------------------------
 
     async def create(
-        self,
-        resource: Resource[T],
-        body: Body,
-        namespace: str = "",
-        *,
-        query: Mapping[str, str] | None = None,
-        lane: str = "",
-        timeout_seconds: float | None = None,
+        self, resource: Resource[T], body: Body, namespace: str = "", *, query: Mapping[str, str] | None = None
     ) -> T:
         """Create an object; returns it as stored. Retried only if the server cannot have seen the request."""
         target = _target(resource, namespace, "", "", query)
-        response = await self._send("POST", target, body=body, lane=lane, timeout_seconds=timeout_seconds)
-        return _decoded(resource.type, response)
+        return _decoded(resource.type, await self._send("POST", target, body=body, lane=_lane(resource)))
 
     async def create_raw(
-        self,
-        resource: Resource[Any],
-        body: Body,
-        namespace: str = "",
-        *,
-        name: str = "",
-        subresource: str = "",
-        query: Mapping[str, str] | None = None,
-        lane: str = "",
-        timeout_seconds: float | None = None,
+        self, resource: Resource[Any], body: Body, namespace: str = "", *, name: str = "", subresource: str = ""
     ) -> JSONValue:
         """POST to a collection or subresource (pods/binding, pods/eviction); returns the response as plain JSON."""
-        target = _target(resource, namespace, name, subresource, query)
-        response = await self._send("POST", target, body=body, lane=lane, timeout_seconds=timeout_seconds)
-        return _json(response)
+        target = _target(resource, namespace, name, subresource)
+        return _json(await self._send("POST", target, body=body, lane=_lane(resource, subresource)))
 
     async def update(
-        self,
-        resource: Resource[T],
-        name: str,
-        body: Body,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        query: Mapping[str, str] | None = None,
-        lane: str = "",
-        timeout_seconds: float | None = None,
+        self, resource: Resource[T], name: str, body: Body, namespace: str = "", *, subresource: str = ""
     ) -> T:
         """Replace an object. If `body` has metadata.resourceVersion, a lost request is retried, and may then raise
         Conflict because of its own first try."""
-        target = _target(resource, namespace, name, subresource, query)
-        response = await self._send("PUT", target, body=body, lane=lane, timeout_seconds=timeout_seconds)
-        return _decoded(resource.type, response)
+        target = _target(resource, namespace, name, subresource)
+        return _decoded(resource.type, await self._send("PUT", target, body=body, lane=_lane(resource, subresource)))
 
     async def update_raw(
-        self,
-        resource: Resource[Any],
-        name: str,
-        body: Body,
-        namespace: str = "",
-        *,
-        subresource: str = "",
-        lane: str = "",
+        self, resource: Resource[Any], name: str, body: Body, namespace: str = "", *, subresource: str = ""
     ) -> JSONValue:
         """Like update(), for responses of another type ("scale")."""
-        target = _target(resource, namespace, name, subresource, {})
-        return _json(await self._send("PUT", target, body=body, lane=lane))
+        target = _target(resource, namespace, name, subresource)
+        return _json(await self._send("PUT", target, body=body, lane=_lane(resource, subresource)))
 
     async def patch(
         self,
@@ -356,24 +311,12 @@ class Client:
         namespace: str = "",
         *,
         subresource: str = "",
-        field_manager: str = "",
-        force: bool = False,
         query: Mapping[str, str] | None = None,
-        lane: str = "",
-        timeout_seconds: float | None = None,
     ) -> T:
         """Patch an object. `body`: a map, for PatchType.JSON a list of operations, or bytes. PatchType.APPLY needs
-        `field_manager`. A lost request is retried if it pins metadata.resourceVersion, or is an apply."""
-        options = {"fieldManager": field_manager, "force": "true" if force else "", **(query or {})}
-        target = _target(resource, namespace, name, subresource, options)
-        response = await self._send(
-            "PATCH",
-            target,
-            body=body,
-            content_type=patch_type.value,
-            lane=lane,
-            timeout_seconds=timeout_seconds,
-        )
+        fieldManager in `query`. A lost request is retried if it pins metadata.resourceVersion, or is an apply."""
+        target, lane = _target(resource, namespace, name, subresource, query), _lane(resource, subresource)
+        response = await self._send("PATCH", target, body=body, content_type=patch_type.value, lane=lane)
         return _decoded(resource.type, response)
 
     async def delete(
@@ -382,24 +325,16 @@ class Client:
         name: str,
         namespace: str = "",
         *,
-        grace_period_seconds: int | None = None,
-        propagation_policy: str = "",
-        precondition_uid: str = "",
-        precondition_resource_version: str = "",
         lane: str = "",
-        timeout_seconds: float | None = None,
+        **options: Unpack[DeleteOptions],
     ) -> JSONValue:
         """Delete an object; returns the object (while it terminates) or a Status, as plain JSON.
 
         With `precondition_uid` a lost request is retried, and "not found" then counts as success. Without it the retry
         could delete another object of the same name, so it is sent only if the server cannot have seen the first try.
         """
-        options = _delete_options(
-            grace_period_seconds, propagation_policy, precondition_uid, precondition_resource_version
-        )
-        target = _target(resource, namespace, name, "", {})
-        response = await self._send("DELETE", target, body=options, lane=lane, timeout_seconds=timeout_seconds)
-        return _json(response)
+        target = _target(resource, namespace, name)
+        return _json(await self._send("DELETE", target, body=_delete_options(options), lane=lane))
 
     async def delete_collection(
         self,
@@ -408,28 +343,16 @@ class Client:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        grace_period_seconds: int | None = None,
-        propagation_policy: str = "",
-        lane: str = "",
+        **options: Unpack[DeleteOptions],
     ) -> JSONValue:
         """Delete all objects of a resource that match; returns the response as plain JSON."""
-        query = {"labelSelector": label_selector, "fieldSelector": field_selector}
-        options = _delete_options(grace_period_seconds, propagation_policy, "", "")
+        query = _selection({"label_selector": label_selector, "field_selector": field_selector})
         target = _target(resource, namespace, "", "", query)
-        return _json(await self._send("DELETE", target, body=options, lane=lane))
+        return _json(await self._send("DELETE", target, body=_delete_options(options)))
 
-    async def raw(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        lane: str = "",
-        timeout_seconds: float | None = None,
-    ) -> HttpResponse:
+    async def raw(self, method: str, target: str, *, headers: Mapping[str, str] | None = None) -> HttpResponse:
         """Send any other request (discovery, /version). `target` is path and query, escaped. Raises as the verbs do."""
-        return await self._send(method, target, body=body, headers=headers, lane=lane, timeout_seconds=timeout_seconds)
+        return await self._send(method, target, headers=headers)
 
     # --- sending ---------------------------------------------------------------------------------------------------
 
@@ -449,7 +372,6 @@ class Client:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
         lane: str = "",
-        timeout_seconds: float | None = None,
     ) -> HttpResponse:
         """Send a request, with retries as defined in `retries`. Returns a success response or raises."""
         data = body if isinstance(body, bytes) else msgspec.json.encode(body)
@@ -468,7 +390,7 @@ class Client:
                         target,
                         headers=all_headers,
                         body=data,
-                        timeout_seconds=timeout_seconds or self._timeout_seconds,
+                        timeout_seconds=_TIMEOUT_SECONDS,
                     )
                 except TransportError as transport_error:
                     error = transport_error
@@ -504,8 +426,23 @@ class Client:
 _DELETED = HttpResponse(200, b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}')
 
 
+def _lane(resource: Resource[Any], subresource: str = "") -> str:
+    return subresource if subresource in LANES else "events" if resource.plural == "events" else ""
+
+
+def _selection(selectors: Selectors) -> dict[str, str]:
+    return {
+        "labelSelector": selectors.get("label_selector", ""),
+        "fieldSelector": selectors.get("field_selector", ""),
+    }
+
+
 def _target(
-    resource: Resource[Any], namespace: str, name: str, subresource: str, query: Mapping[str, str] | None
+    resource: Resource[Any],
+    namespace: str,
+    name: str,
+    subresource: str = "",
+    query: Mapping[str, str] | None = None,
 ) -> str:
     """Return path and query, escaped; empty options are omitted."""
     path = resource.path(_segment(namespace), _segment(name), subresource)
@@ -519,18 +456,19 @@ def _segment(text: str) -> str:
     return text if not text or _PLAIN_SEGMENT(text) else quote(text, safe="")
 
 
-def _delete_options(
-    grace_period_seconds: int | None, propagation_policy: str, uid: str, resource_version: str
-) -> dict[str, Any] | bytes:
-    options: dict[str, Any] = {}
-    if grace_period_seconds is not None:
-        options["gracePeriodSeconds"] = grace_period_seconds
-    if propagation_policy:
-        options["propagationPolicy"] = propagation_policy
-    preconditions = {"uid": uid, "resourceVersion": resource_version}
-    if uid or resource_version:
-        options["preconditions"] = {name: value for name, value in preconditions.items() if value}
-    return {"kind": "DeleteOptions", "apiVersion": "v1", **options} if options else b""
+def _delete_options(options: DeleteOptions) -> dict[str, Any] | bytes:
+    body: dict[str, Any] = {}
+    if "grace_period_seconds" in options:
+        body["gracePeriodSeconds"] = options["grace_period_seconds"]
+    if policy := options.get("propagation_policy"):
+        body["propagationPolicy"] = policy
+    preconditions = {
+        "uid": options.get("precondition_uid"),
+        "resourceVersion": options.get("precondition_resource_version"),
+    }
+    if any(preconditions.values()):
+        body["preconditions"] = {name: value for name, value in preconditions.items() if value}
+    return {"kind": "DeleteOptions", "apiVersion": "v1", **body} if body else b""
 
 
 def _error(response: HttpResponse) -> ApiError:

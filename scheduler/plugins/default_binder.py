@@ -44,7 +44,6 @@ class DefaultBinder:
                 metadata.namespace,
                 name=metadata.name,
                 subresource="binding",
-                lane="binding",
             )
         except (ApiError, ServerUnreachable) as error:
             log.info("binding failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})

@@ -39,28 +39,25 @@ class RecordingClient:
 
     def __init__(self) -> None:
         self.requests: list[tuple[Any, ...]] = []
-        self.options: list[dict[str, Any]] = []
         self.failures: list[Exception | None] = []
 
-    async def _record(self, *request: Any, **options: Any) -> None:
+    async def _record(self, *request: Any) -> None:
         self.requests.append(request)
-        self.options.append(options)
         await asyncio.sleep(0)
         failure = self.failures.pop(0) if self.failures else None
         if failure is not None:
             raise failure
 
     async def create_raw(self, resource: Any, body: Any, namespace: str = "", **options: Any) -> None:
-        await self._record("create", resource.plural, namespace, options.get("name"), options.get("subresource"), body,
-                         **options)  # fmt: skip
+        await self._record("create", resource.plural, namespace, options.get("name"), options.get("subresource"), body)
 
     async def patch(
         self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str = "", **options: Any
     ) -> None:
-        await self._record("patch", resource.plural, namespace, name, options.get("subresource", ""), body, **options)
+        await self._record("patch", resource.plural, namespace, name, options.get("subresource", ""), body)
 
     async def delete(self, resource: Any, name: str, namespace: str = "", **options: Any) -> None:
-        await self._record("delete", resource.plural, namespace, name, **options)
+        await self._record("delete", resource.plural, namespace, name)
 
 
 def make_node(name: str, **changes: Any) -> Node:

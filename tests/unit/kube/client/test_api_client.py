@@ -96,10 +96,10 @@ async def test_verbs_send_their_requests():
     await client.get(PODS, "a", "n", resource_version="0")
     await client.get_raw(PODS, "a b", "n", subresource="scale")
     await client.create(PODS, POD, "n", query={"fieldValidation": "Strict"})
-    await client.create_raw(PODS, b'{"a":1}', "n", name="a", subresource="binding", lane="binding")
-    await client.update(NODES, "x", {"a": 1}, subresource="status", lane="status")
+    await client.create_raw(PODS, b'{"a":1}', "n", name="a", subresource="binding")
+    await client.update(NODES, "x", {"a": 1}, subresource="status")
     await client.patch(PODS, "a", patch, PatchType.STRATEGIC, "n")
-    await client.patch(PODS, "a", POD, PatchType.APPLY, "n", field_manager="me", force=True)
+    await client.patch(PODS, "a", POD, PatchType.APPLY, "n", query={"fieldManager": "me", "force": "true"})
     await client.delete(PODS, "a", "n")
     await client.delete(PODS, "a", "n", grace_period_seconds=0, propagation_policy="Orphan", precondition_uid="u")
     await client.delete_collection(PODS, "n", label_selector="a in (b,c)")
@@ -271,7 +271,8 @@ async def test_unsent_request_is_retried_for_every_verb(call, _again):
 
 
 async def test_tries_are_limited_with_backoff():
-    client, transport = client_of(NOT_SENT, retries=RetryPolicy(tries=6, base_seconds=1.0, cap_seconds=4.0))
+    client, transport = client_of(NOT_SENT)
+    client._retries = RetryPolicy(tries=6, base_seconds=1.0, cap_seconds=4.0)
     with pytest.raises(errors.ServerUnreachable) as unreachable:
         await client.create(PODS, POD, "n")
     assert not unreachable.value.maybe_applied
@@ -296,7 +297,7 @@ async def test_lanes_do_not_block_each_other():
             group.create_task(client.get(PODS, "a", "n", lane="events"))
         await asyncio.sleep(1.0)
         assert transport.under_way == 8
-        binding = group.create_task(client.create_raw(PODS, {}, "n", name="a", subresource="binding", lane="binding"))
+        binding = group.create_task(client.create_raw(PODS, {}, "n", name="a", subresource="binding"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert transport.sent[-1]["target"].endswith("/binding")
@@ -310,7 +311,7 @@ async def test_rate_limit_applies_per_lane():
     start = transport.times[0]
     assert [time - start for time in transport.times[:5]] == [0.0] * 5
     assert transport.times[-1] - start == pytest.approx(2.0)
-    await client.create_raw(PODS, {}, "n", lane="binding")
+    await client.create_raw(PODS, {}, "n", name="a", subresource="binding")
     assert transport.times[-1] - start == pytest.approx(2.0)
 
 

@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from kubeloop.kube.client import aiohttp_transport, asyncio_transport
+from kubeloop.kube.client import aiohttp_transport, api_client, asyncio_transport
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
@@ -377,7 +377,8 @@ async def test_watch_reads_large_objects_split_anywhere(serving, connected, cloc
     assert sizes == [5 << 20, 5 << 20]  # without the last one, which was cut off
 
 
-async def test_reads_survive_intermittent_failures(serving, connected, clock, rng):
+async def test_reads_survive_intermittent_failures(serving, connected, clock, rng, monkeypatch):
+    monkeypatch.setattr(api_client, "_TIMEOUT_SECONDS", 0.5)
     turns = iter(["lost", "500", "429", "silent"])
     gave_up = asyncio.Event()
 
@@ -395,8 +396,8 @@ async def test_reads_survive_intermittent_failures(serving, connected, clock, rn
                 await request.respond(200, b'{"kind":"Pod","metadata":{"name":"a"}}')
 
     async with serving(respond) as server:
-        quick = RetryPolicy(base_seconds=0.001)
-        client = Client(connected(server.url), clock=clock, rng=rng, timeout_seconds=0.5, retries=quick)
+        client = Client(connected(server.url), clock=clock, rng=rng)
+        client._retries = RetryPolicy(base_seconds=0.001)
         assert (await client.get(PODS, "a", "n")).metadata.name == "a"
         assert len(server.requests) >= 5  # more if a response took half a second
         gave_up.set()

@@ -15,7 +15,7 @@ from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 
 
-async def test_bind_posts_in_binding_lane(plugin_cluster: Any, node: Any, pod: Any) -> None:
+async def test_bind_posts_a_binding(plugin_cluster: Any, node: Any, pod: Any) -> None:
     cluster = plugin_cluster([node("a")])
     binder = DefaultBinder(plugin_args.NoArgs(), cluster)
     assert await binder.bind(CycleState(), PodInfo(pod("new", uid="u1")), "a") is None
@@ -23,7 +23,6 @@ async def test_bind_posts_in_binding_lane(plugin_cluster: Any, node: Any, pod: A
     assert (verb, plural, namespace, name, subresource) == ("create", "pods", "default", "new", "binding")
     assert body["target"] == {"kind": "Node", "name": "a"}
     assert body["metadata"] == {"name": "new", "namespace": "default", "uid": "u1"}
-    assert cluster.client.options[0]["lane"] == "binding"
 
 
 @pytest.mark.parametrize(
