@@ -78,12 +78,13 @@ class SimulatedNodes:
         self._store = store
         self._settings = settings or NodeSettings()
         self._simulation = Simulation(store, self._settings, clock=clock, rng=rng)
+        self._wake = asyncio.Event()
         self._stages = None
         stages = [stage for stage in stages if stage.is_for_pod_or_node]
         if stages:
             from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
 
-            self._stages = PodStages(self._simulation, stages, requests)
+            self._stages = PodStages(self._simulation, stages, self._wake.set, requests)
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
         self._eviction = TaintEviction(self._simulation)
         self._orphans = PodGarbageCollector(self._simulation)
@@ -92,7 +93,6 @@ class SimulatedNodes:
         self._next_index = self._settings.count
         self._addresses = NodeAddresses()
         self._inbox: deque[Change] = deque()
-        self._wake = asyncio.Event()
 
     # --- lifecycle --------------------------------------------------------------------------------
 

@@ -137,6 +137,15 @@ class Stage:
     extends_built_in: bool
 
     @property
+    def queries(self) -> list[Query]:
+        """Return the jq expressions about an object."""
+        amounts = (amount for amount in (self.weight, self.delay, self.jitter) if amount is not None)
+        return [
+            *(requirement.query for requirement in self.requirements),
+            *(amount.query for amount in amounts if amount.query is not None),
+        ]
+
+    @property
     def is_for_pod_or_node(self) -> bool:
         """Return True for pods and nodes, which have a built-in behaviour."""
         return self.api_version == "v1" and self.kind in ("Pod", "Node")

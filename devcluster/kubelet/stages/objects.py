@@ -56,7 +56,7 @@ class ObjectStages:
         self._timers = TimerQueue()
         self._due = asyncio.Event()
         self._schedule: StageSchedule[ResourcePath] = StageSchedule(
-            self._timers, self._apply_pending, clock=clock, rng=rng
+            stages, self._timers, self._apply_pending, self._due.set, clock=clock, rng=rng
         )
         self._started = rfc3339_micro(clock.now())
         self._definitions_changed = asyncio.Event()

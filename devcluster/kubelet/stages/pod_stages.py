@@ -48,14 +48,20 @@ class _Target:
 class PodStages:
     """Applies the stages of a file to all simulated pods and nodes."""
 
-    def __init__(self, simulation: Simulation, stages: Sequence[Stage], requests: StageRequests | None = None) -> None:
-        """requests: for steps that apply other objects."""
+    def __init__(
+        self,
+        simulation: Simulation,
+        stages: Sequence[Stage],
+        wake: Callable[[], None],
+        requests: StageRequests | None = None,
+    ) -> None:
+        """wake: called when a timer is set in the background. requests: for steps that apply other objects."""
         self._simulation = simulation
         self._requests = requests
         own_stages = [stage for stage in stages if stage.is_for_pod_or_node]
         self._stages = {kind: [stage for stage in own_stages if stage.kind == kind] for kind in ("Pod", "Node")}
         self._schedule = StageSchedule(
-            simulation.timers, self._apply_pending, clock=simulation.clock, rng=simulation.rng
+            own_stages, simulation.timers, self._apply_pending, wake, clock=simulation.clock, rng=simulation.rng
         )
         self._started = rfc3339_micro(simulation.clock.now())
 

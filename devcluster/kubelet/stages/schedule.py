@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
 from kubeloop.devcluster.languages.gotemplate.template import Template
+from kubeloop.devcluster.languages.jq import Program, Query, Results
 from kubeloop.devcluster.simulation.timers import Timer, TimerQueue
 from kubeloop.kube import yaml
 from kubeloop.kube.clock import Clock
@@ -46,31 +49,72 @@ class PendingStage(Generic[Subject]):
 
 
 class StageSchedule(Generic[Subject]):
-    """Pending stages of all objects. `play` is called when one is due; it calls take()."""
+    """Pending stages of all objects. `play` is called when one is due; it calls take().
+
+    stages: all stages. wake: called when a stage is scheduled after an evaluation in the background.
+    """
 
     def __init__(
-        self, timers: TimerQueue, play: Callable[[PendingStage[Subject]], None], *, clock: Clock, rng: random.Random
+        self,
+        stages: Iterable[Stage],
+        timers: TimerQueue,
+        play: Callable[[PendingStage[Subject]], None],
+        wake: Callable[[], None],
+        *,
+        clock: Clock,
+        rng: random.Random,
     ) -> None:
+        queries: dict[tuple[str, str], list[Query]] = defaultdict(list)
+        for stage in stages:
+            queries[stage.api_version, stage.kind] += stage.queries
+        self._programs = {kind: Program(kind_queries) for kind, kind_queries in queries.items()}
         self._timers = timers
         self._apply_pending = play
+        self._wake = wake
         self._clock = clock
         self._rng = rng
+        self._evaluations: dict[str, tuple[asyncio.Future[Results], Subject]] = {}  # by uid
         self._pending: dict[str, PendingStage[Subject]] = {}  # by uid
         self._last: dict[str, tuple[str, float]] = {}  # by uid: name of the last stage, and its time
 
     def reschedule(self, stages: Sequence[Stage], obj: JSON, subject: Subject) -> bool:
-        """Select and schedule a stage for a new or changed object; return True if one is scheduled."""
+        """Select and schedule a stage for a new or changed object; return True if one is scheduled.
+
+        If jq expressions are evaluated in the background, the stage is selected later.
+        """
         metadata = obj["metadata"]
         uid = metadata["uid"]
         pending = self._pending.get(uid)
         if pending is not None and stages and pending.obj["metadata"]["resourceVersion"] == metadata["resourceVersion"]:
             return False
         self._cancel(uid)
-        moment = self._clock.now()
-        stage = select_stage(stages, obj, moment, self._rng)
+        if not stages:
+            return False
+        program = self._programs[stages[0].api_version, stages[0].kind]
+        if program.is_cheap:
+            return self._select(stages, obj, subject, program.results(obj, self._clock.now()))
+        evaluation = asyncio.get_running_loop().run_in_executor(None, program.results, obj, self._clock.now())
+        self._evaluations[uid] = evaluation, subject
+        evaluation.add_done_callback(partial(self._evaluated, stages, obj, subject))
+        return False
+
+    def _evaluated(
+        self, stages: Sequence[Stage], obj: JSON, subject: Subject, evaluation: asyncio.Future[Results]
+    ) -> None:
+        uid = obj["metadata"]["uid"]
+        if evaluation.cancelled() or self._evaluations.get(uid) != (evaluation, subject):
+            return
+        del self._evaluations[uid]
+        if self._select(stages, obj, subject, evaluation.result()):
+            self._wake()
+
+    def _select(self, stages: Sequence[Stage], obj: JSON, subject: Subject, results: Results) -> bool:
+        """Schedule the stage for the results of jq expressions; return True if there is one."""
+        uid, moment = obj["metadata"]["uid"], self._clock.now()
+        stage = select_stage(stages, obj, results, moment, self._rng)
         if stage is None:
             return False
-        when = _loop_seconds() + delay_seconds(stage, obj, moment, self._rng)
+        when = _loop_seconds() + delay_seconds(stage, obj, results, moment, self._rng)
         last = self._last.get(uid)
         if last is not None and last[0] == stage.name:
             when = max(when, last[1] + _REPEAT_SECONDS)
@@ -95,10 +139,13 @@ class StageSchedule(Generic[Subject]):
         """Forget the objects of this subject whose uid is not in `uids`."""
         for uid in [uid for uid, pending in self._pending.items() if pending.subject == subject and uid not in uids]:
             self._cancel(uid)
+        for uid in [uid for uid, (_, of) in self._evaluations.items() if of == subject and uid not in uids]:
+            self._cancel(uid)
         since = _loop_seconds() - _REPEAT_SECONDS
         self._last = {uid: last for uid, last in self._last.items() if last[1] > since}  # older ones have no effect
 
     def _cancel(self, uid: str) -> None:
+        self._evaluations.pop(uid, None)
         pending = self._pending.pop(uid, None)
         if pending is not None and pending.timer is not None:
             pending.timer.cancel()

@@ -1,15 +1,16 @@
-"""jq queries: results without nulls, as jq returns them, and unsupported expressions."""
+"""jq expressions: results without nulls, refused functions, and limits of expressions that may not end."""
 
 from __future__ import annotations
 
-import json
-import re
-import shutil
 import subprocess
+import sys
+from datetime import UTC, datetime
 
 import pytest
 
-from kubeloop.devcluster.languages.jq import JqError, Query
+from kubeloop.devcluster.languages.jq import JqError, Program, Query
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 POD = {
     "metadata": {"name": "web", "labels": {"app": "web", "x.io/y": "z"}, "ownerReferences": [{"kind": "Job"}]},
@@ -68,51 +69,123 @@ RESULTS = [
     pytest.param("-.spec.replicas", [-3], id="minus"),
     pytest.param('null, 1, "a", true', [1, "a", True], id="constants"),
     pytest.param("true == 1", [False], id="a bool is not a number"),
+    pytest.param(".spec.containers[0:1][].name", ["a"], id="slice"),
+    pytest.param(".spec.replicas as $n | $n + 1", [4], id="variable"),
+    pytest.param("reduce .spec.containers[1].ports[] as $port (0; . + $port)", [523], id="reduce"),
+    pytest.param("def twice: . * 2; .spec.replicas | twice", [6], id="function"),
+    pytest.param('"\\(.metadata.name)-\\(.spec.replicas)"', ["web-3"], id="string interpolation"),
+    pytest.param(".metadata.labels | to_entries[0].key", ["app"], id="to_entries"),
+    pytest.param('if .status.ok then "yes" else "no" end', ["no"], id="condition"),
+    pytest.param('.metadata.name | sub("w"; "W")', ["Web"], id="sub"),
+    pytest.param("[limit(3; repeat(1))]", [[1, 1, 1]], id="limit of an endless stream"),
+    pytest.param("9007199254740993", [9007199254740993], id="integer beyond the precision of a double"),
+    pytest.param(".spec.replicas # comment \\", [3], id="comment that ends with a backslash"),
+    pytest.param("now | todate", ["2026-01-01T12:00:00Z"], id="now is the given time"),
+    pytest.param("env, $ENV, (env | keys | length)", [{}, {}, 0], id="env is empty"),
+    pytest.param("def halt: 1; halt, .halt", [1], id="own function with the name of a refused one"),
+    pytest.param("1, error(2)", [], id="results before an error are dropped"),
+    pytest.param("error(null)", [], id="null as error"),
+    pytest.param("label $out | 1, break $out, 2", [1], id="break"),
 ]
+
+
+def evaluate(*texts):
+    queries = [Query(text) for text in texts]
+    results = Program(queries).results(POD, NOW)
+    return [results[query] for query in queries]
 
 
 @pytest.mark.parametrize(("text", "expected"), RESULTS)
 def test_query_results(text, expected):
-    results = Query(text).results(POD)
+    (results,) = evaluate(text)
     assert results == expected
     assert [type(result) for result in results] == [type(result) for result in expected]
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not on the PATH")
-@pytest.mark.parametrize(("text", "expected"), RESULTS)
-def test_jq_binary_returns_the_same(text, expected):
-    # .a.[] needs jq 1.7; a query that fails midway has no results here
-    done = subprocess.run(
-        ["jq", "-c", re.sub(r"(?<=[\w\]])\.\[", "[", text)],
-        input=json.dumps(POD),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    results = [json.loads(line) for line in done.stdout.splitlines()] if done.returncode == 0 else []
-    assert [result for result in results if result is not None] == expected
+def test_one_program_evaluates_all_expressions():
+    texts = [parameters.values[0] for parameters in RESULTS]
+    assert evaluate(*texts) == [parameters.values[1] for parameters in RESULTS]
+    assert evaluate() == []
 
 
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "empty"),
-        (".a |", "ends too soon"),
-        (".a[", "ends too soon"),
-        (".a ]", "unexpected ']'"),
-        (".a[1:2]", "slices are not supported"),
-        ("reduce .[] as $x (0; . + $x)", "unexpected '$'"),
-        (".a as $x | .b", "unexpected '$'"),
-        ("to_entries", "to_entries is not supported"),
-        ("select", "select needs an argument"),
-        ("length(.a)", "length takes no argument"),
-        ('"\\(.a)"', "interpolation is not supported"),
-        (".a.", "nothing follows"),
-        ("(.a", "')' expected"),
-        (".a + 1", "unexpected '+'"),
+        ("", "the expression is empty"),
+        (" # nothing", "syntax error, unexpected end of file"),
+        (".a |", "syntax error, unexpected end of file at line 1, column 4"),
+        (".a\n]", "at line 2, column 1"),
+        ("(.a", "syntax error, unexpected end of file"),
+        (".) | (.", "syntax error"),
+        (".] catch [], try [.", "syntax error"),
+        ("= 1", "syntax error"),
+        ("$x", "$x is not defined at line 1, column 1"),
+        ("1 | foo(2)", "foo/1 is not defined at line 1, column 5"),
+        (".refused_halt |", "syntax error"),
+        ('import "a" as a; .', "syntax error"),
+        ('include "a"; .', "syntax error"),
+        ("halt", "halt is not supported"),
+        ('"\\(halt)"', "halt is not supported"),
+        ("[1, 2] | map(halt_error)", "halt_error is not supported"),
+        ("def f: halt_error(1); f", "halt_error is not supported"),
+        ("input", "input is not supported"),
+        ("inputs", "inputs is not supported"),
+        ("debug", "debug is not supported"),
+        ('debug("a")', "debug is not supported"),
+        ("stderr", "stderr is not supported"),
+        ("input_line_number", "input_line_number is not supported"),
+        ("$__prog_args", "$__prog_args is not defined"),
     ],
 )
-def test_unsupported_expression_is_rejected(text, problem):
+def test_invalid_or_unsupported_expression_is_rejected(text, problem):
     with pytest.raises(JqError) as raised:
         Query(text)
     assert problem in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "cheap"),
+    [
+        ('.status.conditions.[] | select( .type == "Ready" ) | .status', True),
+        (".spec.replicas + 1, (.metadata.labels | keys)", True),
+        ('.metadata.annotations["range"], .until', True),
+        ("..", True),
+        ("recurse(.a)", False),
+        ('test("(a+)+$")', False),
+        ("[range(3)]", False),
+        (".spec.replicas * 2", False),
+        (".a += 1", False),
+        ("def f: f; f", False),
+        ('reduce .[] as $x (""; . + .)', False),
+    ],
+)
+def test_expression_is_cheap_if_it_cannot_loop(text, cheap):
+    assert Query(text).is_cheap is cheap
+
+
+@pytest.mark.parametrize(
+    ("endless", "reason"),
+    [
+        ("def f: f; f", "takes more than 1 s"),
+        (".a[400000000] = 1", "ended the process"),  # takes all of its memory
+    ],
+    ids=["loop", "memory"],
+)
+def test_endless_expression_is_ignored_after_its_limit(caplog, endless, reason):
+    queries = [Query(".metadata.name"), Query(endless), Query(".spec.replicas * 2")]
+    program = Program(queries)
+    for _ in range(2):
+        results = program.results(POD, NOW)
+        assert [results[query] for query in queries] == [["web"], [], [6]]
+    (record,) = caplog.records
+    assert f"jq expression {endless!r} is ignored from now on" in record.message
+    assert reason in record.message
+
+
+def test_jq_is_imported_with_the_first_expression():
+    program = (
+        "import sys; from kubeloop.devcluster.languages.jq import Query; imported = 'jq' in sys.modules;"
+        "Query('.a'); print(imported, 'jq' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n"

@@ -45,7 +45,7 @@ from support.stages import DELETE, SELECT_ALL, stage_text
         ),
         pytest.param(
             stage_text(spec="  selector:\n    matchExpressions:\n    - {key: '.a |', operator: Exists}\n" + DELETE),
-            ":11: spec.selector.matchExpressions[0].key: jq expression '.a |': the expression ends too soon",
+            ":11: spec.selector.matchExpressions[0].key: jq expression '.a |': syntax error",
             id="invalid jq expression",
         ),
         pytest.param(

@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, matches, select_stage
+from kubeloop.devcluster.languages.jq import Program, Results
 from support.stages import DELETE, SELECT_ALL, stage_text
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -21,6 +23,10 @@ POD = {
     "spec": {"replicas": 2},
     "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
 }
+
+
+def jq_results(stages: list[Stage]) -> Results:
+    return Program(query for stage in stages for query in stage.queries).results(POD, NOW)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ POD = {
 )
 def test_selector_matches_object(read_stage_texts, selector, expected):
     (stage,) = read_stage_texts(stage_text(spec=f"  selector: {selector}\n" + DELETE))
-    assert matches(stage, POD, NOW, random.Random(1)) is expected
+    assert matches(stage, POD, jq_results([stage]), NOW, random.Random(1)) is expected
 
 
 @pytest.mark.parametrize(
@@ -64,11 +70,12 @@ def test_selector_matches_object(read_stage_texts, selector, expected):
 )
 def test_delay_is_between_delay_and_jitter(read_stage_texts, delay, least, most):
     (stage,) = read_stage_texts(stage_text(spec=f"  selector: {{}}\n  delay: {delay}\n" + DELETE))
-    delays = [delay_seconds(stage, POD, NOW, random.Random(seed)) for seed in range(200)]
+    results = jq_results([stage])
+    delays = [delay_seconds(stage, POD, results, NOW, random.Random(seed)) for seed in range(200)]
     assert min(delays) >= least
     assert max(delays) <= most
     assert max(delays) - min(delays) >= (most - least) * 0.9
-    assert delays == [delay_seconds(stage, POD, NOW, random.Random(seed)) for seed in range(200)]
+    assert delays == [delay_seconds(stage, POD, results, NOW, random.Random(seed)) for seed in range(200)]
 
 
 def test_stage_is_selected_by_weight(read_stage_texts):
@@ -77,14 +84,14 @@ def test_stage_is_selected_by_weight(read_stage_texts):
         stage_text("heavy", spec=SELECT_ALL + DELETE + "  weightFrom: {expressionFrom: .metadata.annotations.heavy}\n"),
         stage_text("never", spec=SELECT_ALL + DELETE + "  weight: 0\n"),
     )
-    rng = random.Random(1)
-    selected = Counter(stage.name for _ in range(1000) if (stage := select_stage(candidates, POD, NOW, rng)))
+    rng, results = random.Random(1), jq_results(candidates)
+    selected = Counter(stage.name for _ in range(1000) if (stage := select_stage(candidates, POD, results, NOW, rng)))
     assert set(selected) == {"light", "heavy"}
     assert 650 < selected["heavy"] < 850
 
 
 def test_stages_without_weights_are_equally_likely(read_stage_texts):
     candidates = read_stage_texts(stage_text("a", spec=SELECT_ALL + DELETE), stage_text("b", spec=SELECT_ALL + DELETE))
-    rng = random.Random(1)
-    selected = Counter(stage.name for _ in range(1000) if (stage := select_stage(candidates, POD, NOW, rng)))
+    rng, results = random.Random(1), jq_results(candidates)
+    selected = Counter(stage.name for _ in range(1000) if (stage := select_stage(candidates, POD, results, NOW, rng)))
     assert 400 < selected["a"] < 600

@@ -207,8 +207,8 @@ def test_weight_delay_and_selector_are_cel_expressions(read_stage_texts):
     one, other = read_stage_texts(text + spec, stage("other", "  - delete: true", when="self.SinceSecond() > 5.0"))
     rng = random.Random(1)
     obj = {"metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:50Z"}, "data": {"seconds": "2s"}}
-    assert select_stage([one, other], obj, NOW, rng) is one  # the weight of `other` is 0
-    assert 2 <= delay_seconds(one, obj, NOW, rng) <= 7
+    assert select_stage([one, other], obj, {}, NOW, rng) is one  # the weight of `other` is 0
+    assert 2 <= delay_seconds(one, obj, {}, NOW, rng) <= 7
     young = {**obj, "metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:58Z"}, "data": {}}
-    assert select_stage([one, other], young, NOW, rng) is one
-    assert delay_seconds(one, young, NOW, rng) == 0  # the expression fails: no such field
+    assert select_stage([one, other], young, {}, NOW, rng) is one
+    assert delay_seconds(one, young, {}, NOW, rng) == 0  # the expression fails: no such field

@@ -299,4 +299,4 @@ async def test_replaces_built_in_behaviour_of_pods(read_stage_texts, add_to, kin
     stages = read_stage_texts(stage_text(kind=kind, metadata=add_to, spec=SELECT_ALL + DELETE))
     cluster = SimulatedCluster()
     simulation = Simulation(cluster.store, NodeSettings(), clock=cluster.clock, rng=random.Random(1))
-    assert PodStages(simulation, stages).replaces("Pod") is replaces
+    assert PodStages(simulation, stages, lambda: None).replaces("Pod") is replaces

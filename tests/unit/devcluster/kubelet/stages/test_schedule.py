@@ -27,6 +27,13 @@ spec:
 """
 
 
+SLOW_STAGE = STAGE.replace(
+    "matchLabels: {app: web}",
+    """matchExpressions: [{key: '.metadata.labels.app | test("^w")', operator: In, values: ['true']}]""",
+)
+"""A stage with an expression that is evaluated in the background."""
+
+
 def config_map(uid: str, version: int, app: str = "web") -> dict[str, Any]:
     return {"metadata": {"name": uid, "uid": uid, "resourceVersion": str(version), "labels": {"app": app}}}
 
@@ -34,13 +41,16 @@ def config_map(uid: str, version: int, app: str = "web") -> dict[str, Any]:
 class RecordingSchedule:
     """A schedule whose stages are only recorded: `applied` has the uids of their objects."""
 
-    def __init__(self, path: Path) -> None:
-        path.write_text(STAGE)
+    def __init__(self, path: Path, text: str = STAGE) -> None:
+        path.write_text(text)
         self.stages: list[Stage] = read_stages([path])
         self.timers = TimerQueue()
         self.applied: list[str] = []
+        self.woken = asyncio.Event()
         clock = SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-        self.schedule: StageSchedule[str] = StageSchedule(self.timers, self._record, clock=clock, rng=random.Random(1))
+        self.schedule: StageSchedule[str] = StageSchedule(
+            self.stages, self.timers, self._record, self.woken.set, clock=clock, rng=random.Random(1)
+        )
 
     def _record(self, pending: PendingStage[str]) -> None:
         self.schedule.take(pending)
@@ -55,6 +65,11 @@ class RecordingSchedule:
         while (timer := self.timers.pop(until)) is not None:
             if timer.act is not None:
                 timer.act(timer.argument)
+
+
+@pytest.fixture
+def slow_recording(tmp_path: Path) -> RecordingSchedule:
+    return RecordingSchedule(tmp_path / "stages.yaml", SLOW_STAGE)
 
 
 @pytest.fixture
@@ -96,3 +111,25 @@ async def test_retain_forgets_objects_that_are_not_listed(recording: RecordingSc
     await asyncio.sleep(2)
     recording.schedule.retain("maps", set())
     assert recording.schedule._last == {}  # entries older than a second are removed
+
+
+async def test_slow_expression_is_evaluated_in_the_background(slow_recording: RecordingSchedule):
+    loop = asyncio.get_running_loop()
+    assert not slow_recording.reschedule(config_map("a", 1))
+    assert not slow_recording.woken.is_set()
+    await asyncio.wait_for(slow_recording.woken.wait(), 60)
+    slow_recording.run_until(loop.time() + 1)
+    assert slow_recording.applied == ["a"]
+
+
+async def test_result_for_changed_deleted_or_unlisted_object_is_dropped(slow_recording: RecordingSchedule):
+    loop = asyncio.get_running_loop()
+    for uid in ("a", "b", "c", "d"):
+        slow_recording.reschedule(config_map(uid, 1))
+    slow_recording.reschedule(config_map("a", 2, app="db"))
+    slow_recording.schedule.forget("b")
+    slow_recording.schedule.retain("maps", {"a", "d"})
+    await loop.shutdown_default_executor()
+    await asyncio.sleep(0)  # results are received
+    slow_recording.run_until(loop.time() + 1)
+    assert slow_recording.applied == ["d"]
