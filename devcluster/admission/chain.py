@@ -1,10 +1,10 @@
 """Admission: kube-apiserver's default plugins, which change or reject an object before it is stored.
 
 Before validation (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, TaintNodesByCondition, Priority,
-DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, DefaultIngressClass and
-MutatingAdmissionPolicy. After it (`check_...`): LimitRanger's bounds, PodSecurity, Priority,
-PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator, ValidatingAdmissionPolicy and, as the last, ResourceQuota
-(`charge_quota`). Source: plugin/pkg/admission of Kubernetes v1.36.
+DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, DefaultIngressClass. After it
+(`check_...`): LimitRanger's bounds, PodSecurity, Priority, PersistentVolumeClaimResize, RuntimeClass,
+PodResizeValidator. The last is ResourceQuota (`charge_quota`). Admission policies run after the other plugins of their
+phase (`policies.policy_plugin`); they may take long. Source: plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from kubeloop.devcluster.admission.default_classes import set_default_ingress_cl
 from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
 from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
 from kubeloop.devcluster.admission.pod_resize import check_pod_resize
-from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.admission.priority import check_single_default, set_priority
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
@@ -44,11 +43,10 @@ _API_SERVER = Writer("kube-apiserver")
 
 
 class AdmissionChain:
-    """The admission plugins over one store, in kube-apiserver's order."""
+    """The admission plugins over one store, in kube-apiserver's order, without the policies."""
 
-    def __init__(self, store: ObjectStore, policies: PolicyPlugin) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self.policies = policies
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
 
@@ -88,18 +86,30 @@ class AdmissionChain:
 
     # --- mutation and validation --------------------------------------------------------------------------------------
 
-    async def admit_create(self, context: RequestContext, resource: Resource[Any], obj: JSON) -> None:
+    def admit_create(self, resource: Resource[Any], obj: JSON, namespace: str) -> None:
         """Run the mutating plugins on a new object; they change it in place. Raises StatusError."""
-        namespace = context.info.namespace
-        set_new_object_fields(self._store, resource, obj, namespace)
-        if not self.policies.apply_to(context):
-            return
-        reinvocations = await self.policies.mutate(context, "CREATE", obj, None)
-        if reinvocations is not None:
-            set_new_object_fields(self._store, resource, obj, namespace)
-            await self.policies.mutate(context, "CREATE", obj, None, reinvocations)
+        match resource.group_resource:
+            case "pods":
+                limit_ranger.set_pod_defaults(self._store.list(LIMIT_RANGES, namespace), obj)
+                set_priority(self._store, obj)
+                add_default_tolerations(obj)
+                if "runtimeClassName" in obj["spec"]:
+                    apply_runtime_class(self._store, obj)
+            case "nodes":
+                taints = obj.setdefault("spec", {}).setdefault("taints", [])
+                if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
+                    taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+            case "persistentvolumeclaims":
+                _add_finalizer(obj, "kubernetes.io/pvc-protection")
+                set_default_storage_class(self._store, obj)
+            case "persistentvolumes":
+                _add_finalizer(obj, "kubernetes.io/pv-protection")
+            case "volumeattributesclasses.storage.k8s.io":
+                _add_finalizer(obj, "kubernetes.io/vac-protection")
+            case "ingresses.networking.k8s.io":
+                set_default_ingress_class(self._store, obj)
 
-    async def check_create(self, context: RequestContext, resource: Resource[Any], obj: JSON) -> None:
+    def check_create(self, context: RequestContext, resource: Resource[Any], obj: JSON) -> None:
         """Run the validating plugins on a new, valid object. Raises StatusError 403."""
         namespace, warnings = context.info.namespace, context.request.warnings
         match resource.group_resource:
@@ -115,21 +125,9 @@ class AdmissionChain:
                 check_single_default(self._store, obj, new=True)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE:
                 pod_security.check_template(self._store, obj, warnings)
-        if self.policies.apply_to(context):
-            await self.policies.check(context, "CREATE", obj, None)
 
-    async def admit_update(self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON) -> None:
-        """Run the mutating plugins on an update; they change `obj` in place. Raises StatusError."""
-        subresource = context.info.subresource
-        self._mutate_changed(resource, obj, old, subresource)
-        if not self.policies.apply_to(context):
-            return
-        reinvocations = await self.policies.mutate(context, "UPDATE", obj, old)
-        if reinvocations is not None:
-            self._mutate_changed(resource, obj, old, subresource)
-            await self.policies.mutate(context, "UPDATE", obj, old, reinvocations)
-
-    def _mutate_changed(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str) -> None:
+    def admit_update(self, resource: Resource[Any], obj: JSON, old: JSON, subresource: str) -> None:
+        """Run the mutating plugins on an update; they change `obj` in place."""
         if subresource:
             return
         match resource.group_resource:
@@ -139,7 +137,7 @@ class AdmissionChain:
                 labels = obj["metadata"].setdefault("labels", {})
                 labels["kubernetes.io/metadata.name"] = old["metadata"]["name"]
 
-    async def check_update(self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON) -> None:
+    def check_update(self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON) -> None:
         """Run the validating plugins on a valid update. Raises StatusError 403."""
         subresource, warnings = context.info.subresource, context.request.warnings
         match resource.group_resource:
@@ -160,8 +158,6 @@ class AdmissionChain:
                 check_single_default(self._store, obj, new=False)
             case workload if workload in _KINDS_WITH_POD_TEMPLATE and not subresource:
                 pod_security.check_template(self._store, obj, warnings)
-        if self.policies.apply_to(context):
-            await self.policies.check(context, "UPDATE", obj, old)
 
     def charge_quota(
         self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON | None = None
@@ -187,30 +183,6 @@ class AdmissionChain:
                 if old is not None:
                     track_update(_SERVED_QUOTAS, updated_quota, old, _API_SERVER, context.now, subresource="status")
                 self._store.update(RESOURCE_QUOTAS, updated_quota)
-
-
-def set_new_object_fields(store: ObjectStore, resource: Resource[Any], obj: JSON, namespace: str) -> None:
-    """Run the mutating plugins except the policies on a new object, in place. Raises StatusError."""
-    match resource.group_resource:
-        case "pods":
-            limit_ranger.set_pod_defaults(store.list(LIMIT_RANGES, namespace), obj)
-            set_priority(store, obj)
-            add_default_tolerations(obj)
-            if "runtimeClassName" in obj["spec"]:
-                apply_runtime_class(store, obj)
-        case "nodes":
-            taints = obj.setdefault("spec", {}).setdefault("taints", [])
-            if not any(taint.get("key") == "node.kubernetes.io/not-ready" for taint in taints):
-                taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
-        case "persistentvolumeclaims":
-            _add_finalizer(obj, "kubernetes.io/pvc-protection")
-            set_default_storage_class(store, obj)
-        case "persistentvolumes":
-            _add_finalizer(obj, "kubernetes.io/pv-protection")
-        case "volumeattributesclasses.storage.k8s.io":
-            _add_finalizer(obj, "kubernetes.io/vac-protection")
-        case "ingresses.networking.k8s.io":
-            set_default_ingress_class(store, obj)
 
 
 def _add_finalizer(obj: JSON, finalizer: str) -> None:

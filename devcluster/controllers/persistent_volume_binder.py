@@ -16,7 +16,7 @@ import logging
 import random
 from typing import Any
 
-from kubeloop.devcluster.admission.chain import set_new_object_fields
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.controllers.volume_matching import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -69,6 +69,7 @@ class PersistentVolumeController:
         self._clock = clock
         self._rng = rng
         self._events = StoreEventRecorder(store, clock=clock, rng=rng)
+        self._admission = AdmissionChain(store)
         self._dirty: dict[tuple[str, str], None] = {}  # (kind, key) to sync, oldest first
         self._users: dict[str, dict[str, JSON]] = {}  # claim key -> pod uid -> pod
         self._claims_used: dict[str, tuple[str, ...]] = {}  # pod uid -> claim keys
@@ -371,7 +372,7 @@ class PersistentVolumeController:
                 "status": {"phase": "Pending"},
             }
             apply_defaults(PERSISTENT_VOLUME_CLAIMS, claim)
-            set_new_object_fields(self._store, PERSISTENT_VOLUME_CLAIMS, claim, namespace)
+            self._admission.admit_create(PERSISTENT_VOLUME_CLAIMS, claim, namespace)
             self._store.create(PERSISTENT_VOLUME_CLAIMS, claim)
 
     # --- provisioning -----------------------------------------------------------------------------

@@ -8,14 +8,16 @@ pkg/registry/generic/registry/store.go and pkg/registry/rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
+from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.served_resources import ServedResource, storage_version_of
+from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
@@ -28,6 +30,10 @@ from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, 
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.resources import Resource
+
+if TYPE_CHECKING:
+    from kubeloop.devcluster.admission.policies.attributes import Operation
 
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -50,9 +56,10 @@ class ObjectWriter:
     present one. Source: etcd3 store's GuaranteedUpdate.
     """
 
-    def __init__(self, store: ObjectStore, admission: AdmissionChain, addresses: ServiceAllocator) -> None:
+    def __init__(self, store: ObjectStore, policies: PolicyPlugin, addresses: ServiceAllocator) -> None:
         self._store = store
-        self._admission = admission
+        self._admission = AdmissionChain(store)
+        self._policies = policies
         self._addresses = addresses
 
     async def create(self, context: RequestContext, body: Body, writer: Writer) -> JSON:
@@ -81,7 +88,9 @@ class ObjectWriter:
         strategies.drop_empty_lists(served, obj)
         metadata["uid"] = context.new_uid()
         metadata["creationTimestamp"] = context.now()
-        await self._admission.admit_create(context, resource, obj)
+        self._admission.admit_create(resource, obj, namespace)
+        if self._policies.apply_to(context):
+            await self._mutate_by_policies(context, resource, obj)
         is_generated = not metadata.get("name") and bool(metadata.get("generateName"))
         if is_generated:
             metadata["name"] = self._generated_name(context, served, metadata["generateName"])
@@ -93,10 +102,15 @@ class ObjectWriter:
         needs_rewrite = strategies.is_defaulted_on_read(served, obj)
         warnings += submitted_object_warnings(resource, obj)
         strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
-        await self._validate(context, obj, None, body.sent)
+        if crd_version is None:
+            _validate(context, obj, None, body.sent)
+        else:
+            await _validate_custom(context, crd_version, obj, None)
         strategies.default_on_read(resource.group_resource, obj)
         warnings += _warnings(served, obj)
-        await self._admission.check_create(context, resource, obj)
+        self._admission.check_create(context, resource, obj)
+        if self._policies.apply_to(context):
+            await self._policies.check(context, "CREATE", obj, None)
         if crd_version is not None:
             await crd_version.prepare_write(context, obj)
         if self._store.revision != revision:
@@ -141,7 +155,9 @@ class ObjectWriter:
         if not writer.applied:
             track_update(served, obj, old, writer, context.now, subresource=subresource)
         strategies.drop_empty_lists(served, obj)
-        await self._admission.admit_update(context, resource, obj, old)
+        self._admission.admit_update(resource, obj, old, subresource)
+        if self._policies.apply_to(context):
+            await self._mutate_by_policies(context, resource, obj, old)
         allocates_addresses = False
         if subresource in ("status", "finalize", "approval"):
             obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=context.now)
@@ -152,10 +168,15 @@ class ObjectWriter:
                 allocates_addresses = True
                 self._addresses.update(obj, old, dry_run=context.dry_run)
             strategies.prepare_for_update(served, obj, old, sent)
-        await self._validate(context, obj, old, sent)
+        if crd_version is None:
+            _validate(context, obj, old, sent)
+        else:
+            await _validate_custom(context, crd_version, obj, old)
         strategies.default_on_read(resource.group_resource, obj)
         context.request.warnings += _warnings(served, obj, old, subresource)
-        await self._admission.check_update(context, resource, obj, old)
+        self._admission.check_update(context, resource, obj, old)
+        if self._policies.apply_to(context):
+            await self._policies.check(context, "UPDATE", obj, old)
         if crd_version is not None:
             await crd_version.prepare_write(context, obj)
         table = self._store.table(resource)
@@ -166,20 +187,22 @@ class ObjectWriter:
         with self._admission.charge_quota(context, resource, obj, old):
             return _replace(served, table, before, obj, dry_run=context.dry_run)
 
-    async def _validate(self, context: RequestContext, obj: JSON, old: JSON | None, sent: JSON) -> None:
-        """Validate a new object, or the next version of `old`. Raises StatusError 422."""
-        requested, subresource = context.info.served, context.info.subresource
-        validate: Validate = validate_create if old is None else partial(validate_update, subresource=subresource)
-        warnings: Sequence[str] = ()
-        causes = _causes(requested, obj, old, sent, validate)
-        if requested.crd_version is not None:
-            rule_causes, warnings = await requested.crd_version.check_rules(context, obj, old, causes)
-            causes = [*causes, *rule_causes]
-        if causes:
-            resource = storage_version_of(requested).resource
-            name = (obj if old is None else old)["metadata"].get("name", "")
-            raise errors.invalid(resource.group, resource.kind, name, causes)
-        context.request.warnings += warnings
+    async def _mutate_by_policies(
+        self, context: RequestContext, resource: Resource[Any], obj: JSON, old: JSON | None = None
+    ) -> None:
+        """Run the mutating policies, and all mutating plugins again if one of them has changed `obj`, in place.
+
+        old: the object before an update, None for a create. Raises StatusError.
+        """
+        operation: Operation = "CREATE" if old is None else "UPDATE"
+        reinvocations = await self._policies.mutate(context, operation, obj, old)
+        if reinvocations is None:
+            return
+        if old is None:
+            self._admission.admit_create(resource, obj, context.info.namespace)
+        else:
+            self._admission.admit_update(resource, obj, old, context.info.subresource)
+        await self._policies.mutate(context, operation, obj, old, reinvocations)
 
     def _are_taken(self, context: RequestContext, service: JSON) -> bool:
         """Return True if another object has taken an address or port of a Service that waited for slow work."""
@@ -258,6 +281,33 @@ def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subres
     return warnings
 
 
+def _validate(context: RequestContext, obj: JSON, old: JSON | None, sent: JSON) -> None:
+    """Validate a new object (old: None) or an update. Raises StatusError 422."""
+    requested, subresource = context.info.served, context.info.subresource
+    validate: Validate = validate_create if old is None else partial(validate_update, subresource=subresource)
+    if causes := _causes(requested, obj, old, sent, validate):
+        raise _invalid(storage_version_of(requested).resource, obj, old, causes)
+
+
+async def _validate_custom(
+    context: RequestContext, crd_version: CustomResourceVersion, obj: JSON, old: JSON | None
+) -> None:
+    """Validate a custom resource like _validate(), and check the rules of its schema."""
+    if old is None:
+        causes = crd_version.validate_create(obj)
+    else:
+        causes = crd_version.validate_update(obj, old, context.info.subresource)
+    rule_causes, warnings = await crd_version.check_rules(context, obj, old, causes)
+    if causes := [*causes, *rule_causes]:
+        raise _invalid(crd_version.served.resource, obj, old, causes)
+    context.request.warnings += warnings
+
+
+def _invalid(resource: Resource[Any], obj: JSON, old: JSON | None, causes: list[JSON]) -> errors.StatusError:
+    name = (obj if old is None else old)["metadata"].get("name", "")
+    return errors.invalid(resource.group, resource.kind, name, causes)
+
+
 def _causes(requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, validate: Validate) -> list[JSON]:
     """Return the causes against `obj`, with the values that were sent: decoding drops empty lists and maps.
 
@@ -271,7 +321,7 @@ def _causes(requested: ServedResource, obj: JSON, old: JSON | None, sent: JSON, 
         obj = restore_empty_values(obj, sent)
     old_object = () if old is None else (old,)
     causes = validate(resource, obj, *old_object)
-    if causes and sent and requested.crd_version is None:
+    if causes and sent:
         reported = {_reason_and_field(cause) for cause in causes}
         as_sent = [
             cause

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
@@ -118,7 +117,7 @@ class Rest:
         self._authentication = authentication
         self._keys = keys
         self._watch_settings = watch_settings
-        self._writer = ObjectWriter(store, AdmissionChain(store, policies), addresses)
+        self._writer = ObjectWriter(store, policies, addresses)
         self._deleter = ObjectDeleter(store, clock)
         self._binder = PodBinder(store, clock)
         self._evictor = PodEvictor(store, self._deleter, clock)
@@ -411,15 +410,9 @@ class Rest:
             obj["metadata"]["creationTimestamp"] = context.now()
         return self._object(context, 201, obj)
 
-    async def _before(self, info: RequestInfo) -> StoredObject | None:
-        """Return the stored object that a write changes, converted if a webhook is needed for that."""
-        table, key = self._store.table(info.served.resource), object_key(info.namespace, info.name)
-        before = table.get(key)
-        if before is not None and info.served.crd_version is not None:
-            await prepare_conversions(info.served, [before.object])
-            if table.get(key) is not before:
-                raise Outdated
-        return before
+    def _before(self, info: RequestInfo) -> StoredObject | None:
+        """Return the stored object that a write changes."""
+        return self._store.table(info.served.resource).get(object_key(info.namespace, info.name))
 
     async def _update(self, context: RequestContext) -> Response:
         request, info = context.request, context.info
@@ -429,7 +422,9 @@ class Rest:
         body = self._read(context, "UpdateOptions")
         check_names(info, body.obj)
         body = self._with_defaults(context, body)
-        before = await self._before(info)
+        before = self._before(info)
+        if before is not None and target.crd_version is not None:
+            await prepare_conversions(target, [before.object])
         writer = self._track_converted(context, body, writer_of(request), before)
         if before is None:
             if not target.create_on_update:
@@ -455,7 +450,9 @@ class Rest:
         context.dry_run = read_dry_run(request, "PatchOptions")
         mode = field_validation(request, "PatchOptions")
         check_patch_options(request, kind)
-        before = await self._before(info)
+        before = self._before(info)
+        if before is not None and crd_version is not None:
+            await prepare_conversions(target, [before.object])
         if kind == APPLY:
             return await self._apply(context, before, output)
         if before is None:
@@ -655,10 +652,10 @@ class Rest:
         return self._object(context, 200, read_scale(target, stored))
 
     async def _update_scale(self, context: RequestContext) -> Response:
-        return self._object(context, 200, await update_scale(context, self._writer, await self._before(context.info)))
+        return self._object(context, 200, await update_scale(context, self._writer, self._before(context.info)))
 
     async def _patch_scale(self, context: RequestContext) -> Response:
-        return self._object(context, 200, await patch_scale(context, self._writer, await self._before(context.info)))
+        return self._object(context, 200, await patch_scale(context, self._writer, self._before(context.info)))
 
     async def _token_request(self, context: RequestContext) -> Response:
         request, info = context.request, context.info

@@ -35,7 +35,7 @@ from kubeloop.devcluster.managedfields.apply import apply_configuration
 from kubeloop.devcluster.managedfields.field_sets import Fields, sorted_entries, subtract, track_update
 from kubeloop.devcluster.registry.scale import SCALE, scale_of
 from kubeloop.devcluster.serializer import decoding
-from kubeloop.devcluster.serializer.conversion import from_stored
+from kubeloop.devcluster.serializer.conversion import from_stored, prepare_conversions
 from kubeloop.devcluster.serializer.request_bodies import (
     Body,
     FieldValidation,
@@ -106,7 +106,7 @@ async def update_scale(context: RequestContext, writing: ObjectWriter, before: S
     body = read_object(request, SCALE, mode)
     request.warnings += body.warnings
     check_names(info, body.obj)
-    before = _existing(info, before)
+    before = await _existing(info, before)
     if uid := body.obj["metadata"].get("uid"):
         check_uid(info.served.resource, uid, before.object)
     if info.served.crd_version is not None and _is_untyped(request):
@@ -124,7 +124,7 @@ async def patch_scale(context: RequestContext, writing: ObjectWriter, before: St
         raise errors.unsupported_patch() if crd_version is None else crd_version.unsupported_patch()
     context.dry_run, mode = read_dry_run(request, "PatchOptions"), field_validation(request, "PatchOptions")
     check_patch_options(request, form)
-    before = _existing(info, before)
+    before = await _existing(info, before)
     old = _with_owners(info.served, before)
     body = _applied(context, old, mode) if form == APPLY else _patched(request, old, form, mode)
     request.warnings += body.warnings
@@ -134,9 +134,11 @@ async def patch_scale(context: RequestContext, writing: ObjectWriter, before: St
     return await _write_scale(context, writing, before, body.obj)
 
 
-def _existing(info: RequestInfo, before: StoredObject | None) -> StoredObject:
+async def _existing(info: RequestInfo, before: StoredObject | None) -> StoredObject:
+    """Return the object, of which conversions are prepared. Raises StatusError 404."""
     if before is None:
         raise errors.not_found(info.served.resource, info.name)
+    await prepare_conversions(info.served, [before.object])
     return before
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import (
     path_segment,
@@ -29,8 +28,6 @@ from kubeloop.kube.objects.resources import Resource
 
 def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     """Return the causes against creating `obj`; an empty list if it is valid."""
-    if isinstance(resource, CustomResource):
-        return resource.rules.validate_create(obj)
     errors, validators = ErrorList(), validators_for(resource.group, resource.kind)
     metadata = obj["metadata"]
     if validators.strategy_metadata:
@@ -52,8 +49,6 @@ def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresourc
 
     Unchanged parts are not validated again: they were valid when they were stored.
     """
-    if isinstance(resource, CustomResource):
-        return resource.rules.validate_update(obj, old, subresource)
     validators, update_errors = validators_for(resource.group, resource.kind), ErrorList()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
