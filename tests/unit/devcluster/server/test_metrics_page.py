@@ -9,7 +9,10 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.api_requests import InProcessApi
+from kubeloop.devcluster.server.metrics import RequestMetrics
+from kubeloop.devcluster.server.metrics_page import metrics_response
+from kubeloop.devcluster.storage.store import ObjectStore
+from support.api_requests import InProcessApi, request
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -122,5 +125,9 @@ async def test_failed_authentication_is_counted():
     assert api("GET", "/metrics")[0] == 401
 
 
-async def test_health_checks_are_in_slis_metrics(api: InProcessApi):
-    assert 'kubernetes_healthcheck{name="ping",type="livez"} 1.0\n' in api("GET", "/metrics/slis")[1]
+def test_slis_page_has_health_checks_only():
+    store = ObjectStore(seconds=lambda: 0.0)
+    response = metrics_response(request("GET", "/metrics/slis"), RequestMetrics(), store, (), began=12.5)
+    assert b'kubernetes_healthcheck{name="ping",type="livez"} 1.0\n' in response.body
+    assert response.body.count(b"# TYPE") == 1
+    assert response.headers == [("Process-Start-Time-Unix", "12")]
