@@ -30,6 +30,7 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         """Raises PatternError."""
+        self._text = text
         self._search = _compiled(text).search
 
     def occurs_in(self, text: str) -> bool:
@@ -37,27 +38,89 @@ class Pattern:
 
     def all_in(self, text: str) -> Iterator[str]:
         """Return non-overlapping matches from left to right; no empty match directly after another match."""
-        return _all_matches(self._search, text)
+        return (match[0].decode() for match in _all_matches(self._search, text.encode()))
+
+    def split(self, text: str, limit: int) -> list[str]:
+        """Return the texts between matches, at most `limit` if it is not negative. Source: Regexp.Split."""
+        if limit == 0:
+            return []
+        if self._text and not text:
+            return [""]
+        content, parts, at, end = text.encode(), list[bytes](), 0, 0
+        for match in _all_matches(self._search, content):
+            if len(parts) == limit - 1:
+                break
+            end = match.start()
+            if match.end():
+                parts.append(content[at:end])
+            at = match.end()
+        if end != len(content):
+            parts.append(content[at:])
+        return [part.decode() for part in parts]
+
+    def replace(self, text: str, replacement: str) -> str:
+        """Replace all matches; $1 and ${name} are the texts of groups. Source: Regexp.ReplaceAllString, Expand."""
+        names = _group_names(self._text)
+
+        def expanded(match: Any) -> bytes:
+            def group(reference: re.Match[str]) -> str:
+                name = reference[2] or reference[3]
+                if reference[1]:
+                    return "$"
+                if re.fullmatch("0|[1-9][0-9]*", name):
+                    numbers = [int(name)] if int(name) < len(names) else []
+                else:
+                    numbers = [number for number, other in enumerate(names) if other == name]
+                return next((match[number].decode() for number in numbers if match[number] is not None), "")
+
+            return _REFERENCE.sub(group, replacement).encode()
+
+        return _replaced(_compiled(self._text, never_capture=False).search, text, expanded)
+
+    def replace_literally(self, text: str, replacement: str) -> str:
+        """Replace all matches by the same text."""
+        return _replaced(self._search, text, lambda _: replacement.encode())
 
 
-def _all_matches(search: Callable[..., Any], text: str) -> Iterator[str]:
+_REFERENCE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
+
+
+def _replaced(search: Callable[..., Any], text: str, replacement: Callable[[Any], bytes]) -> str:
+    content, result, at = text.encode(), b"", 0
+    for match in _all_matches(search, content):
+        result += content[at : match.start()] + replacement(match)
+        at = match.end()
+    return (result + content[at:]).decode()
+
+
+def _group_names(text: str) -> list[str]:
+    """Return the names of the groups of a valid pattern by number; "" for a group without a name."""
+    names = [""]  # group 0 is the match
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup == "name":
+            names.append(token[0].partition("<")[2][:-1])
+        elif token[0] == "(" and not text.startswith("?", token.end()):
+            names.append("")
+    return names
+
+
+def _all_matches(search: Callable[..., Any], content: bytes) -> Iterator[Any]:
     """Source: Regexp.allMatches."""
-    content = text.encode()
     at, last = 0, -1
     while at <= len(content) and (match := _next_match(search, content, at)) is not None:
-        start, end = match
+        start, end = match.span()
         if end > at or start != last:
-            yield content[start:end].decode()
+            yield match
         at = end if end > at else _next_character(content, at)
         last = end
 
 
-def _next_match(search: Callable[..., Any], content: bytes, at: int) -> tuple[int, int] | None:
-    """Return start and end of the first match from `at`."""
+def _next_match(search: Callable[..., Any], content: bytes, at: int) -> Any:
+    """Return the first match from `at`, or None."""
     while (match := search(content, at)) is not None:
         start, end = match.span()
         if start < end or start == len(content) or content[start] & 0xC0 != 0x80:
-            return start, end
+            return match
         at = _next_character(content, start)  # RE2's \B matches within a character
     return None
 
@@ -100,16 +163,16 @@ _PROBLEMS = {
 """Errors of RE2 and those of Go; others have the same text."""
 
 
-def _compiled(text: str) -> Any:
+def _compiled(text: str, **options: int) -> Any:
     """Compile with RE2. Raises PatternError."""
     translation = _Translation(text)
     try:
         try:
-            compiled = _re2_compiled(translation.pattern)
+            compiled = _re2_compiled(translation.pattern, **options)
         except _re2().error as error:
             if _message(error) != _TOO_LARGE:
                 raise
-            compiled = _re2_compiled(translation.pattern, max_mem=_MAX_MEMORY)
+            compiled = _re2_compiled(translation.pattern, max_mem=_MAX_MEMORY, **options)
     except _re2().error as error:
         raise _pattern_error(translation, _message(error)) from None
     if text.count("(") > _MAX_DEPTH and _depth(text) > _MAX_DEPTH:
@@ -124,7 +187,7 @@ def _re2() -> Any:
 
 
 def _re2_compiled(pattern: str, **options: int) -> Any:
-    # never_capture: matches need no groups. UTF-8 is searched as bytes, because offsets into str would be converted.
+    # never_capture: most searches need no groups. UTF-8 is searched as bytes: offsets into str would be converted.
     re2_options = _re2().Options()
     re2_options.log_errors = False
     re2_options.never_capture = True
@@ -313,5 +376,6 @@ def _members(name: str) -> str:
 @cache
 def _unassigned() -> str:
     everything = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
-    gaps = _all_matches(_re2_compiled(f"[^{_ASSIGNED}]+").search, everything)
+    matches = _all_matches(_re2_compiled(f"[^{_ASSIGNED}]+").search, everything.encode())
+    gaps = (match[0].decode() for match in matches)
     return "".join(rf"\x{{{ord(gap[0]):x}}}-\x{{{ord(gap[-1]):x}}}" for gap in gaps)

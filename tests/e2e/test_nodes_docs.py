@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from kubeloop.devcluster.kubelet.stages.files import CONTEXT
 from kubeloop.devcluster.languages import jq
 from kubeloop.devcluster.languages.gotemplate import functions
 from kubeloop.devcluster.simulation.node_objects import FAILURE_MODES
@@ -147,11 +146,11 @@ def test_stages_of_custom_resources_apply_other_objects(page_commands):
 
 def test_invalid_stage_file_is_reported_with_file_and_line(kubeloop, tmp_path):
     path = tmp_path / "wrong.yaml"
-    path.write_text(section("Stages").partition("# stages.yaml\n")[2].partition("\n---")[0].replace("Now }}", "now }}"))
+    path.write_text(section("Stages").partition("# stages.yaml\n")[2].partition("\n---")[0].replace("Now }}", "env }}"))
     for command in (["up", "--once"], ["apiserver"]):
         result = kubeloop.run(*command, "--stages", path)
         assert result.returncode == 2
-        assert f"error: {path}:14: spec.next.statusTemplate: template: function 'now' is not supported" in result.stderr
+        assert f"error: {path}:14: spec.next.statusTemplate: template: function 'env' is not supported" in result.stderr
         assert "Traceback" not in result.stderr
 
 
@@ -183,27 +182,9 @@ def test_page_lists_all_failure_modes_and_functions(kubeloop):
     assert all(mode in help_text for mode in FAILURE_MODES)
     assert all(f"`{mode}`" in section("Node failures") for mode in FAILURE_MODES)
     stages = section("Stages")
-    sprig = re.search(r"of Sprig's: `(.*?)`", stages, re.DOTALL)
-    assert sprig is not None
-    go_builtins = {
-        "and",
-        "or",
-        "not",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "index",
-        "slice",
-        "len",
-        "print",
-        "printf",
-        "println",
-    }
-    kwok = {"Quote", "YAML", "NodeConditions", *CONTEXT}
-    assert set(sprig[1].split()) == set(functions.ARITIES) - go_builtins - kwok
-    refused = re.search(r"end of the program: `(.*?)`", stages, re.DOTALL)
+    refused = re.search(r"and Sprig, except `(.*?)`", stages, re.DOTALL)
     assert refused is not None
-    assert refused[1].split() == list(dict.fromkeys(function.partition("/")[0] for function in jq._REFUSED.split()))
+    assert set(refused[1].split()) == functions.REFUSED.keys()
+    refused_by_jq = re.search(r"end of the program: `(.*?)`", stages, re.DOTALL)
+    assert refused_by_jq is not None
+    assert refused_by_jq[1].split() == list(dict.fromkeys(function.partition("/")[0] for function in jq._REFUSED.split()))

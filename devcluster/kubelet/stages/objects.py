@@ -26,8 +26,8 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
     render_yaml,
     wrap_patch,
 )
-from kubeloop.devcluster.languages.gotemplate.functions import FunctionError
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError
 from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import Change, ObjectStore

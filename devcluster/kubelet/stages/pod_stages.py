@@ -23,8 +23,8 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
     render_yaml,
     wrap_patch,
 )
-from kubeloop.devcluster.languages.gotemplate.functions import FunctionError
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError
 from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from kubeloop.devcluster.kubelet.stages.files import Stage
 from kubeloop.devcluster.kubelet.stages.lifecycle import delay_seconds, select_stage
+from kubeloop.devcluster.languages.gotemplate import values
 from kubeloop.devcluster.languages.gotemplate.template import Template
 from kubeloop.devcluster.languages.jq import Program, Query, Results
 from kubeloop.devcluster.simulation.timers import Timer, TimerQueue
@@ -154,17 +155,10 @@ class StageSchedule(Generic[Subject]):
 def render_yaml(template: Template, obj: JSON, context: dict[str, Callable[..., Any]]) -> Any:
     """Render a template for an object and parse the YAML. Raises StageFailed, TemplateError."""
     try:
-        document, _ = yaml.read_first(template.render(_copied(obj), context))
+        document, _ = yaml.read_first(template.render(values.from_json(obj), context))
     except yaml.InvalidYaml as error:
         raise StageFailed(f"the template does not render to YAML: {error.place}") from None
     return document
-
-
-def _copied(value: Any) -> Any:
-    """Return a deep copy: template functions may modify maps."""
-    if isinstance(value, dict):
-        return {name: _copied(item) for name, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def wrap_patch(root: str, patch: Any, *, json_patch: bool) -> Any:

@@ -194,15 +194,16 @@ Arity: TypeAlias = tuple[int, int | None]
 """Minimum and maximum number of arguments of a function; a maximum of None means any number."""
 
 
-def parse(text: str, functions: Mapping[str, Arity]) -> list[Node]:
-    """Parse a template. Raises TemplateError."""
-    return _Parser(text, functions).parse()
+def parse(text: str, functions: Mapping[str, Arity], refused: Mapping[str, str]) -> list[Node]:
+    """Parse a template. refused: the reason by the name of a function. Raises TemplateError."""
+    return _Parser(text, functions, refused).parse()
 
 
 class _Parser:
-    def __init__(self, text: str, functions: Mapping[str, Arity]) -> None:
+    def __init__(self, text: str, functions: Mapping[str, Arity], refused: Mapping[str, str]) -> None:
         self._pieces = _pieces(text)
         self._functions = functions
+        self._refused = refused
         self._variables = ["$"]  # variables in scope, innermost last
         self._loops = 0
 
@@ -350,8 +351,10 @@ class _Parser:
                     return Constant(line, {"true": True, "false": False, "nil": None}[token.text]), rest
                 if token.text in _KEYWORDS:
                     raise TemplateError(line, f"unexpected {{{{{token.text}}}}}")
+                if token.text in self._refused:
+                    raise TemplateError(line, f"function {token.text!r} is not supported: {self._refused[token.text]}")
                 if token.text not in self._functions:
-                    raise TemplateError(line, f"function {token.text!r} is not supported")
+                    raise TemplateError(line, f"function {token.text!r} is not defined")
                 if rest and not rest[0].spaced and rest[0].kind == "field":
                     raise TemplateError(line, f"{token.text} needs parentheses before a field of its result")
                 term = FunctionCall(line, token.text, ())

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from kubeloop.devcluster.languages.gotemplate import functions as functions_of
 from kubeloop.devcluster.languages.gotemplate import syntax
-from kubeloop.devcluster.languages.gotemplate.functions import FunctionError, go_print, truth
+from kubeloop.devcluster.languages.gotemplate.functions import ARITIES, FUNCTIONS, REFUSED
 from kubeloop.devcluster.languages.gotemplate.syntax import Arity, TemplateError
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError, go_print, truth, type_of
 
 _MAX_PIECES = 1_000_000  # of output: a range that does not end fails before it exhausts the memory
 
@@ -29,19 +29,19 @@ class Template:
 
     def __init__(self, text: str, *, context: Mapping[str, Arity] | None = None) -> None:
         """Raises TemplateError for an invalid or unsupported template."""
-        self._nodes = syntax.parse(text, {**functions_of.ARITIES, **(context or {})})
+        self._nodes = syntax.parse(text, {**ARITIES, **(context or {})}, REFUSED)
 
     def render(self, data: Any, context: Mapping[str, Callable[..., Any]] | None = None) -> str:
-        """Return the output. Raises TemplateError if the data does not fit."""
-        run = _Rendering(data, {**functions_of.FUNCTIONS, **(context or {})})
+        """Return the output; functions may change `data`. Raises TemplateError if the data does not fit."""
+        run = _Rendering(data, context or {})
         run.nodes(self._nodes, data)
         return "".join(run.pieces)
 
 
 class _Rendering:
-    def __init__(self, data: Any, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def __init__(self, data: Any, context: Mapping[str, Callable[..., Any]]) -> None:
         self.pieces: list[str] = []
-        self._functions = functions
+        self._context = context
         self._variables: list[tuple[str, Any]] = [("$", data)]
 
     def nodes(self, nodes: list[syntax.Node], dot: Any) -> None:
@@ -146,7 +146,7 @@ class _Rendering:
             return last[0] if last else value
         arguments = [*(self._value(argument, dot) for argument in call.arguments), *last]
         try:
-            return self._functions[call.name](*arguments)
+            return (self._context.get(call.name) or FUNCTIONS[call.name])(*arguments)
         except FunctionError as error:
             raise TemplateError(call.line, f"{call.name}: {error}") from None
 
@@ -156,7 +156,7 @@ def _field(value: Any, name: str, line: int) -> Any:
         return value.get(name)
     if value is None:
         return None
-    raise TemplateError(line, f"can't evaluate field {name} in a {functions_of.kind_of(value)}")
+    raise TemplateError(line, f"can't evaluate field {name} in type {type_of(value)}")
 
 
 def _items(value: Any, line: int) -> Iterator[tuple[Any, Any]]:
@@ -167,8 +167,6 @@ def _items(value: Any, line: int) -> Iterator[tuple[Any, Any]]:
             return iter(enumerate(value))
         case dict():
             return iter(sorted(value.items()))
-        case bool() | str() | float():
-            raise TemplateError(line, f"range can't iterate over a {functions_of.kind_of(value)}")
-        case int():
+        case int() if not isinstance(value, bool):
             return iter((number, number) for number in range(value))
-    raise TemplateError(line, f"range can't iterate over {value!r}")
+    raise TemplateError(line, f"range can't iterate over type {type_of(value)}")

@@ -1,4 +1,4 @@
-"""Functions of Go templates."""
+"""Functions of text/template and KWOK, and the completeness of Sprig's."""
 
 from __future__ import annotations
 
@@ -6,46 +6,122 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.languages.gotemplate.functions import ARITIES, FUNCTIONS, FunctionError, go_print, kind_of
+from kubeloop.devcluster.languages.gotemplate.functions import ARITIES, BUILT_IN, FUNCTIONS, KWOK, REFUSED, SPRIG
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError, Int64, JsonNumber
+
+GO_TEMPLATE_NAMES = "and call eq ge gt html index js le len lt ne not or print printf println slice urlquery"
+SPRIG_NAMES = """
+abbrev abbrevboth add add1 add1f addf adler32sum ago all any append atoi b32dec b32enc b64dec b64enc base bcrypt biggest
+buildCustomCert camelcase cat ceil chunk clean coalesce compact concat contains date dateInZone dateModify date_in_zone
+date_modify decryptAES deepCopy deepEqual default derivePassword dict dig dir div divf duration durationRound empty
+encryptAES env expandenv ext fail first float64 floor fromJson genCA genCAWithKey genPrivateKey genSelfSignedCert
+genSelfSignedCertWithKey genSignedCert genSignedCertWithKey get getHostByName has hasKey hasPrefix hasSuffix hello
+htmlDate htmlDateInZone htpasswd indent initial initials int int64 isAbs join kebabcase keys kindIs kindOf last list
+lower max maxf merge mergeOverwrite min minf mod mul mulf mustAppend mustChunk mustCompact mustDateModify mustDeepCopy
+mustFirst mustFromJson mustHas mustInitial mustLast mustMerge mustMergeOverwrite mustPrepend mustPush mustRegexFind
+mustRegexFindAll mustRegexMatch mustRegexReplaceAll mustRegexReplaceAllLiteral mustRegexSplit mustRest mustReverse
+mustSlice mustToDate mustToJson mustToPrettyJson mustToRawJson mustUniq mustWithout must_date_modify nindent nospace now
+omit osBase osClean osDir osExt osIsAbs pick pluck plural prepend push quote randAlpha randAlphaNum randAscii randBytes
+randInt randNumeric regexFind regexFindAll regexMatch regexQuoteMeta regexReplaceAll regexReplaceAllLiteral regexSplit
+repeat replace rest reverse round semver semverCompare seq set sha1sum sha256sum sha512sum shuffle slice snakecase
+sortAlpha split splitList splitn squote sub subf substr swapcase ternary title toDate toDecimal toJson toPrettyJson
+toRawJson toString toStrings trim trimAll trimPrefix trimSuffix trimall trunc tuple typeIs typeIsLike typeOf uniq
+unixEpoch unset until untilStep untitle upper urlJoin urlParse uuidv4 values without wrap wrapWith
+"""
 
 
-@pytest.mark.parametrize(
-    ("value", "kind", "text"),
-    [
-        (None, "invalid", "<no value>"), (True, "bool", "true"), (3, "int", "3"), (0.5, "float64", "0.5"),
-        ("a", "string", "a"), ([1, None, "a"], "slice", "[1 <nil> a]"), ({"b": 1, "a": []}, "map", "map[a:[] b:1]"),
-    ],
-)  # fmt: skip
-def test_kind_and_text_of_a_value(value: Any, kind: str, text: str):
-    assert (kind_of(value), go_print(value)) == (kind, text)
+def test_each_function_of_kwok_is_supported_or_refused():
+    assert FUNCTIONS.keys() | REFUSED.keys() == {
+        *GO_TEMPLATE_NAMES.split(),
+        *SPRIG_NAMES.split(),
+        *("Quote", "YAML", "NodeConditions"),
+    }
+    assert not FUNCTIONS.keys() & REFUSED.keys()
+    assert len(FUNCTIONS) == len(BUILT_IN) + len(SPRIG) + len(KWOK)
 
 
 @pytest.mark.parametrize(
     ("name", "args", "expected"),
     [
-        ("eq", (1, 2, 1), True), ("lt", (1, 1.5), True), ("index", ({"a": [1, 2]}, "a", 1), 2),
-        ("slice", ("abcd", 1, 3), "bc"),
-        ("printf", ("%s-%d", "a", 7), "a-7"), ("Quote", ("a\"",), '"a\\""'), ("default", ("x", ""), "x"),
-        ("ternary", ("y", "n", False), "n"), ("coalesce", (0, "", "a"), "a"), ("add", (1, "2", 3), 6),
-        ("div", (-7, 2), -3), ("mod", (-7, 2), -1), ("until", (3,), [0, 1, 2]), ("trunc", (-2, "abc"), "bc"),
-        ("nindent", (2, "a\nb"), "\n  a\n  b"), ("join", ("-", [1, "a"]), "1-a"), ("b64dec", ("YQ==",), "a"),
-        ("uniq", (["a", "b", "a"],), ["a", "b"]), ("dict", ("a", 1, "b"), {"a": 1, "b": ""}),
-        ("omit", ({"a": 1, "b": 2}, "a"), {"b": 2}), ("split", (".", "a.b"), {"_0": "a", "_1": "b"}),
+        ("eq", (1, 2, 1), True),
+        ("eq", (1, Int64(1)), True),
+        ("eq", (JsonNumber("3"), "3"), True),
+        ("eq", (None, "a"), False),
+        ("eq", (None, None), True),
+        ("eq", (None, []), False),
+        ("ne", (True, False), True),
+        ("lt", (1, Int64(2)), True),
+        ("le", ("a", "a"), True),
+        ("gt", (1.5, 1.0), True),
+        ("ge", ("a", "b"), False),
+        ("index", ({"a": [1, 2]}, "a", 1), 2),
+        ("index", ([1, 2], Int64(1)), 2),
+        ("index", ({"a": 1}, "b"), None),
+        ("len", ("aé",), 3),
+        ("len", (JsonNumber("12"),), 2),
+        ("print", (1, 2, "a", JsonNumber("3"), None), "1 2a3<nil>"),
+        ("println", ("a", 1), "a 1\n"),
+        ("printf", ("%s-%d", "a", 7), "a-7"),
+        ("printf", ("%05d|%-4s|%q|%.2f|%v|%x|%t|%%", 42, "a", "b\n", 1.5, [1], 255, True),
+         '00042|a   |"b\\n"|1.50|[1]|ff|true|%'),
+        ("printf", ("%g %T %T", 1e6, JsonNumber("1"), {}), "1e+06 json.Number map[string]interface {}"),
+        ("printf", ("%d %s", JsonNumber("1"), 1), "%!d(json.Number=1) %!s(int=1)"),
+        ("printf", ("%s", "a", Int64(1), None), "a%!(EXTRA int64=1, <nil>)"),
+        ("printf", ("%s %s", "a"), "a %!s(MISSING)"),
+        ("html", ("<a href=\"'&'\">",), "&lt;a href=&#34;&#39;&amp;&#39;&#34;&gt;"),
+        ("urlquery", ("a b/ü~?",), "a+b%2F%C3%BC~%3F"),
+        ("Quote", ('a"<',), '"a\\"\\u003c"'),
+        ("Quote", (JsonNumber("3"),), '"3"'),
+        ("Quote", ({"a": "b"},), '"{\\"a\\":\\"b\\"}"'),
+        ("Quote", (None,), '"null"'),
+        ("YAML", ({"b": JsonNumber("1"), "a": [True]},), "a:\n- true\nb: 1\n"),
+        ("YAML", ({"a": 1}, 2), "\n    a: 1\n    "),
+        ("YAML", ({"a": 1}, 0), "a: 1\n"),
     ],
 )  # fmt: skip
 def test_value_of_a_function(name: str, args: tuple[Any, ...], expected: Any):
     assert FUNCTIONS[name](*args) == expected
 
 
+def test_node_conditions_are_those_of_a_healthy_node():
+    conditions = {condition["type"]: condition["status"] for condition in FUNCTIONS["NodeConditions"]()}
+    assert conditions == {
+        "Ready": "True",
+        "MemoryPressure": "False",
+        "DiskPressure": "False",
+        "PIDPressure": "False",
+        "NetworkUnavailable": "False",
+    }
+
+
 @pytest.mark.parametrize(
-    ("name", "args"),
-    [("index", ([1], 1)), ("len", (1,)), ("lt", (1, "a")), ("required", ("x is required", "")), ("fail", ("no",))],
+    ("name", "args", "problem"),
+    [
+        ("eq", (1, 1.0), "incompatible types for comparison"),
+        ("eq", (JsonNumber("3"), 3), "incompatible types for comparison"),
+        ("ne", ("1", 1), "incompatible types for comparison"),
+        ("eq", ([], []), "non-comparable types"),
+        ("lt", (1, 1.5), "incompatible types for comparison"),
+        ("lt", (1, "a"), "incompatible types for comparison"),
+        ("lt", (True, False), "invalid type for comparison"),
+        ("ge", (None, 1), "invalid type for comparison"),
+        ("index", ([1], 1), r"index 1 is out of range \(length 1\)"),
+        ("index", ([1], JsonNumber("0")), "cannot index slice/array with type json.Number"),
+        ("index", ({}, 1), "value has type int; should be string"),
+        ("index", (None, 1), "index of untyped nil"),
+        ("index", ("a", 0), "can't index item of type string"),
+        ("len", (1,), "len of type int"),
+        ("len", (None,), "len of type <nil>"),
+        ("printf", (1,), "expected string; got int"),
+        ("printf", ("%c", 65), "%c is not supported"),
+        ("YAML", ({}, "2"), "expected int; got string"),
+    ],
 )
-def test_unsupported_arguments_are_an_error(name: str, args: tuple[Any, ...]):
-    with pytest.raises(FunctionError):
+def test_unsuitable_arguments_are_an_error(name: str, args: tuple[Any, ...], problem: str):
+    with pytest.raises(FunctionError, match=problem):
         FUNCTIONS[name](*args)
 
 
-@pytest.mark.parametrize(("name", "arity"), [("not", (1, 1)), ("slice", (1, 3)), ("list", (0, None))])
+@pytest.mark.parametrize(("name", "arity"), [("not", (1, 1)), ("slice", (1, None)), ("list", (0, None))])
 def test_arity_of_a_function(name: str, arity: tuple[int, int | None]):
     assert ARITIES[name] == arity

@@ -10,16 +10,21 @@ from hypothesis import strategies as st
 
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.languages.gotemplate.template import Template
+from kubeloop.devcluster.languages.gotemplate.values import from_json
 
 POD = {
     "metadata": {"name": "web", "labels": {"app": "web", "a-b": "dashed"}, "generation": 3},
-    "spec": {"nodeName": "node-0", "containers": [{"name": "a", "image": "x:1"}, {"name": "b", "image": "y:2"}]},
+    "spec": {
+        "nodeName": "node-0",
+        "replicas": 0,
+        "containers": [{"name": "a", "image": "x:1"}, {"name": "b", "image": "y:2"}],
+    },
     "status": {"phase": "Running", "nothing": None, "none": [], "share": 0.25},
 }
 
 
 def rendered(text: str, data: object = POD) -> str:
-    return Template(text).render(data)
+    return Template(text).render(from_json(data))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +83,12 @@ def rendered(text: str, data: object = POD) -> str:
             '{{ index .metadata.labels "a-b" }} {{ index .metadata.labels "no" }}', "dashed <no value>", id="index"
         ),
         pytest.param('{{ index .spec.containers 0 "name" }} {{ len .spec.containers }}', "a 2", id="index deep, len"),
-        pytest.param('{{ slice "abcdef" 1 3 }}', "bc", id="slice"),
+        pytest.param("{{ slice .spec.containers 1 | toJson }}", '[{"image":"y:2","name":"b"}]', id="slice of Sprig"),
+        pytest.param(
+            '{{ if .spec.replicas }}set{{ end }} {{ eq .spec.replicas "0" }} {{ add .spec.replicas 1 }}',
+            "set true 1",
+            id="a number of the object is a json.Number",
+        ),
         pytest.param('{{ print 1 2 "a" 3 }}|{{ println "a" 1 }}', "1 2a3|a 1\n", id="print"),
         pytest.param(
             '{{ printf "%05d|%-4s|%q|%.2f|%v|%x|%t|%%" 42 "a" "b" 1.5 (list 1) 255 true }}',
@@ -135,7 +145,10 @@ def test_template_output(text, expected):
         pytest.param("{{ if 1 }}{{ else }}{{ else }}{{ end }}", 1, "a second {{else}}", id="two else"),
         pytest.param("{{ }}", 1, "missing value", id="empty action"),
         pytest.param("{{ if }}x{{ end }}", 1, "missing value", id="no condition"),
-        pytest.param("{{ .a\n | date }}", 2, "function 'date' is not supported", id="unsupported function"),
+        pytest.param(
+            "{{ .a\n | env }}", 2, "'env' is not supported: it reads the environment", id="unsupported function"
+        ),
+        pytest.param("{{ required 1 .a }}", 1, "function 'required' is not defined", id="function of Helm"),
         pytest.param('{{ define "x" }}{{ end }}', 1, "{{define}} is not supported", id="define"),
         pytest.param('{{ template "x" }}', 1, "{{template}} is not supported", id="template"),
         pytest.param("a\n{{ $x }}", 2, "undefined variable $x", id="a variable never declared"),
@@ -165,27 +178,30 @@ def test_invalid_template_error_has_its_line(text, line, problem):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{{ .metadata.name.x }}", "can't evaluate field x in a string"),
+        ("{{ .metadata.name.x }}", "can't evaluate field x in type string"),
         ("{{ index .missing 0 }}", "index: index of untyped nil"),
         ("\n{{ index .spec.containers 2 }}", "line 2: index: index 2 is out of range (length 2)"),
-        ("{{ range .metadata.name }}{{ end }}", "range can't iterate over a string"),
+        ("{{ range .metadata.name }}{{ end }}", "range can't iterate over type string"),
         ('{{ lt 1 "a" }}', "incompatible types for comparison"),
-        ("{{ div 1 0 }}", "division by zero"),
+        ("{{ div 1 0 }}", "div: integer divide by zero"),
         ('{{ fail "stop here" }}', "fail: stop here"),
-        ("{{ upper 1 }}", "wants a string, got int"),
+        ("{{ upper 1 }}", "upper: wrong type for value; expected string; got int"),
+        ("{{ upper .metadata.generation }}", "upper: wrong type for value; expected string; got json.Number"),
+        ("{{ range .metadata.generation }}{{ end }}", "range can't iterate over type json.Number"),
+        ('{{ slice "abcdef" 1 3 }}', "slice: list should be type of slice or array but string"),
     ],
 )
 def test_rendering_error_names_the_problem(text, problem):
     template = Template(text)
     with pytest.raises(TemplateError) as raised:
-        template.render(POD)
+        template.render(from_json(POD))
     assert problem in str(raised.value)
 
 
 def test_context_functions_are_checked_and_passed_at_rendering():
     template = Template("{{ NodeIPWith .spec.nodeName | Quote }}", context={"NodeIPWith": (1, 1)})
     assert template.render(POD, {"NodeIPWith": lambda name: f"ip of {name}"}) == '"ip of node-0"'
-    with pytest.raises(TemplateError, match="not supported"):
+    with pytest.raises(TemplateError, match="not defined"):
         Template("{{ NodeIPWith 1 }}")
 
 

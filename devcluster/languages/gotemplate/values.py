@@ -1,0 +1,186 @@
+"""Values of Go templates: types, equality, printing, JSON, and conversion to numbers.
+
+Go's nil, bool, int, float64, string, slice and map are None, bool, int, float, str, list and dict. Two further types
+differ from these in comparisons and as arguments: Int64 and JsonNumber. Sources: fmt, reflect, encoding/json,
+strconv; github.com/spf13/cast.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from decimal import Decimal
+from types import NoneType
+from typing import Any
+
+
+class FunctionError(Exception):
+    """The function does not accept these arguments."""
+
+
+class Int64(int):
+    """An int64, the result of Sprig's arithmetic; constants and lengths are of type int."""
+
+
+class JsonNumber(str):
+    """A number of the object. KWOK decodes numbers as json.Number, a string type: 0 is true, and == needs a string."""
+
+
+_KINDS_AND_TYPES = {
+    NoneType: ("invalid", "<nil>"),
+    bool: ("bool", "bool"),
+    int: ("int", "int"),
+    Int64: ("int64", "int64"),
+    float: ("float64", "float64"),
+    str: ("string", "string"),
+    JsonNumber: ("string", "json.Number"),
+    list: ("slice", "[]interface {}"),
+    dict: ("map", "map[string]interface {}"),
+}
+
+
+def kind_of(value: Any) -> str:
+    """Return Go's name of a value's kind."""
+    return _KINDS_AND_TYPES[type(value)][0]
+
+
+def type_of(value: Any) -> str:
+    """Return Go's name of a value's type."""
+    return _KINDS_AND_TYPES[type(value)][1]
+
+
+def truth(value: Any) -> bool:
+    """Return Go's truth of a value: nil, false, 0 and empty values are false."""
+    return bool(value)
+
+
+def deep_equal(left: Any, right: Any) -> bool:
+    """Return True if types and values are equal, as reflect.DeepEqual."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(deep_equal, left, right))
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(deep_equal(left[key], right[key]) for key in left)
+    return bool(left == right)
+
+
+# --- text ---------------------------------------------------------------------------------------------------------
+
+
+def go_print(value: Any, *, inner: bool = False) -> str:
+    """Return a value as Go's print formats it. inner: within another value or text, where nil is <nil>."""
+    match value:
+        case None:
+            return "<nil>" if inner else "<no value>"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return go_float(value)
+        case list():
+            return f"[{' '.join(go_print(element, inner=True) for element in value)}]"
+        case dict():
+            return (
+                f"map[{' '.join(f'{key}:{go_print(element, inner=True)}' for key, element in sorted(value.items()))}]"
+            )
+    return str(value)
+
+
+def go_float(value: float) -> str:
+    """Return the shortest text of a float64, with an exponent from 1e+06 on (%g)."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    decimal = Decimal(repr(value)).normalize()
+    if -4 <= decimal.adjusted() < 6 or not value:
+        return f"{decimal:f}"
+    return re.sub(r"e([+-])(\d)$", r"e\g<1>0\2", f"{decimal:e}")
+
+
+_ESCAPES = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
+}  # fmt: skip
+
+
+def go_quote(text: str) -> str:
+    """Return a Go string literal (%q)."""
+    return f'"{"".join(map(_quoted_character, text))}"'
+
+
+def _quoted_character(character: str) -> str:
+    code = ord(character)
+    if character in _ESCAPES:
+        return _ESCAPES[character]
+    if character.isprintable():
+        return character
+    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+# --- JSON ---------------------------------------------------------------------------------------------------------
+
+
+def from_json(value: Any) -> Any:
+    """Return a copy of a JSON value for a template, with JsonNumber for numbers."""
+    if isinstance(value, dict):
+        return {key: from_json(element) for key, element in value.items()}
+    if isinstance(value, list):
+        return [from_json(element) for element in value]
+    return value if value is None or isinstance(value, str | bool) else JsonNumber(json.dumps(to_json(value)))
+
+
+def to_json(value: Any) -> Any:
+    """Return the JSON value of a template's value: whole float64 numbers below 1e21 are integers."""
+    if isinstance(value, dict):
+        return {key: to_json(element) for key, element in value.items()}
+    if isinstance(value, list):
+        return [to_json(element) for element in value]
+    if isinstance(value, JsonNumber):
+        return json.loads(value)
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else value
+
+
+def json_text(value: Any, *, indent: int | None = None, escapes_html: bool = True) -> str:
+    """Return the text of json.Marshal: sorted keys; <, > and & are escaped."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    text = json.dumps(to_json(value), ensure_ascii=False, separators=separators, sort_keys=True, indent=indent)
+    for sign in "<>&\u2028\u2029" if escapes_html else "\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+# --- numbers ------------------------------------------------------------------------------------------------------
+
+_MIN_INT64 = -(2**63)
+_INTEGER = re.compile(r"[+-]?(?:0[xX][\da-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9]\d*)", re.ASCII)
+
+
+def to_int(value: Any) -> int:
+    """Convert as cast.ToInt64: values that are no whole numbers become 0, except float64 numbers, which are cut."""
+    if isinstance(value, str):
+        text = re.sub(r"\.0+\Z", "", value)
+        if _INTEGER.fullmatch(text) is None:
+            return 0
+        digits = text.lstrip("+-")
+        octal = re.fullmatch(r"0[0-7]+", digits) is not None
+        number = int(digits, 8 if octal else 0) * (-1 if text[0] == "-" else 1)
+        return number if _MIN_INT64 <= number < -_MIN_INT64 else 0
+    if isinstance(value, float):
+        return int(value) if _MIN_INT64 <= value < -_MIN_INT64 else _MIN_INT64
+    return int(value) if isinstance(value, int) else 0
+
+
+def to_int64(value: int) -> Int64:
+    """Return the int64 of a result that may have overflowed."""
+    return Int64((value - _MIN_INT64) % 2**64 + _MIN_INT64)
+
+
+def to_float(value: Any) -> float:
+    """Convert as cast.ToFloat64: values that are no numbers become 0."""
+    if isinstance(value, str) and re.search(r"[\s_]", value):  # Python ignores both
+        return 0.0
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0

@@ -1,0 +1,199 @@
+"""Values of Go templates: types, equality, printing, JSON and conversion to numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kubeloop.devcluster.languages.gotemplate.values import (
+    Int64,
+    JsonNumber,
+    deep_equal,
+    from_json,
+    go_float,
+    go_print,
+    go_quote,
+    json_text,
+    kind_of,
+    to_float,
+    to_int,
+    to_int64,
+    to_json,
+    truth,
+    type_of,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "type_name", "text"),
+    [
+        (None, "invalid", "<nil>", "<no value>"),
+        (True, "bool", "bool", "true"),
+        (3, "int", "int", "3"),
+        (Int64(3), "int64", "int64", "3"),
+        (0.5, "float64", "float64", "0.5"),
+        ("a", "string", "string", "a"),
+        (JsonNumber("3"), "string", "json.Number", "3"),
+        ([1, None, "a"], "slice", "[]interface {}", "[1 <nil> a]"),
+        ({"b": 1, "a": []}, "map", "map[string]interface {}", "map[a:[] b:1]"),
+    ],
+)
+def test_kind_type_and_text_of_a_value(value: Any, kind: str, type_name: str, text: str):
+    assert (kind_of(value), type_of(value), go_print(value)) == (kind, type_name, text)
+
+
+@pytest.mark.parametrize("value", [None, False, 0, 0.0, "", [], {}])
+def test_empty_values_are_false(value: Any):
+    assert not truth(value)
+
+
+def test_zero_of_the_object_is_true():
+    assert truth(from_json({"replicas": 0})["replicas"])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "equal"),
+    [
+        (1, 1, True),
+        (1, True, False),
+        (0, False, False),
+        (1, 1.0, False),
+        (1, Int64(1), False),
+        ("1", JsonNumber("1"), False),
+        (JsonNumber("1"), JsonNumber("1"), True),
+        (None, None, True),
+        ([1, [2]], [1, [2]], True),
+        ([1, [2]], [1, [2.0]], False),
+        ([1], [1, 2], False),
+        ({"a": {"b": 1}}, {"a": {"b": 1}}, True),
+        ({"a": {"b": 1}}, {"a": {"b": True}}, False),
+        ({"a": 1}, {"b": 1}, False),
+        ([], {}, False),
+    ],
+)
+def test_deep_equal_compares_types_and_values(left: Any, right: Any, equal: bool):
+    assert deep_equal(left, right) is equal
+    assert deep_equal(right, left) is equal
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (-0.0, "-0"),
+        (1.0, "1"),
+        (123456.0, "123456"),
+        (1000000.0, "1e+06"),
+        (1234567.5, "1.2345675e+06"),
+        (0.0001, "0.0001"),
+        (0.00001, "1e-05"),
+        (1e100, "1e+100"),
+        (math.inf, "+Inf"),
+        (-math.inf, "-Inf"),
+        (math.nan, "NaN"),
+    ],
+)
+def test_float_is_printed_as_in_go(value: float, text: str):
+    assert go_float(value) == text
+
+
+@given(st.floats(allow_nan=False))
+def test_printed_float_is_the_same_number(value: float):
+    assert float(go_float(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ('a"b\\', r'"a\"b\\"'),
+        ("\a\b\f\n\r\t\v", r'"\a\b\f\n\r\t\v"'),
+        ("\0\x1f\x7f", r'"\x00\x1f\x7f"'),
+        ("\x80\u2028\ue000", r'"\u0080\u2028\ue000"'),
+        ("\U000e0001", r'"\U000e0001"'),
+        ("é😀 ", '"é😀 "'),
+    ],
+)
+def test_quoted_text_is_a_go_literal(text: str, quoted: str):
+    assert go_quote(text) == quoted
+
+
+def test_numbers_of_an_object_keep_their_text_and_type():
+    obj = {"a": [1, 0.25, 2**53], "b": {"c": True, "d": None}, "e": "1"}
+    converted = from_json(obj)
+    assert [type_of(element) for element in converted["a"]] == ["json.Number"] * 3
+    assert converted["a"] == ["1", "0.25", "9007199254740992"]
+    assert converted["b"] == obj["b"]
+    assert type_of(converted["e"]) == "string"
+    assert to_json(converted) == obj
+    converted["b"]["c"] = False
+    assert obj["b"]["c"] is True
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"b": [1.0, Int64(2), JsonNumber("3"), 0.5], "a": None}, '{"a":null,"b":[1,2,3,0.5]}'),
+        ("<a> & 'b' \u2028", "\"\\u003ca\\u003e \\u0026 'b' \\u2028\""),
+    ],
+)
+def test_json_text_is_that_of_go(value: Any, text: str):
+    assert json_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("7", 7),
+        ("+7", 7),
+        ("-7", -7),
+        ("0x1F", 31),
+        ("-010", -8),
+        ("0o17", 15),
+        ("0b11", 3),
+        ("8.00", 8),
+        ("8.5", 0),
+        ("8.", 0),
+        ("08", 0),
+        (" 7", 0),
+        ("seven", 0),
+        ("", 0),
+        ("9223372036854775807", 2**63 - 1),
+        ("9223372036854775808", 0),
+        (JsonNumber("12"), 12),
+        (-7.9, -7),
+        (1e300, -(2**63)),
+        (True, 1),
+        (None, 0),
+        ([1], 0),
+    ],
+)
+def test_conversion_to_int_is_that_of_cast(value: Any, number: int):
+    assert to_int(value) == number
+
+
+def test_int64_overflows():
+    assert to_int64(2**63) == -(2**63)
+    assert type(to_int64(-(2**63) - 1)) is Int64
+    assert to_int64(-(2**63) - 1) == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        ("1.5", 1.5),
+        ("1e3", 1000.0),
+        ("1_0", 0.0),
+        (" 1", 0.0),
+        ("x", 0.0),
+        (None, 0.0),
+        (True, 1.0),
+        (2, 2.0),
+        ([], 0.0),
+    ],
+)  # fmt: skip
+def test_conversion_to_float_is_that_of_cast(value: Any, number: float):
+    assert to_float(value) == number
