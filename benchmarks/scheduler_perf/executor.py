@@ -16,7 +16,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.durations import parse_duration_seconds
-from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from kubeloop.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, UserError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import (
@@ -43,7 +43,7 @@ from scheduler_perf.figures import (
     summary,
 )
 from scheduler_perf.processes import Kubeloop
-from scheduler_perf.templates import ObjectTemplate, TemplateError, object_template
+from scheduler_perf.templates import ObjectTemplate, object_template
 
 _NODE_WORKERS = 32
 _POD_WORKERS = 30  # source: CreatePod in test/utils
@@ -155,7 +155,7 @@ class Executor:
                 place = f"operation {index} ({operation.__struct_config__.tag})"
                 try:
                     task = await self._run(index, operation, background)
-                except (ApiError, TemplateError, WorkloadFailed) as error:
+                except (ApiError, UserError, WorkloadFailed) as error:
                     raise WorkloadFailed(f"{place}: {error}") from error
                 if task is not None:
                     watching.append(task)

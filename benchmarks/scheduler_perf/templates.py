@@ -1,161 +1,73 @@
-"""Object templates: YAML files with a subset of Go template actions.
-
-An action is a pipeline of fields (`.Index`), numbers, strings, parentheses and the arithmetic functions that
-scheduler_perf defines. Control structures (if, range, with) and variables are errors.
-"""
+"""Object templates: YAML files with Go template actions and the arithmetic functions that scheduler_perf defines."""
 
 from __future__ import annotations
 
 import copy
 import functools
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from kubeloop.devcluster.languages.gotemplate.signature import Function
+from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
+from kubeloop.devcluster.languages.gotemplate.template import Template
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError
+from kubeloop.kube.errors import UserError
 
-class TemplateError(Exception):
-    """An invalid template, or one that cannot be rendered; the text names the file."""
-
-
-Value = int | float | str | bool
-Environment = Mapping[str, Value]
-
-_ACTION = re.compile(r"(?P<trim_left>\s*\{\{-\s|\{\{)(?P<text>.*?)(?P<trim_right>\s-\}\}\s*|\}\})", re.DOTALL)
-_TOKEN = re.compile(
-    r"""\s*(?:(?P<number>[-+]?\d+(?:\.\d+)?)|(?P<string>"(?:[^"\\]|\\.)*"|`[^`]*`)|(?P<field>\.[A-Za-z_]\w*)"""
-    r"""|(?P<name>[A-Za-z_]\w*)|(?P<mark>[()|]))"""
-)
+Environment = Mapping[str, int | float | str | bool]
 
 # maps with free keys or values, and with quantities: not converted
 _QUANTITY_MAPS = frozenset({"requests", "limits", "capacity", "allocatable"})
 _FREE_MAPS = _QUANTITY_MAPS | {"labels", "annotations", "matchLabels", "nodeSelector"}
 
 
-def _float(value: Value) -> float:
-    return float(value)
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise FunctionError(f"cannot cast {value} to float64") from None
 
 
-def _quotient(dividend: Value, divisor: Value) -> float:
-    return float(dividend) / float(divisor)
+def _sum(*numbers: Any) -> float:
+    return sum(map(_float, numbers))
 
 
-def _go_remainder(dividend: Value, divisor: Value) -> int:
-    return int(math.fmod(int(float(dividend)), int(float(divisor))))  # truncated, as Go's %
+def _difference(minuend: Any, subtrahend: Any) -> float:
+    return _float(minuend) - _float(subtrahend)
 
 
-FUNCTIONS: dict[str, Callable[..., Value]] = {
-    "AddFloat": lambda *numbers: sum(map(_float, numbers)),
-    "AddInt": lambda *numbers: int(sum(map(_float, numbers))),
-    "DivideFloat": _quotient,
-    "DivideInt": lambda dividend, divisor: int(_quotient(dividend, divisor)),
-    "Mod": _go_remainder,
-    "MultiplyFloat": lambda *numbers: math.prod(map(_float, numbers)),
-    "MultiplyInt": lambda *numbers: int(math.prod(map(_float, numbers))),
-    "SubtractFloat": lambda minuend, subtrahend: float(minuend) - float(subtrahend),
-    "SubtractInt": lambda minuend, subtrahend: int(float(minuend) - float(subtrahend)),
+def _product(*numbers: Any) -> float:
+    return math.prod(map(_float, numbers))
+
+
+def _quotient(dividend: Any, divisor: Any) -> float:
+    return _float(dividend) / _float(divisor)
+
+
+def _remainder(dividend: Any, divisor: Any) -> int:
+    """Return the truncated remainder, as Go's %."""
+    number, modulus = int(_float(dividend)), int(_float(divisor))
+    return int(math.copysign(abs(number) % abs(modulus), number))
+
+
+FUNCTIONS = {
+    "AddFloat": Function(_sum, "...any"),
+    "AddInt": Function(lambda *numbers: int(_sum(*numbers)), "...any"),
+    "DivideFloat": Function(_quotient, "any any"),
+    "DivideInt": Function(lambda dividend, divisor: int(_quotient(dividend, divisor)), "any any"),
+    "Mod": Function(_remainder, "any any"),
+    "MultiplyFloat": Function(_product, "...any"),
+    "MultiplyInt": Function(lambda *numbers: int(_product(*numbers)), "...any"),
+    "SubtractFloat": Function(_difference, "any any"),
+    "SubtractInt": Function(lambda minuend, subtrahend: int(_difference(minuend, subtrahend)), "any any"),
 }
 """Source: getTemplateFuncs in scheduler_perf/operations.go."""
-
-
-class _Action:
-    """One `{{ ... }}`: a pipeline of commands, each of operands; a call receives the piped value as its last
-    operand."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens: list[tuple[str, str]] = []
-        at = 0
-        stripped = text.strip()
-        while at < len(stripped):
-            match = _TOKEN.match(stripped, at)
-            if match is None or match.lastgroup is None:
-                raise TemplateError(f"cannot read {{{{{text}}}}}")
-            self._tokens.append((match.lastgroup, match[match.lastgroup]))
-            at = match.end()
-        if not self._tokens:
-            raise TemplateError("an empty action")
-        self._text = text
-
-    def value(self, environment: Environment) -> Value:
-        value, end = self._pipeline(0, environment)
-        if end != len(self._tokens):
-            raise TemplateError(f"unmatched parenthesis in {{{{{self._text}}}}}")
-        return value
-
-    def _pipeline(self, at: int, environment: Environment) -> tuple[Value, int]:
-        value, at = self._command(at, environment, ())
-        while at < len(self._tokens) and self._tokens[at] == ("mark", "|"):
-            value, at = self._command(at + 1, environment, (value,))
-        return value, at
-
-    def _command(self, at: int, environment: Environment, piped: tuple[Value, ...]) -> tuple[Value, int]:
-        function: Callable[..., Value] | None = None
-        operands: list[Value] = []
-        if at < len(self._tokens) and self._tokens[at][0] == "name" and self._tokens[at][1] not in ("true", "false"):
-            name = self._tokens[at][1]
-            function = FUNCTIONS.get(name)
-            if function is None:
-                raise TemplateError(f"function {name!r} of {{{{{self._text}}}}} is not supported")
-            at += 1
-        while at < len(self._tokens) and self._tokens[at] not in (("mark", "|"), ("mark", ")")):
-            operand, at = self._operand(at, environment)
-            operands.append(operand)
-        operands += piped
-        if function is not None:
-            try:
-                return function(*operands), at
-            except (TypeError, ValueError, ZeroDivisionError) as error:
-                raise TemplateError(f"{{{{{self._text}}}}}: {error}") from None
-        if len(operands) != 1:
-            raise TemplateError(f"{{{{{self._text}}}}} is not a value")
-        return operands[0], at
-
-    def _operand(self, at: int, environment: Environment) -> tuple[Value, int]:
-        kind, text = self._tokens[at]
-        if kind == "number":
-            return (float(text) if "." in text else int(text)), at + 1
-        if kind == "string":
-            return (text[1:-1] if text[0] == "`" else text[1:-1].encode().decode("unicode_escape")), at + 1
-        if kind == "field":
-            if text[1:] not in environment:
-                raise TemplateError(f"{text} of {{{{{self._text}}}}} is not set")
-            return environment[text[1:]], at + 1
-        if kind == "name" and text in ("true", "false"):
-            return text == "true", at + 1
-        if (kind, text) == ("mark", "("):
-            value, at = self._pipeline(at + 1, environment)
-            if at >= len(self._tokens) or self._tokens[at] != ("mark", ")"):
-                raise TemplateError(f"missing parenthesis in {{{{{self._text}}}}}")
-            return value, at + 1
-        raise TemplateError(f"{text!r} is unexpected in {{{{{self._text}}}}}")
-
-
-def _go_text(value: Value) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-class GoTemplate:
-    """A compiled text with actions. Raises TemplateError."""
-
-    def __init__(self, text: str) -> None:
-        self._parts: list[str | _Action] = []
-        at = 0
-        for match in _ACTION.finditer(text):
-            self._parts += [text[at : match.start()], _Action(match["text"])]
-            at = match.end()
-        self._parts.append(text[at:])
-        if any(isinstance(part, str) and "{{" in part for part in self._parts):
-            raise TemplateError("an action has no end")
-        self.constant = len(self._parts) == 1
-
-    def render(self, environment: Environment) -> str:
-        return "".join(part if isinstance(part, str) else _go_text(part.value(environment)) for part in self._parts)
+_ARITIES = {name: function.arity for name, function in FUNCTIONS.items()}
+_HINT = "a template is a YAML file of one API object; its parameters are Index, Count and templateParams"
 
 
 class _StrictLoader(yaml.CSafeLoader):
@@ -201,17 +113,18 @@ def _quantity_text(value: Any) -> Any:
 
 
 class ObjectTemplate:
-    """A file that renders API objects, one per index. Raises TemplateError."""
+    """A file that renders API objects, one per index. Raises UserError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._template = GoTemplate(path.read_text())
+            text = path.read_text()
+            self._template = Template(text, context=_ARITIES)
         except OSError as error:
-            raise TemplateError(f"{path}: {error.strerror}") from None
+            raise UserError(f"{path}: {error.strerror}", hint=_HINT) from None
         except TemplateError as error:
-            raise TemplateError(f"{path}: {error}") from None
-        self.constant = self._template.constant
+            raise UserError(f"{path}: {error}", hint=_HINT) from None
+        self.constant = "{{" not in text
         self._fixed: dict[str, Any] | None = self._load({}) if self.constant else None
 
     def create(self, index: int = 0, count: int = 1, params: Environment | None = None) -> dict[str, Any]:
@@ -222,11 +135,14 @@ class ObjectTemplate:
 
     def _load(self, environment: Environment) -> dict[str, Any]:
         try:
-            mapping = load_yaml(self._template.render(environment))
+            text = self._template.render(environment, FUNCTIONS)
+            mapping = load_yaml(text)
         except (TemplateError, yaml.YAMLError) as error:
-            raise TemplateError(f"{self.path}: {error}") from None
+            raise UserError(f"{self.path}: {error}", hint=_HINT) from None
+        if "<no value>" in text:
+            raise UserError(f"{self.path}: a parameter is not set", hint=_HINT)
         if not isinstance(mapping, dict) or "kind" not in mapping or "apiVersion" not in mapping:
-            raise TemplateError(f"{self.path}: not an API object (apiVersion, kind)")
+            raise UserError(f"{self.path}: not an API object (apiVersion, kind)", hint=_HINT)
         typed: dict[str, Any] = _as_typed_client_sends(mapping)
         return typed
 

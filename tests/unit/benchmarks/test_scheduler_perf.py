@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from kubeloop.kube.errors import UserError
 
 _ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(_ROOT / "benchmarks"))
@@ -14,7 +17,7 @@ sys.path.insert(0, str(_ROOT / "benchmarks"))
 from scheduler_perf import config  # noqa: E402
 from scheduler_perf.config import ConfigError, Workload, config_files, read_config  # noqa: E402
 from scheduler_perf.figures import Distribution, Metrics, Throughput, below_threshold, summary  # noqa: E402
-from scheduler_perf.templates import GoTemplate, ObjectTemplate, TemplateError, object_template  # noqa: E402
+from scheduler_perf.templates import ObjectTemplate, object_template  # noqa: E402
 
 _WORKLOADS = Path(os.environ.get("KUBELOOP_SCHEDULER_PERF", _ROOT.parent / "shared" / "scheduler_perf"))
 
@@ -172,38 +175,48 @@ def test_label_filter(tmp_path, label_filter, selected):
 # --- templates -------------------------------------------------------------------------------------------------------
 
 
+def object_named(folder: Path, text: str) -> dict[str, Any]:
+    """Return the object of a template with `text` as its name."""
+    (folder / "pod.yaml").write_text(f"apiVersion: v1\nkind: Pod\nmetadata:\n  name: {text}\n")
+    return ObjectTemplate(folder / "pod.yaml").create(index=7, count=100, params={"name": "web"})
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("pod-{{.Index}}", "pod-7"),
-        ("8{{ Mod .Index 4 }}", "83"),
+        ("{{ .name }}", "web"),
+        ("a{{ Mod .Index 4 }}", "a3"),
+        ("{{ Mod -7 4 }}", -3),
         ("{{ DivideInt 30000 .Count }}Mi", "300Mi"),
-        ("{{ AddInt (MultiplyInt .Index 2) 1 }}", "15"),
-        ("{{ .Index | SubtractInt 10 }}", "3"),
-        ('{{ "a b" }}{{ true }}', "a btrue"),
-        ("{{ DivideFloat 1 4 }}", "0.25"),
+        ("{{ AddInt (MultiplyInt .Index 2) 1 }}", 15),
+        ("{{ .Index | SubtractInt 10 }}", 3),
+        ("{{ DivideFloat 1 4 }}", 0.25),
+        ("{{ AddFloat .Index 0.5 }}", 7.5),
+        ('{{ MultiplyFloat "0.5" 3 }}', 1.5),
+        ("{{ SubtractFloat 1 0.5 }}", 0.5),
         ("a {{- .Index -}} b", "a7b"),
     ],
 )
-def test_actions_follow_go_templates(text, expected):
-    assert GoTemplate(text).render({"Index": 7, "Count": 100}) == expected
+def test_templates_have_the_functions_of_scheduler_perf(tmp_path, text, expected):
+    assert object_named(tmp_path, text)["metadata"]["name"] == expected
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "problem"),
     [
-        "{{ .Name }}",
-        "{{ Power 2 3 }}",
-        "{{ if .Index }}x{{ end }}",
-        "{{ .Index",
-        "{{ }}",
-        "{{ Mod .Index 0 }}",
-        "{{ (1 }}",
+        ("{{ .Name }}", "a parameter is not set"),
+        ("{{ Power 2 3 }}", "line 4: function 'Power' is not defined"),
+        ("{{ .Index", "line 4: unclosed action"),
+        ("{{ Mod .Index 0 }}", "line 4: Mod: "),
+        ('{{ AddInt .Index "x" }}', "line 4: AddInt: cannot cast x to float64"),
+        ("{{ (1 }}", "line 4: ( that is not closed"),
     ],
 )
-def test_unsupported_actions_are_rejected(text):
-    with pytest.raises(TemplateError):
-        GoTemplate(text).render({"Index": 7})
+def test_template_error_names_the_file(tmp_path, text, problem):
+    with pytest.raises(UserError) as raised:
+        object_named(tmp_path, text)
+    assert str(raised.value).startswith(f"{tmp_path / 'pod.yaml'}: {problem}")
 
 
 def test_objects_equal_those_of_a_typed_client(tmp_path):
