@@ -187,4 +187,5 @@ def test_page_lists_all_failure_modes_and_functions(kubeloop):
     assert set(refused[1].split()) == functions.REFUSED.keys()
     refused_by_jq = re.search(r"end of the program: `(.*?)`", stages, re.DOTALL)
     assert refused_by_jq is not None
-    assert refused_by_jq[1].split() == list(dict.fromkeys(function.partition("/")[0] for function in jq._REFUSED.split()))
+    jq_names = [function.partition("/")[0] for function in jq._REFUSED.split()]
+    assert refused_by_jq[1].split() == list(dict.fromkeys(jq_names))
