@@ -132,12 +132,13 @@ class Client:
         user_agent: str = "kubeloop",
         qps: float | None = None,
         burst: int | None = None,
+        retries: RetryPolicy | None = None,
     ) -> None:
         """`qps` and `burst` limit each lane (None: no limit; burst defaults to twice qps)."""
         self.transport = transport
         self.clock = clock
         self._rng = rng
-        self._retries = RetryPolicy()
+        self._retries = retries or RetryPolicy()
         self._lanes = {name: _Lane(concurrency, qps, burst) for name, concurrency in LANES.items()}
         self._get_headers: dict[str, str] = {"accept": "application/json", "user-agent": user_agent}
         self._body_headers = {

@@ -271,8 +271,7 @@ async def test_unsent_request_is_retried_for_every_verb(call, _again):
 
 
 async def test_tries_are_limited_with_backoff():
-    client, transport = client_of(NOT_SENT)
-    client._retries = RetryPolicy(tries=6, base_seconds=1.0, cap_seconds=4.0)
+    client, transport = client_of(NOT_SENT, retries=RetryPolicy(tries=6, base_seconds=1.0, cap_seconds=4.0))
     with pytest.raises(errors.ServerUnreachable) as unreachable:
         await client.create(PODS, POD, "n")
     assert not unreachable.value.maybe_applied

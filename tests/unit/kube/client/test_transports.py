@@ -396,8 +396,8 @@ async def test_reads_survive_intermittent_failures(serving, connected, clock, rn
                 await request.respond(200, b'{"kind":"Pod","metadata":{"name":"a"}}')
 
     async with serving(respond) as server:
-        client = Client(connected(server.url), clock=clock, rng=rng)
-        client._retries = RetryPolicy(base_seconds=0.001)
+        quick = RetryPolicy(base_seconds=0.001)
+        client = Client(connected(server.url), clock=clock, rng=rng, retries=quick)
         assert (await client.get(PODS, "a", "n")).metadata.name == "a"
         assert len(server.requests) >= 5  # more if a response took half a second
         gave_up.set()
