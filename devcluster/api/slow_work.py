@@ -2,7 +2,8 @@
 
 A handler that may have to wait is a coroutine that awaits nothing but `SlowWork`. `start` runs it without a task; a
 handler that needs no slow work finishes at once. Otherwise a task does the work and continues the coroutine where it
-stopped. Other requests are handled meanwhile, so a handler must check its inputs again before it writes to the store.
+stopped. Other requests are handled meanwhile, so a handler must check its inputs again before it writes to the store,
+and raises `Outdated` if they have changed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class SlowWork(Generic[R]):
 
     def __await__(self) -> Generator[SlowWork[R], R, R]:
         return (yield self)
+
+
+class Outdated(Exception):
+    """While a handler waited for slow work, its inputs have changed: the request must be handled again."""
 
 
 Handling = Coroutine[SlowWork[Any], Any, R]

@@ -215,6 +215,7 @@ class Definitions:
         }
         self.revision += 1
         for version in before.values():
+            version.is_current = False
             self._on_served_change(version.served)
         self._watch_objects(name, storage_version)
         if definition is None:

@@ -16,7 +16,7 @@ from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, ServedResource
-from kubeloop.devcluster.api.slow_work import SlowWorkContext
+from kubeloop.devcluster.api.slow_work import Outdated, SlowWorkContext
 from kubeloop.devcluster.api.writer import ApplyOptions, Writer
 from kubeloop.devcluster.apiextensions import managed_fields
 from kubeloop.devcluster.apiextensions.structural_schema import (
@@ -78,6 +78,8 @@ class ServedVersion:
         self.schema: Schema = (spec.get("schema") or {}).get("openAPIV3Schema") or {}
         self.storage_version: ServedVersion = self
         self.others: tuple[ServedVersion, ...] = ()
+        self.is_current = True
+        """False once the definition has changed: other versions are served, or none."""
         names, subresources = definition["status"]["acceptedNames"], spec.get("subresources") or {}
         self._scale: JSON | None = subresources.get("scale")
         resource = CustomResource(
@@ -143,25 +145,29 @@ class ServedVersion:
         return obj if self.is_storage_version else self._converted(obj, self.storage_version)
 
     async def prepare_write(self, context: SlowWorkContext, obj: JSON) -> None:
-        """Call the webhook, if there is one, for to_storage(). Raises StatusError 500 if it fails.
+        """Call the webhook, if there is one, for to_storage(); the last step before an object is stored.
 
-        The object is also converted to the other served versions, because sending watch events cannot wait.
+        The object is also converted to the other served versions, because sending watch events cannot wait. Raises
+        StatusError 500 if the webhook fails; Outdated.
         """
-        if self._webhook is None:
-            return
-        await self.storage_version.prepare_conversions([obj])
-        if context.may_wait:
-            stored = self.to_storage(obj)
-            for version in self.others:
-                await version.prepare_conversions([stored])
+        if self._webhook is not None:
+            await self.storage_version.prepare_conversions([obj])
+            if context.may_wait:
+                stored = self.to_storage(obj)
+                for version in self.others:
+                    await version.prepare_conversions([stored])
+        if not self.is_current:
+            raise Outdated
 
     async def prepare_conversions(self, objects: Sequence[JSON]) -> None:
         """Call the webhook, if there is one, so that objects can be converted to this version without waiting.
 
-        Raises StatusError 500 if the webhook fails.
+        Raises StatusError 500 if the webhook fails; Outdated.
         """
         if self._webhook is not None:
             await self._webhook.convert_all(objects, self.served.resource.api_version)
+        if not self.is_current:
+            raise Outdated
 
     def from_storage(self, obj: JSON) -> JSON:
         """Return a stored object in this version; it may have been stored before its definition changed.

@@ -18,6 +18,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
+from kubeloop.devcluster.api.slow_work import Outdated
 from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
@@ -43,10 +44,6 @@ _GENERATE_TRIES = 8
 
 
 Validate = Callable[..., list[JSON]]
-
-
-class Outdated(Exception):
-    """While a write waited for slow work, its inputs have changed: it must start again with the present ones."""
 
 
 class ObjectWriter:

@@ -1,7 +1,7 @@
 """REST verbs on one store: dispatch requests to the handlers and encode their results.
 
 Reads are handled synchronously, so that they see one state of the store. Writes, and reads that need a conversion
-webhook, may wait for slow work: a write starts again if the stored object has changed meanwhile.
+webhook, may wait for slow work: they raise Outdated if the stored object has changed meanwhile.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import create_token, default_token_duration
 from kubeloop.devcluster.handlers.binding import PodBinder
-from kubeloop.devcluster.handlers.create_update import ObjectWriter, Outdated, check_version, set_namespace
+from kubeloop.devcluster.handlers.create_update import ObjectWriter, check_version, set_namespace
 from kubeloop.devcluster.handlers.delete import ObjectDeleter, deletion_warnings
 from kubeloop.devcluster.handlers.delete_options import read_delete_options
 from kubeloop.devcluster.handlers.eviction import PodEvictor
@@ -126,7 +126,7 @@ class Rest:
     def handle(self, context: RequestContext) -> Response | Handling[Response]:
         """Handle a request for a resource: return the response, or a handler that may need slow work.
 
-        Both raise StatusError.
+        Both raise StatusError; the handler raises Outdated if the request must be handled again.
         """
         info = context.info
         verb = request_verb(info, context.request.method)
@@ -138,11 +138,11 @@ class Rest:
             case "list":
                 return self.watch(context) if context.request.flag("watch") else self._list(context)
             case "create":
-                return _start_again_if_outdated(self._create, context)
+                return self._create(context)
             case "update":
-                return _start_again_if_outdated(self._update, context)
+                return self._update(context)
             case "patch":
-                return _start_again_if_outdated(self._patch, context)
+                return self._patch(context)
             case "delete":
                 return self._delete(context)
             case _:
@@ -528,10 +528,10 @@ class Rest:
         target = context.info.served
         table = self._store.table(target.resource)
         while (before := table.get(key)) is not None:
-            if target.crd_version is not None:  # an object that cannot be converted is not deleted
-                await prepare_conversions(target, [before.object])
             if self._policies.apply_to(context):
                 await self._deleter.check_policies(context, self._policies, before, options)
+            if target.crd_version is not None:  # an object that cannot be converted is not deleted
+                await prepare_conversions(target, [before.object])
             if table.get(key) is before:
                 return self._deleter.delete(storage_version_of(target), before, options)
         return None
@@ -565,17 +565,17 @@ class Rest:
             case "status" | "approval" | "ephemeralcontainers" | "resize":
                 if verb == "get":
                     return self._get(context)
-                return _start_again_if_outdated(self._update if verb == "update" else self._patch, context)
+                return self._update(context) if verb == "update" else self._patch(context)
             case "scale":
                 if verb == "get":
                     return self._read_scale(context)
-                return _start_again_if_outdated(self._update_scale if verb == "update" else self._patch_scale, context)
+                return self._update_scale(context) if verb == "update" else self._patch_scale(context)
             case "binding":
                 return self._bind(context)
             case "eviction":
                 return self._evict(context)
             case "finalize":
-                return _start_again_if_outdated(self._update, context)
+                return self._update(context)
             case "token":
                 return self._token_request(context)
             case "log":
@@ -685,17 +685,6 @@ _DELETED_TOGETHER = 10_000
 
 
 _PODS = get_served_resource(PODS)
-
-
-async def _start_again_if_outdated(
-    write: Callable[[RequestContext], Handling[Response]], context: RequestContext
-) -> Response:
-    """Handle a write, again if the stored object has changed while it waited for slow work."""
-    while True:
-        try:
-            return await write(context)
-        except Outdated:
-            continue
 
 
 def _table(context: RequestContext, objects: list[JSON], metadata: JSON, output: OutputFormat) -> JSON:

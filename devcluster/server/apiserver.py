@@ -34,7 +34,7 @@ from kubeloop.devcluster.api.request import (
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import ServedResource
-from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Suspended, run_now, start
+from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, run_now, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
@@ -173,6 +173,7 @@ class ApiServer:
     def _handle(self, request: Request, *, may_wait: bool) -> Response | PendingResponse:
         began = perf_counter()  # the loop's time does not advance meanwhile
         try:
+            self._authenticate(request)
             response = self._dispatch(request, may_wait=may_wait)
             if not isinstance(response, Response):
                 handling = self._await(request, response, began)
@@ -185,8 +186,15 @@ class ApiServer:
         return self._complete(request, response, began)
 
     async def _await(self, request: Request, handling: Handling[Response], began: float) -> Response:
+        """Finish a request; handle it again if its inputs have changed while it waited for slow work."""
+        response: Response | Handling[Response] = handling
         try:
-            response = await handling
+            while not isinstance(response, Response):
+                try:
+                    response = await response
+                except Outdated:
+                    request.warnings.clear()
+                    response = self._dispatch(request, may_wait=True)
             if self._definitions.pending or self._bootstrap.local_services.pending:
                 self._settle()
         except Exception as error:
@@ -195,8 +203,10 @@ class ApiServer:
 
     def _settle(self) -> None:
         """Do the work of controllers that a client finds done after its request."""
-        self._definitions.settle()
-        self._bootstrap.local_services.settle()
+        if self._definitions.pending:
+            self._definitions.settle()
+        if self._bootstrap.local_services.pending:
+            self._bootstrap.local_services.settle()
 
     def _complete(self, request: Request, response: Response, began: float) -> Response:
         """Add what all responses have, and count the request."""
@@ -217,7 +227,7 @@ class ApiServer:
         return f"{self._audit_ids}{self._handled_count & 0xFFFF_FFFF_FFFF:012x}"
 
     def _dispatch(self, request: Request, *, may_wait: bool) -> Response | Handling[Response]:
-        self._authenticate(request)
+        """Handle an authenticated request as rest.Rest.handle() does."""
         if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
             request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
             context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread, may_wait)

@@ -80,6 +80,23 @@ async def test_patch_is_applied_again_to_an_object_that_has_changed(server: ApiS
     assert threads[-2:] == ["background", "loop"]  # the object now has one number
 
 
+async def test_object_of_a_definition_that_is_deleted_meanwhile_is_not_stored(server: ApiServer):
+    pending = pending_of(server.respond(request("POST", OBJECTS, pair("a", 200))))
+    assert response_of(server.handle_now(request("DELETE", f"{CRDS}/pairs.{GROUP}")))[0] == 200
+    assert response_of(await pending())[0] == 404
+    response_of(server.handle_now(request("POST", CRDS, definition("pairs", {}))))
+    assert response_of(server.handle_now(request("GET", OBJECTS)))[1]["items"] == []
+
+
+async def test_object_is_validated_by_a_schema_that_has_changed_meanwhile(server: ApiServer):
+    pending = pending_of(server.respond(request("POST", OBJECTS, pair("a", 200))))
+    changed = definition("pairs", {"numbers": {"type": "array", "maxItems": 9, "items": {"type": "integer"}}})
+    change = request("PATCH", f"{CRDS}/pairs.{GROUP}", {"spec": changed["spec"]})
+    assert response_of(server.handle_now(change))[0] == 200
+    code, content = response_of(await pending())
+    assert (code, content["details"]["causes"][0]["reason"]) == (422, "FieldValueTooMany")
+
+
 async def test_slow_request_with_a_generated_name(server: ApiServer, threads: list[str]):
     body = {**pair("a", 200), "metadata": {"generateName": "a-"}}
     pending = pending_of(server.respond(request("POST", OBJECTS, body)))
