@@ -326,7 +326,8 @@ class Rest:
             return Response(status, _protobuf_writer(target).body(stored), PROTOBUF_TYPE)
         if output.form == "objects" and not output.yaml and not output.protobuf and target.is_storage_version:
             return Response(status, (stored.json() if stored is not None else _encode(obj)) + b"\n")
-        obj = from_stored(target, obj)
+        if context.info.subresource != "scale":
+            obj = from_stored(target, obj)
         if output.form == "table":
             metadata = {"resourceVersion": obj["metadata"].get("resourceVersion", "")}
             obj = _table(context, [obj], metadata, output)

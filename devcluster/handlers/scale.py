@@ -161,7 +161,7 @@ async def _write_scale(context: RequestContext, writing: ObjectWriter, before: S
     if not now_owned:
         del updated["metadata"]["managedFields"]
     writer = Writer(request.option("fieldManager"), applied=True)
-    obj = await writing.update(context, before, Body(updated), writer)
+    obj = from_stored(target, await writing.update(context, before, Body(updated), writer))
     return scale_of(obj) if crd_version is None else crd_version.scale_of(obj)
 
 

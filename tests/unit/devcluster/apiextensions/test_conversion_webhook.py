@@ -170,6 +170,19 @@ async def test_watch_and_delete_wait_for_the_webhook(api: InProcessApi, webhook:
     assert (await api.handle("DELETE", f"{V2}/a"))[0] == 200
 
 
+async def test_scale_of_a_converted_version(webhook: Webhook):
+    api, with_scale = InProcessApi(), definition(webhook)
+    paths = {"specReplicasPath": ".spec.port", "statusReplicasPath": ".status.replicas"}
+    with_scale["spec"]["versions"][1]["subresources"] = {"scale": paths}
+    for path, body in ((CRDS, with_scale), (V1, host("a"))):
+        assert (await api.handle("POST", path, body))[0] == 201
+    status, scale = await api.handle("GET", f"{V2}/a/scale")
+    assert (status, scale["apiVersion"], scale["spec"]) == (200, "autoscaling/v1", {"replicas": 1})
+    status, scale = await api.handle("PUT", f"{V2}/a/scale", {**scale, "spec": {"replicas": 7}})
+    assert (status, scale["apiVersion"], scale["spec"]) == (200, "autoscaling/v1", {"replicas": 7})
+    assert (await api.handle("GET", f"{V1}/a"))[1]["spec"] == {"address": "a:7"}
+
+
 async def test_converted_object_is_cached_by_content(webhook: Webhook):
     conversion = ConversionWebhook(definition(webhook))
     with pytest.raises(StatusError, match="has not converted the object"):
