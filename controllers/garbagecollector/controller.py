@@ -64,22 +64,6 @@ class ClusterScopedDependent(Exception):
     """A cluster-scoped object refers to a namespaced owner, which is invalid; nothing is done about it."""
 
 
-class _TracedActions:
-    """Actions of one reconcile, recorded in its trace."""
-
-    def __init__(self, trace: Reconcile) -> None:
-        self._trace = trace
-        self._changed = False
-
-    def record(self, action: str) -> None:
-        """Record an action that is about to start."""
-        self._changed = True
-        self._trace.add_action(action)
-
-    def finish(self, error: str | None) -> None:
-        self._trace.finish(self._changed, error)
-
-
 class GarbageCollector:
     """Garbage collector; `run()` works until cancelled.
 
@@ -220,9 +204,9 @@ class GarbageCollector:
         if node is None:
             return None
         virtual = node.virtual
-        actions, failure = self._start_trace(node), None
+        reconcile, failure = self._start_trace(node), None
         try:
-            absent = await self._attempt_to_delete_node(node, actions)
+            absent = await self._attempt_to_delete_node(node, reconcile)
         except ClusterScopedDependent as error:
             log.info("%s", error)
             return None
@@ -236,7 +220,7 @@ class GarbageCollector:
             failure = str(error)
             raise
         finally:
-            actions.finish(failure)
+            reconcile.finish(error=failure)
         if absent is not None:
             again = self.graph.handle_absent(absent)
         else:
@@ -247,12 +231,12 @@ class GarbageCollector:
         node.rechecks += 1
         return backoff_seconds(node.rechecks)
 
-    def _start_trace(self, node: GraphNode) -> _TracedActions:
+    def _start_trace(self, node: GraphNode) -> Reconcile:
         identity = node.identity
         key = f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name
-        return _TracedActions(self._traces.reconcile("garbagecollector", key, identity.kind))
+        return self._traces.reconcile("garbagecollector", key, identity.kind)
 
-    async def _attempt_to_delete_node(self, node: GraphNode, actions: _TracedActions) -> ObjectIdentity | None:
+    async def _attempt_to_delete_node(self, node: GraphNode, reconcile: Reconcile) -> ObjectIdentity | None:
         """Act on the object of `node`. Returns its identity if no object of that identity exists, else None."""
         identity = node.identity
         if node.being_deleted and not node.deleting_dependents:
@@ -264,7 +248,7 @@ class GarbageCollector:
         if latest.uid != identity.uid:
             return identity
         if node.deleting_dependents:
-            await self._continue_foreground_deletion(node, actions)
+            await self._continue_foreground_deletion(node, reconcile)
             return None
         if not latest.owner_references:
             return None
@@ -273,12 +257,12 @@ class GarbageCollector:
             if dangling or waiting_for_dependents:
                 # Otherwise an owner in foreground deletion would wait forever for a dependent that has other owners.
                 await self._remove_owner_references(
-                    node, [owner.uid for owner in (*dangling, *waiting_for_dependents)], actions
+                    node, [owner.uid for owner in (*dangling, *waiting_for_dependents)], reconcile
                 )
             return None
         if waiting_for_dependents and node.dependents:
             if any(dependent.deleting_dependents for dependent in node.dependents):
-                await self._unset_block_owner_deletion(node, actions)  # a cycle of owners would block forever
+                await self._unset_block_owner_deletion(node, reconcile)  # a cycle of owners would block forever
             policy = "Foreground"
         elif ORPHAN in latest.finalizers:
             policy = "Orphan"
@@ -287,7 +271,7 @@ class GarbageCollector:
         else:
             policy = "Background"
         try:
-            await self._delete(identity, latest, policy, actions)
+            await self._delete(identity, latest, policy, reconcile)
         except NotFound:
             return identity
         return None
@@ -328,10 +312,10 @@ class GarbageCollector:
             return None
         return owner
 
-    async def _continue_foreground_deletion(self, node: GraphNode, actions: _TracedActions) -> None:
+    async def _continue_foreground_deletion(self, node: GraphNode, reconcile: Reconcile) -> None:
         blocking = node.blocking_dependents()
         if not blocking:
-            await self._remove_finalizer(node.identity, FOREGROUND, actions)
+            await self._remove_finalizer(node.identity, FOREGROUND, reconcile)
             return
         for dependent in blocking:
             if not dependent.deleting_dependents:
@@ -344,30 +328,28 @@ class GarbageCollector:
         node = self.graph.get(uid)
         if node is None:
             return None
-        actions, failure = self._start_trace(node), None
+        reconcile, failure = self._start_trace(node), None
         try:
             async with asyncio.TaskGroup() as patches:
                 tasks = [
-                    patches.create_task(self._orphan_dependent(dependent, uid, actions))
+                    patches.create_task(self._orphan_dependent(dependent, uid, reconcile))
                     for dependent in list(node.dependents)
                 ]
             errors = [error for task in tasks if (error := task.result()) is not None]
             if errors:
                 raise ExceptionGroup(f"failed to orphan dependents of {node.identity}", errors)
-            await self._remove_finalizer(node.identity, ORPHAN, actions)
+            await self._remove_finalizer(node.identity, ORPHAN, reconcile)
         except Exception as error:
             failure = str(error)
             raise
         finally:
-            actions.finish(failure)
+            reconcile.finish(error=failure)
         return None
 
-    async def _orphan_dependent(
-        self, dependent: GraphNode, owner_uid: str, actions: _TracedActions
-    ) -> Exception | None:
+    async def _orphan_dependent(self, dependent: GraphNode, owner_uid: str, reconcile: Reconcile) -> Exception | None:
         """Orphan one dependent. Returns the error, so that the other dependents are still orphaned."""
         try:
-            await self._remove_owner_references(dependent, [owner_uid], actions)
+            await self._remove_owner_references(dependent, [owner_uid], reconcile)
         except NotFound:
             return None
         except (ApiError, ServerUnreachable, UnknownKind) as error:
@@ -390,7 +372,7 @@ class GarbageCollector:
         resource, namespace = self._locate(identity)
         return await self._client.get(resource, identity.name, namespace)
 
-    async def _delete(self, identity: ObjectIdentity, latest: ObjectMeta, policy: str, actions: _TracedActions) -> None:
+    async def _delete(self, identity: ObjectIdentity, latest: ObjectMeta, policy: str, reconcile: Reconcile) -> None:
         """Delete the object unless its owner references changed since it was read.
 
         If only something else changed, the deletion is retried; otherwise objects that change all the time would never
@@ -399,7 +381,7 @@ class GarbageCollector:
         resource, namespace = self._locate(identity)
 
         async def delete(resource_version: str) -> None:
-            actions.record(f"delete {identity.kind} {identity.name}")
+            reconcile.add_action(f"delete {identity.kind} {identity.name}")
             await self._client.delete(
                 resource,
                 identity.name,
@@ -420,16 +402,16 @@ class GarbageCollector:
             await delete("")
         log.debug("deleted garbage", extra={"object": str(identity), "policy": policy})
 
-    async def _remove_owner_references(self, node: GraphNode, uids: Sequence[str], actions: _TracedActions) -> None:
+    async def _remove_owner_references(self, node: GraphNode, uids: Sequence[str], reconcile: Reconcile) -> None:
         """Remove the references to these owners from the object."""
         removals = [{"$patch": "delete", "uid": uid} for uid in uids]
 
         def without(current: ObjectMeta) -> list[Any]:
             return [to_json(reference) for reference in current.owner_references if reference.uid not in uids]
 
-        await self._patch_owners(node, removals, without, actions)
+        await self._patch_owners(node, removals, without, reconcile)
 
-    async def _unset_block_owner_deletion(self, node: GraphNode, actions: _TracedActions) -> None:
+    async def _unset_block_owner_deletion(self, node: GraphNode, reconcile: Reconcile) -> None:
         """Set blockOwnerDeletion to false in all owner references of the object."""
         changes = [
             {**to_json(reference), "blockOwnerDeletion": False}
@@ -440,19 +422,19 @@ class GarbageCollector:
         def unblocked(current: ObjectMeta) -> list[Any]:
             return [{**to_json(reference), "blockOwnerDeletion": False} for reference in current.owner_references]
 
-        await self._patch_owners(node, changes, unblocked, actions)
+        await self._patch_owners(node, changes, unblocked, reconcile)
 
     async def _patch_owners(
         self,
         node: GraphNode,
         strategic: list[Any],
         owner_references: Callable[[ObjectMeta], list[Any]],
-        actions: _TracedActions,
+        reconcile: Reconcile,
     ) -> None:
         """Patch metadata.ownerReferences; resources without strategic merge patch (custom ones) get the full list."""
         resource, namespace = self._locate(node.identity)
         name = node.identity.name
-        actions.record(f"release {node.identity.kind} {name}")
+        reconcile.add_action(f"release {node.identity.kind} {name}")
         body: dict[str, Any] = {"metadata": {"ownerReferences": strategic, "uid": node.identity.uid}}
         try:
             await self._client.patch(resource, name, body, PatchType.STRATEGIC, namespace)
@@ -463,7 +445,7 @@ class GarbageCollector:
             }
             await self._client.patch(resource, name, body, PatchType.MERGE, namespace)
 
-    async def _remove_finalizer(self, identity: ObjectIdentity, finalizer: str, actions: _TracedActions) -> None:
+    async def _remove_finalizer(self, identity: ObjectIdentity, finalizer: str, reconcile: Reconcile) -> None:
         """Remove a finalizer. Raises Conflict if the object changed at every try."""
         resource, namespace = self._locate(identity)
 
@@ -473,7 +455,7 @@ class GarbageCollector:
                 return
             finalizers = [name for name in current.finalizers if name != finalizer]
             body = {"metadata": {"resourceVersion": current.resource_version, "finalizers": finalizers}}
-            actions.record(f"finalize {identity.kind} {identity.name}")
+            reconcile.add_action(f"finalize {identity.kind} {identity.name}")
             await self._client.patch(resource, identity.name, body, PatchType.MERGE, namespace)
 
         try:
