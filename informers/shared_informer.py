@@ -18,6 +18,7 @@ from kubeloop.informers.object_metadata import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Reflector, yield_to_event_loop
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import Client, UnreadableObject
+from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.objects.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -227,6 +228,7 @@ class SharedInformer(Generic[T]):
 
     async def run(self) -> None:
         """List and watch until cancelled."""
+        current_span.set(None)  # an informer that a reconcile started outlives it
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:

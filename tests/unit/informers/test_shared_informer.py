@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
+from kubeloop.kube.client.current_span import current_span, request_traceparent
 from kubeloop.kube.objects.api_types import PartialObjectMetadata
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.testing import virtual_time
+from kubeloop.tracing.spans.traceparent import TraceContext
 
 
 @pytest.fixture
@@ -39,6 +41,18 @@ async def test_late_handler_receives_initial_adds_then_changes(harness, make_han
             ("add", "default/b", True),
             ("delete", "default/a", False),
         ]
+
+
+@pytest.mark.virtual_time
+async def test_informer_does_not_keep_the_span_of_the_task_that_started_it(harness):
+    current_span.set(TraceContext("1" * 32, "2" * 16, True))
+    harness.server.create("a")
+    spans = []
+    harness.pods.add_handler(ResourceEventHandlerFuncs(on_add=lambda pod, initial: spans.append(request_traceparent())))
+    async with harness.run_informers():
+        await harness.informers.wait_synced()
+        await asyncio.sleep(1)
+    assert spans == [""]
 
 
 @pytest.mark.virtual_time
