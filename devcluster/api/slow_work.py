@@ -11,9 +11,12 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kubeloop.devcluster.api import errors
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 R = TypeVar("R")
 
@@ -153,11 +156,15 @@ class SlowWorkContext(Protocol):
 
 
 class ComputeThread:
-    """Computes in a thread, one at a time: two threads would delay the event loop twice as long."""
+    """A thread for computations, which run one at a time: two threads would delay the event loop twice as long."""
 
     def __init__(self) -> None:
-        self._alone = asyncio.Lock()
+        self._executor: ThreadPoolExecutor | None = None
 
     async def run(self, compute: Callable[[], R]) -> R:
-        async with self._alone:
-            return await asyncio.to_thread(compute)
+        """Return compute(). Cancellation: a computation that has begun continues, and others wait for its end."""
+        if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor  # few servers need it
+
+            self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute")
+        return await asyncio.get_running_loop().run_in_executor(self._executor, compute)

@@ -101,7 +101,8 @@ def test_slow_work_is_an_error_for_a_handler_that_cannot_wait():
     assert handler.ended
 
 
-async def test_computations_run_in_a_thread_one_at_a_time():
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_computations_run_in_a_thread_one_at_a_time(is_cancelled: bool):
     thread, loop = ComputeThread(), asyncio.get_running_loop()
     started, may_end = [asyncio.Event(), asyncio.Event()], threading.Event()
 
@@ -109,13 +110,15 @@ async def test_computations_run_in_a_thread_one_at_a_time():
         loop.call_soon_threadsafe(event.set)
         return may_end.wait(60)
 
-    tasks = [asyncio.create_task(thread.run(partial(compute, event))) for event in started]
+    first, second = [asyncio.create_task(thread.run(partial(compute, event))) for event in started]
     await started[0].wait()
+    if is_cancelled:
+        first.cancel()
     for _ in range(100):
         await asyncio.sleep(0)
-    assert not started[1].is_set()
+    assert (first.cancelled(), started[1].is_set()) == (is_cancelled, False)
     may_end.set()
-    assert await asyncio.gather(*tasks) == [True, True]
+    assert await second
 
 
 class Outcome:
