@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kubeloop.informers.object_metadata import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Reflector, yield_to_event_loop
@@ -109,36 +109,16 @@ class HandlerRegistration(Generic[T]):
 
     # Notifications from the informer.
 
-    def _notify_added(self, key: str, obj: T, initial: bool) -> None:
-        if self._active:
-            try:
-                self.handler.on_add(obj, initial)
-            except Exception:
-                self._log_failure("on_add", key)
-
-    def _notify_updated(self, key: str, old: T, new: T) -> None:
+    def _notify(self, method: str, key: str, *arguments: Any) -> None:
         if self._pending_adds and (pending_obj := self._pending_adds.pop(key, None)) is not None:
-            self._notify_added(key, pending_obj, True)
+            self._notify("on_add", key, pending_obj, True)
         if self._active:
             try:
-                self.handler.on_update(old, new)
+                getattr(self.handler, method)(*arguments)
             except Exception:
-                self._log_failure("on_update", key)
-
-    def _notify_deleted(self, key: str, obj: T, final_state_unknown: bool) -> None:
-        if self._pending_adds and (pending_obj := self._pending_adds.pop(key, None)) is not None:
-            self._notify_added(key, pending_obj, True)
-        if self._active:
-            try:
-                self.handler.on_delete(obj, final_state_unknown)
-            except Exception:
-                self._log_failure("on_delete", key)
-
-    def _log_failure(self, method: str, key: str) -> None:
-        log.exception(
-            "handler failed",
-            extra={**self.informer._log_fields(key), "handler": repr(self.handler), "method": method},
-        )
+                resource = self.informer.resource.group_resource
+                fields = {"resource": resource, "key": key, "handler": repr(self.handler), "method": method}
+                log.exception("handler failed", extra=fields)
 
     # Tasks, which run in the informer's task group.
 
@@ -152,7 +132,7 @@ class HandlerRegistration(Generic[T]):
         steps = 0
         while self._pending_adds:
             key = next(iter(self._pending_adds))
-            self._notify_added(key, self._pending_adds.pop(key), True)
+            self._notify("on_add", key, self._pending_adds.pop(key), True)
             steps = await yield_to_event_loop(steps)
         await self.informer.wait_synced()
         self._synced.set()
@@ -166,7 +146,7 @@ class HandlerRegistration(Generic[T]):
             for key in [*store.keys()]:
                 obj = store.get(key)
                 if obj is not None:
-                    self._notify_updated(key, obj, obj)
+                    self._notify("on_update", key, obj, obj)
                 steps = await yield_to_event_loop(steps)
 
 
@@ -291,7 +271,7 @@ class SharedInformer(Generic[T]):
         if old is None:
             self.store.put(key, obj)
             for registration in self._registrations:
-                registration._notify_added(key, obj, initial)
+                registration._notify("on_add", key, obj, initial)
             return
         metadata = self._metadata
         old_version, version = metadata.resource_version(old), metadata.resource_version(obj)
@@ -303,12 +283,9 @@ class SharedInformer(Generic[T]):
         elif version != old_version or not version:
             self.store.put(key, obj)
             for registration in self._registrations:
-                registration._notify_updated(key, old, obj)
+                registration._notify("on_update", key, old, obj)
 
     def _delete(self, key: str, last: T, *, final_state_unknown: bool) -> None:
         self.store.remove(key)
         for registration in self._registrations:
-            registration._notify_deleted(key, last, final_state_unknown)
-
-    def _log_fields(self, key: str) -> dict[str, str]:
-        return {"resource": self.resource.group_resource, "key": key}
+            registration._notify("on_delete", key, last, final_state_unknown)

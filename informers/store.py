@@ -82,10 +82,6 @@ class Store(Generic[T]):
         entries = self._index(index).get(value)
         return len(entries) if entries else 0
 
-    def index_values(self, index: str) -> KeysView[str]:
-        """Return a live view of the values that have objects: do not await while iterating."""
-        return self._index(index).keys()
-
     def add_index(self, name: str, function: IndexFunction[T] | None = None) -> None:
         """Add an index over all present and future objects. Without a function: a built-in index.
 

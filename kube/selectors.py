@@ -14,14 +14,12 @@ import msgspec
 from kubeloop.kube.field_errors import (
     FieldError,
     aggregate_message,
-    forbidden,
     invalid,
     label_key_errors,
     label_value_errors,
     not_supported,
     parse_int64,
     quoted,
-    required,
 )
 from kubeloop.kube.objects import api_types
 
@@ -217,32 +215,6 @@ def selector_from(selector: api_types.LabelSelector | None) -> Selector:
 def selector_from_map(labels: Labels) -> Selector:
     """Select objects with all these labels (Service, nodeSelector), without validation. {} selects everything."""
     return Selector([Requirement(key, "=", (value,)) for key, value in labels.items()]) if labels else EVERYTHING
-
-
-def label_selector_errors(selector: api_types.LabelSelector | None, path: str) -> list[FieldError]:
-    """Return the API validation errors of a LabelSelector at `path`. Source: apis/meta/v1/validation."""
-    errors: list[FieldError] = []
-    if selector is None:
-        return errors
-    for key, value in selector.match_labels.items():
-        errors += [invalid(f"{path}.matchLabels", key, problem) for problem in label_key_errors(key)]
-        errors += [invalid(f"{path}.matchLabels", value, problem) for problem in label_value_errors(value)]
-    for index, expression in enumerate(selector.match_expressions):
-        here = f"{path}.matchExpressions[{index}]"
-        match expression.operator:
-            case "In" | "NotIn":
-                if not expression.values:
-                    errors.append(required(f"{here}.values", "must be specified when `operator` is 'In' or 'NotIn'"))
-            case "Exists" | "DoesNotExist":
-                if expression.values:
-                    rule = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    errors.append(forbidden(f"{here}.values", rule))
-            case operator:
-                errors.append(invalid(f"{here}.operator", operator, "not a valid selector operator"))
-        errors += [invalid(f"{here}.key", expression.key, problem) for problem in label_key_errors(expression.key)]
-        for position, value in enumerate(expression.values):
-            errors += [invalid(f"{here}.values[{position}]", value, problem) for problem in label_value_errors(value)]
-    return errors
 
 
 # --- the string form: "app in (a, b),tier!=front,!gone,gen>3" ---------------------------------------------------------

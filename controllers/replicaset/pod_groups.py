@@ -37,18 +37,10 @@ def pod_group_key(pod: Pod) -> PodGroupKey:
     return PodGroupKey(state, is_ready(pod), frozenset(pod.metadata.labels.items()))
 
 
-def group_pods(pods: Iterable[Pod]) -> dict[PodGroupKey, dict[str, Pod]]:
-    """Return these Pods in groups, whatever their owner."""
-    groups: dict[PodGroupKey, dict[str, Pod]] = {}
-    for pod in pods:
-        groups.setdefault(pod_group_key(pod), {})[pod.key] = pod
-    return groups
-
-
 class PodGroups:
     """Groups of Pods by owner (`owner_references.controller_index_key`); orphans by namespace.
 
-    Invariant: equals `group_pods` over the Pods under the same value of CONTROLLER_INDEX, for owners of one kind.
+    Invariant: holds the Pods under the same value of CONTROLLER_INDEX by `pod_group_key`, for owners of one kind.
     """
 
     def __init__(self, owner_kind: str) -> None:

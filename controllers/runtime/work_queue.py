@@ -63,7 +63,6 @@ class WorkQueue:
         self._delayed_serial = 0
         self._timer: asyncio.TimerHandle | None = None
         self._getters: deque[asyncio.Future[None]] = deque()
-        self._drained: asyncio.Event | None = None  # not None while shut_down_with_drain() waits
         self._shut_down = False
         if metrics is not None:
             metrics.attach(self)
@@ -182,8 +181,6 @@ class WorkQueue:
         if started_at is not None and key in self._dirty:
             self._ready.append(key)
             self._wake_getter()
-        elif self._drained is not None and not self._processing and not self._ready:
-            self._drained.set()
 
     def shut_down(self) -> None:
         """Accept no more keys. get() returns the ready keys, then raises QueueShutDown. Delayed keys are dropped."""
@@ -195,17 +192,6 @@ class WorkQueue:
         self._delayed_heap.clear()
         while self._getters:
             self._wake_getter()
-
-    async def shut_down_with_drain(self) -> None:
-        """Shut down, then wait until every key handed out is done and none is ready.
-
-        Cancellation: the queue stays shut down.
-        """
-        self.shut_down()
-        if self._processing or self._ready:
-            if self._drained is None:
-                self._drained = asyncio.Event()
-            await self._drained.wait()
 
     def unfinished_work_seconds(self) -> float:
         """Return the age of the work in progress, summed over the keys being processed."""

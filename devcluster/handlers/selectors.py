@@ -6,13 +6,13 @@ SelectableFields of Kubernetes v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.selectors import SelectorError, parse_label_selector
+from kubeloop.kube.selectors import FieldSelector, SelectorError, parse_field_selector, parse_label_selector
 
 Selection = Callable[[JSON], bool]
 Getter = Callable[[JSON], str]
@@ -119,76 +119,28 @@ FIELDS: dict[str, dict[str, Getter]] = {
 """Getters per kind with its own selectable fields, by group resource."""
 
 
-def _split(text: str) -> list[str]:
-    """Split at commas that are not escaped by a backslash."""
-    parts, current, escaped = [], [], False
-    for char in text:
-        if escaped:
-            current.append(char)
-            escaped = False
-        elif char == "\\":
-            current.append(char)
-            escaped = True
-        elif char == ",":
-            parts.append("".join(current))
-            current = []
-        else:
-            current.append(char)
-    parts.append("".join(current))
-    return parts
-
-
-def _unescaped(value: str) -> str:
-    if "\\" not in value and "=" not in value:
-        return value
-    result, chars = [], iter(value)
-    for char in chars:
-        if char == "\\":
-            after = next(chars, "")
-            if not after or after not in "\\,=":
-                raise errors.bad_request(f"invalid field selector: invalid escape sequence: \\{after}")
-            result.append(after)
-        elif char == "=":
-            raise errors.bad_request(f"invalid field selector: unescaped character in value: {ord(char)}")
-        else:
-            result.append(char)
-    return "".join(result)
-
-
-def parse_fields(text: str) -> list[tuple[str, bool, str]]:
-    """Return (field, equal, value) per term of a field selector. Raises StatusError 400 with Kubernetes' message."""
-    terms = []
-    for part in _split(text):
-        if not part:
-            continue
-        candidates = [
-            (part.find(operator), -len(operator), operator) for operator in ("!=", "==", "=") if operator in part
-        ]
-        if not candidates:
-            raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
-        _, _, operator = min(candidates)
-        field, _, value = part.partition(operator)
-        if not field and not value:
-            continue  # an empty term matches everything
-        terms.append((field, operator != "!=", _unescaped(value)))
-    return terms
+def _parse_fields(text: str) -> FieldSelector:
+    """Parse a field selector. Raises StatusError 400 with Kubernetes' message."""
+    try:
+        return parse_field_selector(text)
+    except SelectorError as error:
+        raise errors.bad_request(str(error)) from error
 
 
 def selected_name(field_selector: str) -> str:
     """Return the name that a field selector requires, "" if none. Raises StatusError 400."""
     if "metadata.name" not in field_selector:
         return ""
-    terms = parse_fields(field_selector)
-    return next((value for field, equal, value in terms if equal and field == "metadata.name"), "")
+    return _parse_fields(field_selector).exact("metadata.name") or ""
 
 
-def _field_getters(served: ServedResource, terms: Sequence[tuple[str, bool, str]]) -> list[tuple[Getter, bool, str]]:
+def _field_getters(served: ServedResource, selector: FieldSelector) -> list[tuple[Getter, bool, str]]:
     own = (
         FIELDS.get(served.resource.group_resource) if served.crd_version is None else served.crd_version.field_getters()
     )
     field_getters = _METADATA if own is None else own
     bound = []
-    for field, equal, value in terms:
+    for field, operator, value in selector.terms:
         getter = field_getters.get(field)
         if getter is None:
             if own is None:
@@ -200,7 +152,7 @@ def _field_getters(served: ServedResource, terms: Sequence[tuple[str, bool, str]
                 kind = f"{served.resource.api_version}, Kind=ResourceSlice"
                 raise errors.bad_request(f"field label not supported for {kind}: {field}")
             raise errors.bad_request(f"field label not supported: {field}")
-        bound.append((getter, equal, value))
+        bound.append((getter, operator == "=", value))
     return bound
 
 
@@ -210,7 +162,7 @@ def selection(served: ServedResource, label_selector: str, field_selector: str) 
         labels = parse_label_selector(label_selector) if label_selector else None
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
-    fields = _field_getters(served, parse_fields(field_selector)) if field_selector else []
+    fields = _field_getters(served, _parse_fields(field_selector)) if field_selector else []
     matches = labels.matches if labels is not None and not labels.empty else None
     if matches is None and not fields:
         return None

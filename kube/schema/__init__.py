@@ -72,7 +72,6 @@ class Field:
     name: str  # in JSON; "" for inlined structs
     type: TypeRef
     proto_number: int
-    proto_wire: str  # "bytes", "varint", "fixed64", ...
     inline: bool
     embedded: bool
     omit_empty: bool
@@ -147,7 +146,7 @@ def type_ref(go_type: str) -> TypeRef:
 
 
 def _field(row: list[Any]) -> Field:
-    go_name, name, go_type, number, wire, flags, *rest = row
+    go_name, name, go_type, number, _wire, flags, *rest = row
     extra: dict[str, Any] = rest[0] if rest else {}
     strategy = extra.get("patchStrategy", "")
     return Field(
@@ -155,7 +154,6 @@ def _field(row: list[Any]) -> Field:
         name=name,
         type=type_ref(go_type),
         proto_number=number,
-        proto_wire=wire,
         inline="i" in flags,
         embedded="e" in flags,
         omit_empty="o" in flags,
@@ -241,9 +239,3 @@ def fingerprint() -> bytes:
 def enum_values(alias: str) -> tuple[str, ...]:
     """Return the values of an enum such as "core/v1.RestartPolicy", in order of declaration; () for other types."""
     return _table().enums.get(alias, ())
-
-
-def merge_key(struct: StructType, name: str) -> tuple[tuple[str, ...], str]:
-    """Return (patch strategies, merge key) of a JSON field for strategic merge patches; ((), "") if there are none."""
-    schema_field = struct.json.get(name)
-    return (schema_field.patch_strategy, schema_field.patch_merge_key) if schema_field is not None else ((), "")

@@ -51,7 +51,6 @@ class LeaderElection:
         self._observed: Lease | None = None
         self._observed_at = float("-inf")  # loop time of the last observed change of its spec
         self._renewed_at = float("-inf")  # loop time before the last write that acquired or renewed it
-        self.leading = False
 
     async def run_while_leading(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, run `lead`, and release the lease when it ends or is cancelled.
@@ -62,7 +61,6 @@ class LeaderElection:
         while not await self._try_acquire_or_renew():
             await asyncio.sleep(settings.retry_period_seconds * self._rng.uniform(1.0, _JITTER))
         log.warning("became leader", extra={"lease": f"{settings.namespace}/{settings.name}"})
-        self.leading = True
         try:
             async with asyncio.TaskGroup() as group:
                 renewing = group.create_task(self._renew(), name="renew-lease")
@@ -71,7 +69,6 @@ class LeaderElection:
         except* LeaseLost as lost:
             raise LeaseLost(str(lost.exceptions[0])) from None
         finally:
-            self.leading = False
             await self._release()
 
     async def _renew(self) -> None:

@@ -17,6 +17,7 @@ from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.tracing.provider import Tracing
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from support.endpoints import serving
 
 
 class TracedPods:
@@ -40,7 +41,7 @@ class TracedPods:
         )
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
         add_trace_pages(endpoint, plane)
-        async with endpoint.serving("127.0.0.1", 0) as url:
+        async with serving(endpoint) as url:
             yield url
 
     def requested(self, name: str) -> None:

@@ -24,7 +24,7 @@ from kubeloop.devcluster.api.request import JSON_TYPE, PendingResponse, Request,
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.listener import listener_url, open_listener
+from kubeloop.process.endpoint.listener import listener_url
 from kubeloop.process.metrics.registry import Collector
 
 log = logging.getLogger(__name__)
@@ -59,37 +59,25 @@ class RawResponse(msgspec.Struct, frozen=True):
 
 
 class EndpointServer:
-    """The pages of one process. Checks and pages are added before `serving()`."""
+    """The pages of one process. Checks and pages are added before `serving_on()`."""
 
     def __init__(self, registry: Collector, *, clock: Clock) -> None:
         self.clock = clock  # for the Date header
         self._registry = registry
-        self._live: dict[str, Check] = {}
         self._ready: dict[str, Check] = {}
         self._pages: dict[str, Page] = {}
         self._on_loopback = False
 
-    def add_liveness_check(self, name: str, check: Check) -> None:
-        """Add a check to /livez and /healthz."""
-        self._live[name] = check
-
     def add_readiness_check(self, name: str, check: Check) -> None:
-        """Add a check to /readyz, which also runs all liveness checks."""
+        """Add a check to /readyz. /livez and /healthz have none: a response is itself a sign of life."""
         self._ready[name] = check
 
     def add_page(self, path: str, page: Page) -> None:
         self._pages[path] = page
 
     @contextlib.asynccontextmanager
-    async def serving(self, address: str, port: int) -> AsyncIterator[str]:
-        """Serve for the length of the context and yield the URL. Raises UserError if the port is in use."""
-        with open_listener(address, port) as listener:
-            async with self.serving_on(listener) as url:
-                yield url
-
-    @contextlib.asynccontextmanager
     async def serving_on(self, listener: socket.socket) -> AsyncIterator[str]:
-        """Serve on an open listener, which the caller closes."""
+        """Serve on an open listener, which the caller closes, for the length of the context, and yield the URL."""
         self._on_loopback = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
         # a compressed response would not be sent in slices, and most clients are on this machine
         async with HttpServer(self, headers=_HEADERS, gzip_from_bytes=math.inf) as http:
@@ -105,9 +93,9 @@ class EndpointServer:
             return Response(405, b"only GET\n", _TEXT_TYPE, [("Allow", "GET, HEAD")])
         match request.path:
             case "/healthz" | "/livez":
-                return _report(request, self._live)
+                return _report(request, {})
             case "/readyz":
-                return _report(request, self._live | self._ready)
+                return _report(request, self._ready)
         return partial(self._page_response, request)
 
     async def _page_response(self, request: Request) -> Response:

@@ -18,7 +18,6 @@ from kubeloop.controllers.replicaset.deletion_order import (
     deletion_sort_key,
     pods_to_delete,
 )
-from kubeloop.controllers.replicaset.pod_groups import group_pods
 from kubeloop.controllers.replicaset.related_pods import active_pods_per_node
 from kubeloop.controllers.replicaset.replica_plan import pod_from_template
 from kubeloop.controllers.replicaset.replica_set_status import replica_set_status
@@ -36,6 +35,7 @@ from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert, to_json
 from kubeloop.kube.objects.object_fields import is_ready
 from support import replay_server
+from support.pod_groups import group_pods
 from support.replay_server import plain
 
 

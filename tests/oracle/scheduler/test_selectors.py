@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.field_checks import validate_label_selector
+from kubeloop.devcluster.validation.pod.scheduling import validate_tolerations
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, PreferredNodeAffinity, RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint, tolerates, toleration_errors
+from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint, tolerates
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.selectors import (
     SelectorError,
-    label_selector_errors,
     parse_field_selector,
     parse_label_selector,
     selector_from,
@@ -41,6 +43,12 @@ def check(records, name: str, kind: str, evaluate: Callable[[Record], Record]) -
     assert mismatches == []
 
 
+def validation_errors(validate: Callable[[ErrorList, str, Any], None], path: str, value: Any) -> list[str]:
+    errors = ErrorList()
+    validate(errors, path, value)
+    return [f"{error['field']}: {error['message']}" for error in errors]
+
+
 def label_selector(value: Any) -> api_types.LabelSelector | None:
     return None if value is None else convert(api_types.LabelSelector, value)
 
@@ -49,7 +57,7 @@ def test_label_selectors_match_kubernetes(records):
     def evaluate(record: Record) -> Record:
         selector = label_selector(record["selector"])
         expected_errors = record.get("validationErrors")
-        errors = [str(error) for error in label_selector_errors(selector, "spec.selector")]
+        errors = validation_errors(validate_label_selector, "spec.selector", record["selector"])
         actual: Record = {
             "validationErrors": expected_errors if Counter(errors) == Counter(expected_errors or ()) else errors
         }
@@ -139,14 +147,8 @@ def test_tolerations_match_kubernetes(records):
     def evaluate(record: Record) -> Record:
         toleration = convert(api_types.Toleration, record["toleration"])
         taint = convert(api_types.Taint, record["taint"])
-        actual: Record = {
-            "tolerates": tolerates(toleration, taint),
-            "toleratesWithComparisonOperators": tolerates(toleration, taint, comparison_operators=True),
-        }
-        for field, gate in (("validationErrors", False), ("validationErrorsWithComparisonOperators", True)):
-            errors = toleration_errors((toleration,), "spec.tolerations", comparison_operators=gate)
-            actual[field] = [str(error) for error in errors] or None
-        return actual
+        errors = validation_errors(validate_tolerations, "spec.tolerations", [record["toleration"]])
+        return {"tolerates": tolerates(toleration, taint), "validationErrors": errors or None}
 
     check(records, SELECTORS, "toleration", evaluate)
 

@@ -7,8 +7,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.controllers.replicaset.pod_groups import PodGroups, group_pods
+from kubeloop.controllers.replicaset.pod_groups import PodGroups
 from kubeloop.kube.objects.api_types import Pod, convert
+from support.pod_groups import group_pods
 
 NOW = "2026-01-01T01:00:00Z"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from kubeloop.controllers.replicaset.pod_groups import group_pods
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, generate_name, plan_replicas, pod_from_template
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from support.pod_groups import group_pods
 
 
 def replica_set(replicas: int) -> ReplicaSet:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kubeloop.controllers.replicaset.pod_groups import group_pods
 from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
+from support.pod_groups import group_pods
 
 NOW = datetime(2026, 1, 1, 12, 0, 30, 5, tzinfo=UTC)
 OLD_FAILURE = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}

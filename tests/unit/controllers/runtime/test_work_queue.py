@@ -136,24 +136,6 @@ async def test_shut_down_ends_pending_get_calls():
     assert [worker.result() for worker in workers] == ["ended"] * 3
 
 
-async def test_drain_waits_for_processing_and_readded_keys():
-    queue = WorkQueue()
-    queue.add("a")
-    await queue.get()
-    queue.add("a")
-    async with asyncio.TaskGroup() as tasks:
-        drain = tasks.create_task(queue.shut_down_with_drain())
-        await asyncio.sleep(1.0)
-        assert not drain.done()
-        queue.done("a")
-        await asyncio.sleep(1.0)
-        assert not drain.done()
-        assert await queue.get() == "a"
-        queue.done("a")
-        await asyncio.sleep(1.0)
-        assert drain.done()
-
-
 class RecordedMetrics:
     def __init__(self) -> None:
         self.calls: list[Any] = []

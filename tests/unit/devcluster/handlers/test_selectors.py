@@ -8,27 +8,12 @@ import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.served_resources import EVENTS_V1, JOBS, get_served_resource
-from kubeloop.devcluster.handlers.selectors import parse_fields, selected_name, selection
+from kubeloop.devcluster.handlers.selectors import selected_name, selection
 from kubeloop.kube.objects.resources import CONFIG_MAPS, EVENTS, NODES, PODS, Resource
 
 JSON = dict[str, Any]
 POD: JSON = {"metadata": {"name": "p", "namespace": "ns", "labels": {"a": "b"}}, "spec": {"nodeName": "n"}}
 EVENT: JSON = {"metadata": {"name": "e"}, "involvedObject": {"name": "p"}, "reportingComponent": "kubelet"}
-
-
-@pytest.mark.parametrize(
-    ("text", "terms"),
-    [
-        ("a=b", [("a", True, "b")]),
-        ("a==b,c!=d", [("a", True, "b"), ("c", False, "d")]),
-        ("a=", [("a", True, "")]),
-        (",a=b,,", [("a", True, "b")]),
-        (r"a=x\,y\=\\z", [("a", True, r"x,y=\z")]),
-        ("=", []),
-    ],
-)
-def test_terms_of_a_field_selector(text: str, terms: list[tuple[str, bool, str]]):
-    assert parse_fields(text) == terms
 
 
 @pytest.mark.parametrize(
@@ -41,7 +26,7 @@ def test_terms_of_a_field_selector(text: str, terms: list[tuple[str, bool, str]]
 )
 def test_malformed_field_selector_is_a_bad_request(text: str, message: str):
     with pytest.raises(StatusError) as raised:
-        parse_fields(text)
+        selection(get_served_resource(PODS), "", text)
     assert (raised.value.code, raised.value.message) == (400, message)
 
 

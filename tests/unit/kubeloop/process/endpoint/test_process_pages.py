@@ -12,6 +12,7 @@ from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.testing.in_memory import memory_cluster
+from support.endpoints import serving
 
 
 async def get(url, path):
@@ -23,7 +24,7 @@ async def test_process_pages_cover_readiness_configuration_and_resources():
     async with memory_cluster(nodes=1) as cluster:
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
         add_process_pages(endpoint, cluster.plane)
-        async with asyncio.timeout(30), endpoint.serving("127.0.0.1", 0) as url:
+        async with asyncio.timeout(30), serving(endpoint) as url:
             assert (await get(url, "/readyz"))[0] == 200
             status, configuration = await get(url, "/configz")
             assert status == 200
@@ -36,7 +37,7 @@ async def test_scheduler_dump_shows_nodes_queue_and_no_differences():
     async with memory_cluster(nodes=2) as cluster:
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
         add_dump_pages(endpoint, cluster.plane)
-        async with endpoint.serving("127.0.0.1", 0) as url:
+        async with serving(endpoint) as url:
             status, text = await get(url, "/debug/scheduler")
     assert status == 200
     document = json.loads(text)
@@ -49,7 +50,7 @@ async def test_trace_pages_have_no_trace_before_the_first_pod():
     async with memory_cluster(nodes=1) as cluster:
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
         add_trace_pages(endpoint, cluster.plane)
-        async with endpoint.serving("127.0.0.1", 0) as url:
+        async with serving(endpoint) as url:
             status, text = await get(url, "/debug/traces")
             assert status == 404
             assert "no trace of any pod yet" in text

@@ -15,11 +15,12 @@ from prometheus_client import CollectorRegistry
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.server import EndpointServer, RawResponse
+from support.endpoints import serving
 
 
 @asynccontextmanager
 async def client_session(endpoint: EndpointServer, address: str = "127.0.0.1") -> AsyncIterator[aiohttp.ClientSession]:
-    async with endpoint.serving(address, 0) as url, aiohttp.ClientSession(url) as session:
+    async with serving(endpoint, address) as url, aiohttp.ClientSession(url) as session:
         yield session
 
 
@@ -37,7 +38,7 @@ async def request(session: aiohttp.ClientSession, path: str, **options) -> tuple
 async def test_health_pages_report_the_checks():
     endpoint = new_endpoint()
     problem = None
-    endpoint.add_liveness_check("loop", lambda: None)
+    endpoint.add_readiness_check("loop", lambda: None)
     endpoint.add_readiness_check("caches", lambda: problem)
     text = "text/plain; charset=utf-8"
     async with client_session(endpoint) as session:
@@ -139,8 +140,8 @@ async def test_ipv6_url_has_brackets():
 
 
 async def test_port_in_use_raises_user_error():
-    async with new_endpoint().serving("127.0.0.1", 0) as url:
+    async with serving(new_endpoint()) as url:
         port = int(url.rpartition(":")[2])
         with pytest.raises(UserError, match=rf"cannot listen on 127\.0\.0\.1 port {port}"):
-            async with new_endpoint().serving("127.0.0.1", port):
+            async with serving(new_endpoint(), port=port):
                 pass

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from kubeloop.kube.clock import SystemClock
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
+from support.endpoints import serving
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PHASES = "kubeloop_pod_phase_duration_seconds"
@@ -52,7 +53,7 @@ def test_phase_histograms_have_exemplars():
 
 async def test_metrics_format_follows_the_accept_header():
     async with (
-        EndpointServer(filled(), clock=SystemClock()).serving("127.0.0.1", 0) as url,
+        serving(EndpointServer(filled(), clock=SystemClock())) as url,
         aiohttp.ClientSession() as session,
     ):
 
