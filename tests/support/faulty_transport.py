@@ -66,7 +66,7 @@ class FaultyTransport:
 
     latency_seconds: maximum delay of a request before the server handles it, and of its response.
     before_request: awaited with each request that is not a watch, before the server handles it; may raise
-    TransportError.
+    TransportError, or StatusError to respond with it instead.
     reject: called with method and path of a request; returns the error to respond with instead of handling it.
     lose_response: called with method and path of a handled request; True if the client gets no response.
     watch_delay_seconds: maximum delay of a watch event. The events of one watch stay in order.
@@ -116,11 +116,14 @@ class FaultyTransport:
         timeout_seconds: float | None = None,
     ) -> HttpResponse:
         request = SentRequest(method, target, headers, body)
-        error = await self._send(request)
-        if error is not None:
-            return error
+        rejection = await self._send(request)
+        if rejection is not None:
+            return rejection
         if self.before_request is not None:
-            await self.before_request(request)
+            try:
+                await self.before_request(request)
+            except StatusError as error:
+                return error_response(error)
         response = await self._inner.request(method, target, headers=headers, body=body)
         await self._wait()
         if self.lose_response(method, request.path):

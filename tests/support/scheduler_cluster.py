@@ -38,8 +38,8 @@ class SchedulerCluster:
 
     bindings: those that took effect, as (pod key, node). patches: status patches, as (pod key, status). events: as (pod
     key, reason, message). before_bind(pod key, node): called before the server handles a binding; may return an
-    awaitable and raise TransportError. lost_responses: number of bindings that take effect although the client gets no
-    response.
+    awaitable, and raise TransportError or StatusError. lost_responses: number of bindings that take effect although the
+    client gets no response.
     """
 
     def __init__(self, clock: Clock) -> None:

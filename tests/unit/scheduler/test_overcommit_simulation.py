@@ -12,6 +12,7 @@ from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.cache.node_info import NodeInfo
+from support.faulty_transport import injected_error
 
 pytestmark = pytest.mark.virtual_time
 
@@ -40,8 +41,10 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
         await asyncio.sleep(rng.choice([0, 0.01, 0.5]))
         draw = rng.random()
         if draw < 0.1:
+            raise injected_error(500)
+        if draw < 0.15:
             raise TransportError("no connection", request_sent=False)
-        if draw < 0.2:
+        if draw < 0.25:
             # The request arrives after the client has given up.
             namespace, name = key.split("/")
             uid = cluster.stored_pod(key)["metadata"]["uid"]
@@ -53,7 +56,7 @@ async def test_no_node_is_overcommitted(cluster, scheduling, seed):
 
             late_requests.append(asyncio.create_task(bind_late()))
             raise TransportError("the response was lost", request_sent=True)
-        if draw < 0.3:
+        if draw < 0.35:
             cluster.lost_responses += 1
 
     cluster.before_bind = disturb_binding
