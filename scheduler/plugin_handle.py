@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,6 +25,9 @@ from kubeloop.scheduler.framework.registry import Registry
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.queue.nominator import Nominator
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 
 class SharedState(msgspec.Struct, frozen=True):
@@ -64,6 +69,13 @@ class PluginHandle:
         self.framework = Framework(
             profile, self, registry, shared.nominator, shared.waiting_pods, class_cache=class_cache
         )
+
+    @cached_property
+    def tracer(self) -> Tracer:
+        """Tracer whose spans are part of the trace of the pod that is being scheduled or bound."""
+        from kubeloop.tracing.recording.plugin_tracer import PluginTracer  # imports the OpenTelemetry API
+
+        return PluginTracer(self.clock, random.Random(self.rng.getrandbits(64)))
 
     def run_filters_with_nominated_pods(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
         return self.framework.node_filters.run_filters_with_nominated_pods(state, pod, node)

@@ -14,11 +14,11 @@ import random
 from collections import deque
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, Exporters, TraceExporter, configured_exporters
+from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.metrics_interface import LostReason, TraceMetrics
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
@@ -38,9 +38,6 @@ from kubeloop.tracing.spans.traceparent import (
     parse_pod_trace_annotation,
     parse_traceparent,
 )
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
 
 log = logging.getLogger(__name__)
 
@@ -105,11 +102,6 @@ class Tracing:
     @property
     def exports(self) -> bool:
         return self._exporter is not None
-
-    @property
-    def provider(self) -> TracerProvider | None:
-        """The SDK's TracerProvider with the same destinations, for spans of plugins; None without export."""
-        return self._exporter.provider if isinstance(self._exporter, Exporters) else None
 
     def document(self) -> dict[str, Any]:
         """Return the JSON for /configz."""

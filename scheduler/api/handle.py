@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
@@ -19,6 +19,9 @@ from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
 
 
 class PodNominator(Protocol):
@@ -83,6 +86,11 @@ class Handle(Protocol):
 
     @property
     def traces(self) -> PodRecorder: ...
+
+    @property
+    def tracer(self) -> Tracer:
+        """OpenTelemetry tracer. Spans started while a pod is scheduled or bound are part of that pod's trace."""
+        ...
 
     @property
     def extenders(self) -> Sequence[Extender]: ...

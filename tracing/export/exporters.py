@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.metrics_interface import TraceMetrics
 from kubeloop.tracing.spans.trace import Trace
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SpanExporter
 
 SHUTDOWN_SECONDS: Final = 4.0
 
@@ -38,33 +34,11 @@ class TraceExporter(Protocol):
 
 
 class Exporters:
-    """The configured exporters; each of them gets every trace. A trace is delivered when all have delivered it.
+    """The configured exporters; each of them gets every trace. A trace is delivered when all have delivered it."""
 
-    `provider` is the SDK's TracerProvider with the same destinations, for spans of plugins; created on demand.
-    """
-
-    def __init__(
-        self, exporters: Sequence[TraceExporter], span_exporters: Sequence[Callable[[], SpanExporter]]
-    ) -> None:
-        """`span_exporters` create exporters of the SDK with the same destinations."""
+    def __init__(self, exporters: Sequence[TraceExporter]) -> None:
         self._exporters = exporters
-        self._span_exporters = span_exporters
         self._undelivered: dict[str, int] = {}  # number of exporters, by key
-        self._provider: TracerProvider | None = None
-
-    @property
-    def provider(self) -> TracerProvider:
-        if self._provider is None:
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.trace import TracerProvider
-            from opentelemetry.sdk.trace.export import BatchSpanProcessor
-
-            from kubeloop.tracing.export.resource import resource_attributes
-
-            self._provider = TracerProvider(resource=Resource(resource_attributes()), shutdown_on_exit=False)
-            for create in self._span_exporters:
-                self._provider.add_span_processor(BatchSpanProcessor(create()))
-        return self._provider
 
     def export(self, trace: Trace, key: str = "") -> None:
         if key and len(self._exporters) > 1:
@@ -89,8 +63,6 @@ class Exporters:
         deadline = time.monotonic() + within_seconds + 1.0
         stops = [exporter.shut_down for exporter in self._exporters]
         threads = [threading.Thread(target=stop, args=(within_seconds,), daemon=True) for stop in stops]
-        if self._provider is not None:
-            threads.append(threading.Thread(target=self._provider.shutdown, daemon=True))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -108,23 +80,13 @@ def configured_exporters(environ: Mapping[str, str], metrics: TraceMetrics) -> E
             )
         return None
     exporters: list[TraceExporter] = []
-    span_exporters: list[Callable[[], SpanExporter]] = []
     for name in dict.fromkeys(names):
         if name != "otlp":
-            from kubeloop.tracing.export.sdk_exporter import SdkExporter, sdk_batch_settings, span_exporter_factory
+            from kubeloop.tracing.export.sdk_exporter import SdkExporter, new_span_exporter, sdk_batch_settings
 
-            create = span_exporter_factory(name)
-            exporters.append(SdkExporter(name, create(), sdk_batch_settings(environ), metrics))
-            span_exporters.append(create)
+            exporters.append(SdkExporter(name, new_span_exporter(name), sdk_batch_settings(environ), metrics))
         elif environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
             from kubeloop.tracing.export.otlp_exporter import OtlpExporter, export_settings
 
             exporters.append(OtlpExporter(export_settings(environ), metrics))
-            span_exporters.append(_otlp_span_exporter)
-    return Exporters(exporters, span_exporters) if exporters else None
-
-
-def _otlp_span_exporter() -> SpanExporter:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter()
+    return Exporters(exporters) if exporters else None

@@ -5,7 +5,7 @@ Such an exporter is synchronous; a thread calls it. Imported only if OTEL_TRACES
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Final
 
@@ -28,8 +28,8 @@ BATCH_SPANS: Final = 512  # the SDK's default, which exporters are made for
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT, "consumer": SpanKind.CONSUMER}
 
 
-def span_exporter_factory(name: str) -> Callable[[], SpanExporter]:
-    """Return the installed span exporter with this name, in any case. Raises UserError."""
+def new_span_exporter(name: str) -> SpanExporter:
+    """Create the installed span exporter with this name, in any case. Raises UserError."""
     installed = {entry.name.lower(): entry for entry in entry_points(group=ENTRY_POINTS)}
     entry = installed.get(name.lower())
     if entry is None:
@@ -46,15 +46,10 @@ def span_exporter_factory(name: str) -> Callable[[], SpanExporter]:
             f"OTEL_TRACES_EXPORTER: '{name}' ({entry.value}) is no span exporter",
             hint="its entry point must name a subclass of opentelemetry.sdk.trace.export.SpanExporter",
         )
-
-    def create() -> SpanExporter:
-        try:
-            exporter: SpanExporter = exporter_class()
-        except Exception as error:  # of the exporter's settings
-            raise _unusable(name, entry.value, error) from error
-        return exporter
-
-    return create
+    try:
+        return exporter_class()
+    except Exception as error:  # of the exporter's settings
+        raise _unusable(name, entry.value, error) from error
 
 
 def _unusable(name: str, value: str, error: Exception) -> UserError:

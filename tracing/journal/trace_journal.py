@@ -372,15 +372,17 @@ def _collect(files: list[_FileContent], recovered: RecoveredRecords) -> None:
 
 def _record(content: Any) -> PodRecord:
     record = msgspec.convert(content, PodRecord)
+    record.plugin_spans = [_span(fields) for fields in record.plugin_spans]
     record.journaled_facts, record.is_journaled = -1, False
     return record
 
 
 def _trace(content: Any) -> Trace:
-    """Convert a trace by hand: msgspec cannot decide between a list of strings and a list of numbers."""
-    spans = []
-    for fields in content["spans"]:
-        links = tuple(Link(**link) for link in fields.pop("links"))
-        events = tuple(SpanEvent(**event) for event in fields.pop("events"))
-        spans.append(Span(links=links, events=events, **fields))
-    return Trace(content["trace_id"], tuple(spans))
+    return Trace(content["trace_id"], tuple(_span(fields) for fields in content["spans"]))
+
+
+def _span(fields: Any) -> Span:
+    """Convert a span by hand: msgspec cannot decide between a list of strings and a list of numbers."""
+    links = tuple(Link(**link) for link in fields.pop("links"))
+    events = tuple(SpanEvent(**event) for event in fields.pop("events"))
+    return Span(links=links, events=events, **fields)

@@ -5,14 +5,17 @@ A fact is a wait in a queue, a scheduling attempt, a phase of binding, or a gap.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
 
 MAX_FACTS = 600  # some 100 attempts; of a longer history the first and last facts are stored
+
+MAX_PLUGIN_SPANS = 200  # the later ones of a pod are dropped
 
 TERMINATING = "terminating"  # in place of a queue name: the pod is marked for deletion
 
@@ -137,6 +140,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     finished_facts: int = 0  # number of attempts and phases that were finished
     journaled_facts: int = -1  # number of facts that the journal holds as they are
     is_journaled: bool = False  # whether the journal holds the other fields as they are
+    plugin_spans: list[Any] = []  # a Span each, whose attributes msgspec cannot decode; in order of their end
 
     def __post_init__(self) -> None:
         self.traceparent = self.traceparent or self.context.traceparent
@@ -152,6 +156,12 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
             gap = Gap(facts[first].start_ns, facts[last].start_ns, reason, dropped=True)
             facts[first:last] = [gap]
             self.journaled_facts = min(self.journaled_facts, first)
+
+    def add_plugin_span(self, span: Span) -> None:
+        """Append a span of a scheduler plugin, unless there are too many."""
+        if len(self.plugin_spans) < MAX_PLUGIN_SPANS:
+            self.plugin_spans.append(span)
+            self.is_journaled = False
 
     def finish_attempt(self, end_ns: int, result: AttemptFacts) -> None:
         """Finish the last attempt, unless it is finished already."""

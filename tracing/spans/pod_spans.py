@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+import msgspec
+
 from kubeloop.tracing.spans.pod_record import (
     COMPLETE_OUTCOMES,
     START_PHASES,
@@ -23,6 +25,10 @@ from kubeloop.tracing.spans.pod_record import (
 from kubeloop.tracing.spans.trace import Attributes, Link, Span, SpanEvent, Trace, span_ids
 
 _GAP_SHARE = 0.002  # part of a pod's time that may stay without a span, in gaps too short for one
+
+_SCHEDULER_STEPS = frozenset(
+    ("scheduling attempt", "pre-filter", "filter", "post-filter", "score", "reserve", "permit", "pre-bind", "bind")
+)
 
 MAX_SCORES = 5  # best nodes in a span of scoring
 
@@ -60,7 +66,10 @@ class _SpanBuilder:
         if record.bound_ns and record.until_ready:
             self._add_start_phases()
         self._fill_gaps()
-        return Trace(record.context.trace_id, (self._root(), *self._spans))
+        root = self._root()
+        if record.plugin_spans:
+            self._add_plugin_spans(root)
+        return Trace(record.context.trace_id, (root, *self._spans))
 
     def _root(self) -> Span:
         record = self._record
@@ -254,6 +263,29 @@ class _SpanBuilder:
         if self._end_ns > since_ns:
             condition, name = next_phase
             self._add(name, since_ns, self._end_ns, {"kubeloop.condition": condition}, kind="consumer")
+
+    def _add_plugin_spans(self, root: Span) -> None:
+        """Add the spans of scheduler plugins, clamped to the time of their parents.
+
+        The parent is another span of a plugin, or else the step of the scheduler in which the span was started.
+        """
+        steps = [step for step in self._spans if step.name in _SCHEDULER_STEPS]
+        added: dict[str, Span] = {}
+        # Parents come before their children, which end first, also if both start at the same time.
+        plugin_spans = self._record.plugin_spans[::-1]
+        plugin_spans.sort(key=lambda span: span.start_ns)
+        for span in plugin_spans:
+            parent = added.get(span.parent_span_id) or root
+            if parent is root:
+                around = [step for step in steps if step.start_ns <= span.start_ns <= step.end_ns]
+                contains = [step for step in around if span.end_ns <= step.end_ns]
+                parent = max(contains or around, key=lambda step: (step.start_ns, -step.end_ns), default=root)
+            start_ns = min(max(span.start_ns, parent.start_ns), parent.end_ns)
+            end_ns = min(max(span.end_ns, start_ns), parent.end_ns)
+            added[span.span_id] = msgspec.structs.replace(
+                span, parent_span_id=parent.span_id, start_ns=start_ns, end_ns=end_ns
+            )
+        self._spans += added.values()
 
     def _fill_gaps(self) -> None:
         """Add spans for gaps that no fact explains.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import sys
 import types
@@ -11,7 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.load import load_configuration
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.types import Profile
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.spans.pod_spans import pod_trace
 
 pytestmark = pytest.mark.virtual_time
 
@@ -52,3 +58,21 @@ async def test_examples_filter_and_score(cluster, scheduling):
         cluster.node("right", labels={"example.com/rack": "c"})
         await asyncio.sleep(3)
         assert cluster.node_of("default/in-c") == "right"
+
+
+async def test_example_span_is_part_of_the_trace_of_its_pod(cluster, scheduling, clock):
+    records = []
+    traces = PodRecorder(clock=clock, rng=random.Random(1), on_finished=records.append)
+    multi_point = PluginSet((*DEFAULT_PLUGINS, PluginRef("my_plugins:RackPower")))
+    cluster.node("n")
+    async with scheduling(traces=traces, profiles=(Profile(multi_point=multi_point),)):
+        traces.observed(cluster.pod("p"))
+        await asyncio.sleep(1)
+        traces.observed(cluster.pods()[0])
+    (record,) = records
+    trace = pod_trace(record)
+    trace.check()
+    (span,) = (span for span in trace.spans if span.name == "check power")
+    (parent,) = (other for other in trace.spans if other.span_id == span.parent_span_id)
+    assert parent.name == "pre-bind"
+    assert span.attributes == {"k8s.node.name": "n", "rack.free_watts": 300}

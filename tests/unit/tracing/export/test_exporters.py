@@ -59,21 +59,6 @@ def test_installed_exporter_and_otlp_get_every_trace(tmp_path, monkeypatch):
     assert exporters.delivered() == []
 
 
-def test_tracer_of_plugins_exports_to_all_destinations(tmp_path, monkeypatch):
-    install_exporter(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("SPAN_FILE", str(tmp_path / "spans"))
-    with Collector().running() as collector:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-        environ = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_TRACES_EXPORTER": "otlp,file"}
-        exporters = configured_exporters(environ, TraceMetrics())
-        with exporters.provider.get_tracer("mine").start_as_current_span("thinking"):
-            pass
-        exporters.shut_down(TIMEOUT_SECONDS)
-        assert [span.name for span in collector.spans()] == ["thinking"]
-    assert "thinking kubeloop" in (tmp_path / "spans").read_text()
-
-
 class SlowExporter:
     def __init__(self, keys=()):
         self.keys = list(keys)
@@ -91,7 +76,7 @@ class SlowExporter:
 
 def test_trace_is_delivered_when_all_exporters_delivered_it():
     first, second = SlowExporter(), SlowExporter()
-    exporters = Exporters([first, second], [])
+    exporters = Exporters([first, second])
     for key in ("a", "b"):
         exporters.export(TRACE, key)
     first.keys = ["a", "b"]
@@ -103,7 +88,7 @@ def test_trace_is_delivered_when_all_exporters_delivered_it():
 
 
 def test_shutdown_does_not_wait_for_blocked_exporter():
-    Exporters([SlowExporter(), SlowExporter()], []).shut_down(-0.9)
+    Exporters([SlowExporter(), SlowExporter()]).shut_down(-0.9)
 
 
 def test_sdk_is_not_imported_without_export():

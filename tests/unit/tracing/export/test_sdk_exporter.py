@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SpanExporter, Sp
 
 from kubeloop.kube.errors import UserError
 from kubeloop.tracing.export.batch_thread import BatchSettings
-from kubeloop.tracing.export.sdk_exporter import SdkExporter, span_exporter_factory
+from kubeloop.tracing.export.sdk_exporter import SdkExporter, new_span_exporter
 from kubeloop.tracing.spans.trace import Link, Span, SpanEvent, Trace
 from support.cli_processes import TIMEOUT_SECONDS
 from support.installed_exporter import install_exporter
@@ -65,14 +65,14 @@ def test_failed_export_is_counted_and_logged(result, caplog):
 
 
 def test_exporter_is_found_by_its_entry_point():
-    assert type(span_exporter_factory("Console")()) is ConsoleSpanExporter
+    assert type(new_span_exporter("Console")) is ConsoleSpanExporter
 
 
 def test_unknown_name_is_error_that_lists_installed_exporters(tmp_path, monkeypatch):
     install_exporter(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match="'zipkin' is installed") as error:
-        span_exporter_factory("zipkin")
+        new_span_exporter("zipkin")
     assert "broken, console, file, otlp_proto_http, wrong" in error.value.hint
 
 
@@ -89,4 +89,4 @@ def test_unusable_exporter_is_user_error(tmp_path, monkeypatch, name, problem):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("SPAN_FILE", raising=False)
     with pytest.raises(UserError, match=problem):
-        span_exporter_factory(name)()
+        new_span_exporter(name)

@@ -12,6 +12,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.tracing.journal import trace_journal as journal_module
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.trace import Span, SpanEvent
 
 SERVER = "https://cluster"
 
@@ -336,3 +337,20 @@ async def test_journal_of_another_version_is_reported(
     assert not after.pods._restored
     (log_record,) = caplog.records
     assert "another version of kubeloop" in log_record.getMessage()
+
+
+async def test_spans_of_plugins_are_restored(make_tracing, pod, manual_clock, tmp_path, crash):
+    before = make_tracing(manual_clock)
+    journal = TraceJournal(tmp_path, SERVER)
+    before.use_journal(journal)
+    web = create_pod(before, pod, manual_clock)
+    journal.write_out()
+    span = Span("check", "11" * 8, 1, 2, "", {"racks": ["a"], "free": [1, 2]}, events=(SpanEvent("answered", 2),))
+    record = before.pods.open_record(web.metadata.uid)
+    record.add_plugin_span(span)
+    before.pods.sweep()
+    crash(journal)
+    after = make_tracing(manual_clock, seed=2)
+    after.use_journal(TraceJournal(tmp_path, SERVER))
+    ((restored, _),) = after.pods._restored.values()
+    assert restored.plugin_spans == [span]
