@@ -226,8 +226,9 @@ _REASONS = {
     "genSignedCert genSignedCertWithKey",
     "it reads the environment of the server": "env expandenv getHostByName",
     "templates create no certificates and passwords": "buildCustomCert decryptAES derivePassword",
-    "the time is available as Now": "ago date dateInZone dateModify date_in_zone date_modify duration durationRound "
-    "htmlDate htmlDateInZone mustDateModify mustToDate must_date_modify now toDate unixEpoch",
+    "templates do not compute with times; Now is the current one": "ago date dateInZone dateModify date_in_zone "
+    "date_modify duration durationRound htmlDate htmlDateInZone mustDateModify mustToDate must_date_modify now toDate "
+    "unixEpoch",
     "versions are not compared": "semver semverCompare",
     "URLs are not parsed": "urlJoin urlParse",
     "no value is a function": "call",
