@@ -80,13 +80,14 @@ class Program:
     def _set(self, queries: Iterable[Query]) -> None:
         self._queries = tuple(queries)
         self._text = _program(self._queries)
+        self._paths = [_path(query.text) for query in self._queries]
         self.is_cheap = all(query.is_cheap for query in self._queries)
 
     def results(self, obj: Any, now: datetime) -> Results:
         """Evaluate all expressions; if the program is not cheap, call this in a thread: it waits for the worker."""
         if not self._queries:
             return self._by_query(b"[]")
-        value = msgspec.json.encode([obj, now.timestamp()])
+        value = msgspec.json.encode([_needed(obj, self._paths), now.timestamp()])
         if self.is_cheap:
             return self._by_query(_evaluate(self._text, value))
         with self._lock:
@@ -115,6 +116,35 @@ class Program:
                 self._ignored.append(query)
                 log.error("jq expression %r is ignored from now on: %s", query.text, ended)
         self._set(query for query in self._queries if query not in self._ignored)
+
+
+# --- needed parts of an object ----------------------------------------------------------------------------------------
+
+_PATH = re.compile(
+    r"""\s*\.([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?  # the fields to return
+        (?:\.[A-Za-z_]\w*|\.?\[(?:\d+|"[^"\\]*")?\]|\?)*\s*(?:\|(?!=)|\Z)""",
+    re.ASCII | re.VERBOSE,
+)
+
+
+def _path(text: str) -> tuple[str, ...]:
+    """Return one or two fields outside of which the expression reads nothing; empty if it may read the whole object."""
+    match = _PATH.match(text)
+    return () if match is None else tuple(filter(None, match.groups()))
+
+
+def _needed(obj: Any, paths: Sequence[tuple[str, ...]]) -> Any:
+    """Return the parts of an object at these paths: jq needs 40 us to read a kilobyte."""
+    parts: dict[str, Any] = {}
+    for path in sorted(paths, key=len, reverse=True):
+        if not path:
+            return obj
+        name, value = path[0], obj.get(path[0])
+        if len(path) == 1 or not isinstance(value, dict):
+            parts[name] = value
+        elif path[1] in value:
+            parts.setdefault(name, {})[path[1]] = value[path[1]]
+    return parts
 
 
 # --- compilation ------------------------------------------------------------------------------------------------------

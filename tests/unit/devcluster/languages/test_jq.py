@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubeloop.devcluster.languages.jq import JqError, Program, Query
+from kubeloop.devcluster.languages.jq import JqError, Program, Query, _needed, _path
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -189,3 +189,43 @@ def test_jq_is_imported_with_the_first_expression():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False True\n"
+
+
+@pytest.mark.parametrize(
+    ("texts", "needed"),
+    [
+        (
+            [".metadata.name", ".metadata.labels.app", ".metadata.missing"],
+            {"metadata": {"name": 1, "labels": {"app": 2}}},
+        ),
+        (['.metadata.labels["a|b"] | .x', ".spec"], {"metadata": {"labels": {"app": 2}}, "spec": [3]}),
+        ([".metadata.name", ".metadata[]?"], {"metadata": {"name": 1, "labels": {"app": 2}, "uid": 5}}),
+        ([".status.conditions.[] | select(.type)", ".status"], {"status": None}),
+        ([".spec.x"], {"spec": [3]}),
+    ],
+)
+def test_jq_receives_only_the_needed_parts_of_an_object(texts, needed):
+    obj = {"metadata": {"name": 1, "labels": {"app": 2}, "uid": 5}, "spec": [3], "data": {}}
+    assert _needed(obj, [_path(text) for text in texts]) == needed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".",
+        "..",
+        ".[]",
+        '.["a"]',
+        ".a, .b",
+        ".a // .b",
+        ".a.b and .c",
+        ".a |= 1",
+        ".a as $x | .b",
+        ".a + 1",
+        "(.a | .b), .c",
+    ],
+)
+def test_jq_receives_the_whole_object_if_an_expression_may_read_it(text):
+    obj = {"a": {}, "b": 1, "c": 2}
+    assert _needed(obj, [(), ("a",), _path(text)]) == obj
+    assert _path(text) == ()
