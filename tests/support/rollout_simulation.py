@@ -86,6 +86,9 @@ class RolloutSimulation:
             )
             for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
         )
+        for controller in (self.deployments, self.replica_sets, self.replication_controllers):
+            for registration in controller._registrations:
+                registration.resync_seconds = 0.0  # a resync would reconcile keys that a controller has lost
 
     async def run(self) -> None:
         """Run informers and controllers until cancelled."""
