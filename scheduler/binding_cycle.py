@@ -1,4 +1,4 @@
-"""The binding cycle: wait on permit, pre-bind and bind. It runs in the background, for any number of assumed pods.
+"""The binding cycle: wait on permit, pre-bind, bind, post-bind. It runs in the background, for any number of pods.
 
 Source: bindingCycle of pkg/scheduler/schedule_one.go, v1.36.
 """
@@ -44,9 +44,11 @@ class BindingCycle:
     ) -> None:
         """max_in_flight: limit of bind requests. Requires a running event loop."""
         self._client = context.client
+        self._recorder = context.recorder
         self._traces = context.traces
         self._metrics = context.metrics
         self._time = asyncio.get_running_loop().time
+        self._now_ns = context.clock.time_ns
         self._cache = cache
         self._queue = queue
         self._patches = patches
@@ -66,6 +68,16 @@ class BindingCycle:
 
         Cancellation: the bind request may have been sent; the informer then shows the result.
         """
+        try:
+            status = await self._run_until_bound(attempt)
+        except Exception as error:  # a mistake of ours: it costs this attempt
+            log.exception("binding failed", extra={"pod": attempt.pod.key})
+            status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
+        if status is None:
+            self._bound(attempt)
+        return status
+
+    async def _run_until_bound(self, attempt: Attempt) -> Status | None:
         binding, pod = attempt.framework.binding, attempt.pod.pod
         flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node)
         if flight is not None and flight.code is not Code.SKIP:
@@ -159,3 +171,18 @@ class BindingCycle:
             log.warning("cannot see whether a pod was bound", extra={"pod": pod.key, "error": str(problem)})
             return None
         return (current.spec.node_name or None) if current.metadata.uid == metadata.uid else _POD_DELETED
+
+    def _bound(self, attempt: Attempt) -> None:
+        """Report that the pod is bound, then run the PostBind plugins."""
+        message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
+        self._recorder.event(attempt.pod.pod, "Normal", "Scheduled", message)
+        if self._metrics is not None:
+            queued = attempt.queued
+            seconds = (self._now_ns() - attempt.start_ns) / 1e9
+            self._metrics.attempt("scheduled", attempt.framework.profile_name, seconds)
+            self._metrics.pod_scheduled(
+                queued.attempts,
+                self._time() - queued.initial_attempt_ns / 1e9,
+                after_flush=queued.was_flushed_from_unschedulable,
+            )
+        attempt.framework.binding.run_post_bind(attempt.state, attempt.pod, attempt.node)

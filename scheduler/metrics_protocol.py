@@ -11,7 +11,7 @@ VolumeStage = Literal["predicate", "assume", "bind"]
 
 
 class ScrapeTimeMetrics(Protocol):
-    """Metrics that are computed on each scrape."""
+    """Metrics that are computed on each scrape; see Scheduler.gauges."""
 
     def in_flight_events(self) -> Mapping[str, int]:
         """Return the number of events logged for pods in flight, by event; "PodPopped" for the pods themselves."""
@@ -30,11 +30,6 @@ class ScrapeTimeMetrics(Protocol):
 
 class SchedulerMetrics(Protocol):
     """Every method is cheap and never raises. Durations are seconds."""
-
-    def attach(self, state: ScrapeTimeMetrics) -> None:
-        """Set the source of scheduler_inflight_events, scheduler_unschedulable_pods, scheduler_plugin_evaluation_total
-        and scheduler_goroutines, which is read on each scrape."""
-        ...
 
     def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         """scheduler_queueing_hint_execution_duration_seconds{plugin,event,hint}; one call in ten is measured."""

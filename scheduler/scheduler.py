@@ -118,8 +118,7 @@ class Scheduler:
             name: QueueingHintMap(registrations(framework.event_plugins)) for name, framework in self.frameworks.items()
         }
         self.queue = self._new_queue(hint_maps, nominator)
-        if context.metrics is not None:
-            context.metrics.attach(SchedulerGauges(self.queue, self.frameworks, self._binding))
+        self.gauges = SchedulerGauges(self.queue, self.frameworks, self._binding)
         self._algorithm = Algorithm(
             self.snapshot,
             percentage_of_nodes_to_score=config.percentage_of_nodes_to_score,
@@ -374,30 +373,9 @@ class Scheduler:
     # --- The binding cycle -----------------------------------------------------------------------------------------
 
     async def _bind(self, attempt: Attempt) -> None:
-        """Bind an assumed pod. Raises nothing but cancellation."""
-        try:
-            status = await self._binding_cycle.run(attempt)
-        except Exception as error:
-            log.exception("binding failed", extra={"pod": attempt.pod.key})
-            status = Status(Code.ERROR, (f"{type(error).__name__}: {error}",))
-        if status is None:
-            self._bound(attempt)
-        else:
+        status = await self._binding_cycle.run(attempt)
+        if status is not None:
             self._not_bound(attempt, status)
-
-    def _bound(self, attempt: Attempt) -> None:
-        message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
-        self._recorder.event(attempt.pod.pod, "Normal", "Scheduled", message)
-        if self._metrics is not None:
-            queued = attempt.queued
-            seconds = (self._now_ns() - attempt.start_ns) / 1e9
-            self._metrics.attempt("scheduled", attempt.framework.profile_name, seconds)
-            self._metrics.pod_scheduled(
-                queued.attempts,
-                self._time() - queued.initial_attempt_ns / 1e9,
-                after_flush=queued.was_flushed_from_unschedulable,
-            )
-        attempt.framework.binding.run_post_bind(attempt.state, attempt.pod, attempt.node)
 
     def _not_bound(self, attempt: Attempt, status: Status) -> None:
         forgotten = self._unreserve_and_forget(attempt)

@@ -34,7 +34,7 @@ from kubeloop.kube.objects.resources import (
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.loop_lag import LoopLag
 from kubeloop.process.metrics.registry import Registerer
-from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -335,7 +335,9 @@ class ControlPlane:
             traces=self.tracing.pods,
             metrics=PrometheusSchedulerMetrics(self._registry),
         )
-        return Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
+        scheduler = Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
+        self._registry.register(ScrapeTimeCollector(scheduler.gauges))
+        return scheduler
 
     def _record_pods(self) -> None:
         """Pass every pod event to the trace recorder, before any other handler receives it."""

@@ -21,8 +21,46 @@ _MAX_ATTEMPTS_LABEL = 16  # label value "16+" from here on
 _PLUGIN_BUCKETS = tuple(0.00001 * 1.5**power for power in range(20))
 
 
+class ScrapeTimeCollector:
+    """scheduler_inflight_events, _unschedulable_pods, _plugin_evaluation_total and _goroutines."""
+
+    def __init__(self, metrics: ScrapeTimeMetrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metrics that are read from the scheduler at each scrape."""
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        in_flight = GaugeMetricFamily(
+            "scheduler_inflight_events",
+            "Number of events tracked for pods being scheduled, by event.",
+            labels=["event"],
+        )
+        unschedulable = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Number of unschedulable pods by plugin; a pod counts for each plugin that rejected it.",
+            labels=["plugin", "profile"],
+        )
+        evaluations = CounterMetricFamily(
+            "scheduler_plugin_evaluation",
+            "Number of attempts to schedule pods by plugin and extension point (PreFilter, Filter, PreScore, Score).",
+            labels=["plugin", "extension_point", "profile"],
+        )
+        goroutines = GaugeMetricFamily(
+            "scheduler_goroutines", "Number of running tasks, by operation.", labels=["operation"]
+        )
+        for event, count in self._metrics.in_flight_events().items():
+            in_flight.add_metric([event], count)
+        for plugin_profile, count in self._metrics.unschedulable_pods().items():
+            unschedulable.add_metric(plugin_profile, count)
+        for evaluation_labels, count in self._metrics.plugin_evaluations().items():
+            evaluations.add_metric(evaluation_labels, count)
+        goroutines.add_metric(["binding"], self._metrics.bindings_in_flight())
+        return in_flight, unschedulable, evaluations, goroutines
+
+
 class PrometheusSchedulerMetrics(SchedulerMetrics):
-    """All scheduler_* metrics."""
+    """The scheduler_* metrics that are counted as they happen."""
 
     def __init__(self, registry: Registerer) -> None:
         self._attempts = Counter(
@@ -142,43 +180,6 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_exponential_buckets(0.0001, 12),
             registry=registry,
         )
-        self._state: ScrapeTimeMetrics | None = None
-        registry.register(self)
-
-    def attach(self, state: ScrapeTimeMetrics) -> None:
-        self._state = state
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the metrics that are read from the scheduler at each scrape."""
-        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
-
-        in_flight = GaugeMetricFamily(
-            "scheduler_inflight_events",
-            "Number of events tracked for pods being scheduled, by event.",
-            labels=["event"],
-        )
-        unschedulable = GaugeMetricFamily(
-            "scheduler_unschedulable_pods",
-            "Number of unschedulable pods by plugin; a pod counts for each plugin that rejected it.",
-            labels=["plugin", "profile"],
-        )
-        evaluations = CounterMetricFamily(
-            "scheduler_plugin_evaluation",
-            "Number of attempts to schedule pods by plugin and extension point (PreFilter, Filter, PreScore, Score).",
-            labels=["plugin", "extension_point", "profile"],
-        )
-        goroutines = GaugeMetricFamily(
-            "scheduler_goroutines", "Number of running tasks, by operation.", labels=["operation"]
-        )
-        if self._state is not None:
-            for event, count in self._state.in_flight_events().items():
-                in_flight.add_metric([event], count)
-            for plugin_profile, count in self._state.unschedulable_pods().items():
-                unschedulable.add_metric(plugin_profile, count)
-            for evaluation_labels, count in self._state.plugin_evaluations().items():
-                evaluations.add_metric(evaluation_labels, count)
-            goroutines.add_metric(["binding"], self._state.bindings_in_flight())
-        return in_flight, unschedulable, evaluations, goroutines
 
     def queueing_hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
         self._hint_seconds.labels(plugin, event, hint).observe(seconds)

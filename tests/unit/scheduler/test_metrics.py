@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
 
 pytestmark = pytest.mark.virtual_time
 
@@ -24,7 +24,8 @@ async def test_event_hint_and_evaluation_metrics(cluster: Any, scheduling: Any) 
     cluster.node("a", cpu="1")
     cluster.pod("small")
     cluster.pod("large", cpu="2")
-    async with scheduling(metrics=PrometheusSchedulerMetrics(registry)):
+    async with scheduling(metrics=PrometheusSchedulerMetrics(registry)) as scheduler:
+        registry.register(ScrapeTimeCollector(scheduler.gauges))
         await asyncio.sleep(2)
         assert cluster.node_of("default/small") == "a"
         assert sample("unschedulable_pods", plugin="NodeResourcesFit", **PROFILE) == 1

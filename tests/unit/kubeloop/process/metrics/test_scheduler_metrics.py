@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics
+from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
 
 
 class StubState:
@@ -41,7 +41,7 @@ def test_scheduler_metrics_have_kube_scheduler_names():
     metrics.permit_wait("allowed", 0.5)
     metrics.queueing_hint("NodeName", "NodeAdd", "Queue", 0.25)
     metrics.event_handled("NodeAdd", 0.5)
-    metrics.attach(StubState())
+    registry.register(ScrapeTimeCollector(StubState()))
     metrics.cache_size(nodes=5, pods=6, assumed_pods=7)
     page = text(registry)
     for line in (
