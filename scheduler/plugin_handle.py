@@ -59,7 +59,6 @@ class PluginHandle:
         self.clock = context.clock
         self.rng = context.rng
         self.recorder = context.recorder
-        self.traces = context.traces
         self.metrics = context.metrics
         self.snapshot = shared.snapshot
         self.listers = shared.listers

@@ -18,7 +18,6 @@ from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -83,9 +82,6 @@ class Handle(Protocol):
 
     @property
     def recorder(self) -> EventSink: ...
-
-    @property
-    def traces(self) -> PodRecorder: ...
 
     @property
     def tracer(self) -> Tracer:
