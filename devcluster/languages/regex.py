@@ -228,15 +228,16 @@ _TOKEN = re.compile(
       | (?P<class>{_CLASS})
       | \\[pP]\{{.*|\\x\{{[^}}]*|\(\?[imsU-]*\\|\\.
       | (?P<set>\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*)
-      | (?P<name>\(\?P?<[^>]*>)
-      | (?P<lookbehind>\(\?<[=!])
+      | (?P<name>\(\?P?<[A-Za-z0-9_]+>)
+      | (?P<invalid_name>\(\?P?<.+)
       | (?P<count>\{{(?:0|[1-9][0-9]*)(?:,(?:0|[1-9][0-9]*)?)?\}})
       | [()]""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPE = r"\\x\{[^}]*\}|\\x..|\\[0-7]{1,3}|\\."
+_ESCAPE = r"\\x\{[^}]*\}?|\\x..|\\[0-7]{1,3}|\\."
 _IN_SET = re.compile(  # a backslash that ends a range begins no class
-    rf"\A\[\^?|\[:\^?[a-z]+:\]|({_CLASS})|\\[dDsSwW]|(?:{_ESCAPE}|[^\\])(?:-(?:{_ESCAPE}|[^\]\\]))?", re.DOTALL
+    rf"\A\[\^?|\[:\^?[a-z]+:\]|({_CLASS})|\\[pP]\{{.*|\\[dDsSwW]|(?:{_ESCAPE}|[^\\])(?:-(?:{_ESCAPE}|[^\]\\]))?",
+    re.DOTALL,
 )
 _NO_ESCAPE = "\\\ue000"  # invalid for RE2
 
@@ -259,10 +260,10 @@ class _Translation:
             case "set":
                 replacement = _IN_SET.sub(self._translated_in_set, text)
             case "name":
-                valid = re.fullmatch(r"\(\?P?<\w+>", text, re.ASCII)
-                replacement = "(" if valid else "(?P<>"  # Go allows a name twice, RE2 letters beyond ASCII
-            case "lookbehind":
-                replacement = "(?P<!"  # a name for Go
+                replacement = "("  # Go allows a name twice
+            case "invalid_name":  # RE2 allows letters beyond ASCII, and has another error for `(?<=`
+                replacement = "(?P<>"
+                self._originals.setdefault(replacement, text[: text.find(">") + 1] or text)
             case "count":
                 replacement = re.sub("[0-9]{5,}", "9999", text)  # RE2 takes huge ones literally
             case _:

@@ -129,6 +129,7 @@ def test_character_class(regex: str, members: str, others: str):
         ("a(?=b)", "invalid or unsupported Perl syntax: `(?=`"),
         ("(?<!b)a", "invalid named capture: `(?<!b)a`"),
         ("(?<=b)a>", "invalid named capture: `(?<=b)a>`"),
+        (r"(\p{greek})(?<!b", "invalid named capture: `(?<!b`"),
         ("(?P<1 a>b)", "invalid named capture: `(?P<1 a>`"),
         ("(?P<\u00e9>b)", "invalid named capture: `(?P<\u00e9>`"),
         ("x(?P<nb)", "invalid named capture: `(?P<nb)`"),
