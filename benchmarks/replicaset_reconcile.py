@@ -20,8 +20,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from kubeloop.controllers.replicaset.controller import BURST_REPLICAS, ReplicaSetController
 from kubeloop.controllers.replicaset.replica_plan import plan_replicas
+from kubeloop.controllers.replicaset.replica_set_controller import BURST_REPLICAS, ReplicaSetController
 from kubeloop.controllers.runtime.owner_references import controller_index_key
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert

@@ -22,8 +22,8 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
-from kubeloop.informers.backoff import Backoff
-from kubeloop.informers.object_metadata import MetadataAccessor
+from kubeloop.informers.metadata_accessor import MetadataAccessor
+from kubeloop.informers.reflector_backoff import Backoff
 from kubeloop.kube.client.api_client import Client, UnreadableObject, WatchEvent
 from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types

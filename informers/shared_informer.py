@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from kubeloop.informers.object_metadata import MetadataAccessor, is_older
+from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
 from kubeloop.informers.reflector import Reflector, yield_to_event_loop
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import Client, UnreadableObject

@@ -10,7 +10,7 @@ import builtins
 from collections.abc import Callable, Iterable, Iterator, KeysView, ValuesView
 from typing import Generic, TypeVar
 
-from kubeloop.informers import object_metadata
+from kubeloop.informers import metadata_accessor
 
 T = TypeVar("T")
 
@@ -18,9 +18,9 @@ IndexFunction = Callable[[T], Iterable[str]]
 """Returns the index values of an object. Must depend on the object only; called again when the object changes."""
 
 BUILT_IN_INDEXES: dict[str, Callable[[object], Iterable[str]]] = {
-    "namespace": object_metadata.namespace,
-    "owner": object_metadata.controller_uid,
-    "node": object_metadata.node_name,
+    "namespace": metadata_accessor.namespace,
+    "owner": metadata_accessor.controller_uid,
+    "node": metadata_accessor.node_name,
 }
 
 

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kubeloop.controllers.deployment.pod_template import equal_ignore_hash
+from kubeloop.controllers.deployment.pod_template_hash import equal_ignore_hash
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 
 from kubeloop.controllers.deployment import deployment_status as statuses
 from kubeloop.controllers.deployment import rolling_update
-from kubeloop.controllers.deployment.pod_template import (
-    HASH_LABEL,
+from kubeloop.controllers.deployment.pod_template_hash import (
     equal_ignore_hash,
     pod_template_hash,
     with_hash_label,
@@ -64,7 +63,7 @@ from kubeloop.kube.objects.api_types import (
     Status,
     to_json,
 )
-from kubeloop.kube.objects.object_fields import condition_of, is_finished, replicas_of
+from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL, condition_of, is_finished, replicas_of
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.kube.selectors import Selector, selector_from
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
@@ -141,7 +140,7 @@ def new_replica_set(
     template_hash = pod_template_hash(spec.template, deployment.status.collision_count)
     template = with_hash_label(spec.template, template_hash)
     selector = to_json(spec.selector) if spec.selector is not None else {}
-    selector["matchLabels"] = {**selector.get("matchLabels", {}), HASH_LABEL: template_hash}
+    selector["matchLabels"] = {**selector.get("matchLabels", {}), POD_TEMPLATE_HASH_LABEL: template_hash}
     size = rolling_update.new_rs_new_replicas(deployment, old_rss, 0)
     desired = replicas_of(deployment)
     annotations, _ = new_replica_set_annotations(

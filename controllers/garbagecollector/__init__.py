@@ -3,6 +3,6 @@
 `graph` decides from what informers show, without requests; `controller` sends the requests.
 """
 
-from kubeloop.controllers.garbagecollector.controller import GarbageCollector
+from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
 
 __all__ = ["GarbageCollector"]

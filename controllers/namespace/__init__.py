@@ -4,6 +4,6 @@
 the conditions that report its progress.
 """
 
-from kubeloop.controllers.namespace.controller import NamespaceController
+from kubeloop.controllers.namespace.namespace_controller import NamespaceController
 
 __all__ = ["NamespaceController"]

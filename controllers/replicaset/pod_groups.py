@@ -13,13 +13,13 @@ from kubeloop.controllers.runtime.owner_references import controller_of, index_b
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.object_fields import is_finished, is_ready
 
-State = Literal["active", "terminating", "finished"]
+PodState = Literal["active", "terminating", "finished"]
 
 
 class PodGroupKey(NamedTuple):
     """State, readiness and labels, which the Pods of a group have in common."""
 
-    state: State
+    state: PodState
     ready: bool
     labels: frozenset[tuple[str, str]]
 
@@ -29,7 +29,7 @@ PodsByGroup = Mapping[PodGroupKey, Mapping[str, Pod]]
 
 
 def pod_group_key(pod: Pod) -> PodGroupKey:
-    state: State = "active"
+    state: PodState = "active"
     if is_finished(pod):
         state = "finished"
     elif pod.metadata.deletion_timestamp is not None:

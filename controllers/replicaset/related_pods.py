@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from kubeloop.controllers.runtime.pod_availability import is_active
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import LabelSelector, Pod
+from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
 
-HASH_LABEL = "pod-template-hash"
 HASH_INDEX = "template-hash"
 """Index of Pods by namespace and label pod-template-hash; Pods without the label are not in it."""
 
 
 def by_template_hash(pod: Pod) -> Iterable[str]:
     """Index function of HASH_INDEX."""
-    template_hash = pod.metadata.labels.get(HASH_LABEL)
+    template_hash = pod.metadata.labels.get(POD_TEMPLATE_HASH_LABEL)
     return () if template_hash is None else (f"{pod.metadata.namespace}/{template_hash}",)
 
 
@@ -47,7 +47,7 @@ def related_pods(pods: Store[Pod], namespace: str, selectors: Iterable[LabelSele
             selector = selector_from(label_selector)
         except SelectorError:
             continue
-        template_hash = label_selector.match_labels.get(HASH_LABEL) if label_selector is not None else None
+        template_hash = label_selector.match_labels.get(POD_TEMPLATE_HASH_LABEL) if label_selector is not None else None
         (others if template_hash is None else by_hash.setdefault(template_hash, [])).append(selector)
     if others:
         all_selectors = [*others, *(selector for selectors in by_hash.values() for selector in selectors)]

@@ -3,6 +3,6 @@
 `controller` reconciles quotas, `quota_monitor` watches the counted kinds, `usage_calculation` sums up their usage.
 """
 
-from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
+from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController
 
 __all__ = ["ResourceQuotaController"]

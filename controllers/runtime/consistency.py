@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from kubeloop.controllers.runtime.controller import StaleCache
-from kubeloop.informers.object_metadata import is_older
+from kubeloop.informers.metadata_accessor import is_older
 
 
 class _Writes(msgspec.Struct):

@@ -27,7 +27,7 @@ class ReconcileError(Exception):
     """A reconcile failed for the reason given in the text. Logged without a traceback, and retried."""
 
 
-Reconcile = Callable[[str], Awaitable[float | None]]
+ReconcileFunction = Callable[[str], Awaitable[float | None]]
 """Reconcile one key and return the seconds after which time alone may change the result, else None.
 
 Level-based; may be cancelled and run again. An exception means: retry with backoff.
@@ -46,7 +46,7 @@ class Controller:
     def __init__(
         self,
         name: str,
-        reconcile: Reconcile,
+        reconcile: ReconcileFunction,
         queue: WorkQueue,
         workers: int,
         context: ControllerContext,

@@ -6,8 +6,8 @@ Source: plugin/pkg/admission/podresize of Kubernetes v1.36.
 from __future__ import annotations
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import pod_requests
 from kubeloop.kube.objects.resources import NODES, PODS

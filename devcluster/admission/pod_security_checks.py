@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import NamedTuple
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.pod.security_context import every_container
 from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     APP_ARMOR_PREFIX,
     SECCOMP_CONTAINER_PREFIX,
     SECCOMP_POD_ANNOTATION,
 )
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 

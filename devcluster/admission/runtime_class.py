@@ -6,10 +6,10 @@ Source: plugin/pkg/admission/runtimeclass of Kubernetes v1.36.
 from __future__ import annotations
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.served_resources import RUNTIME_CLASSES
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.object_meta import path_segment
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.quantities import parse_quantity

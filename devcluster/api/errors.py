@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
@@ -64,29 +65,6 @@ def _details(resource: Resource[Any] | None, name: str, kind: str = "", group: s
     if kind:
         details["kind"] = kind
     return details
-
-
-def quoted(text: str) -> str:
-    """Format a string like Go's %q."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return f'"{"".join(map(_quoted_character, text))}"'
-
-
-_ESCAPED = {
-    '"': r"\"", "\\": "\\\\", "\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v",
-}  # fmt: skip
-
-
-def _quoted_character(char: str) -> str:
-    if char in _ESCAPED:
-        return _ESCAPED[char]
-    if char.isprintable():
-        return char
-    number = ord(char)
-    if number < 0x80:
-        return f"\\x{number:02x}"
-    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 def not_found(resource: Resource[Any], name: str) -> StatusError:

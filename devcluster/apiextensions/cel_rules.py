@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.slow_work import LoopBudget
 from kubeloop.devcluster.apiextensions.structural_schema import (
     EMBEDDED,
@@ -39,6 +38,7 @@ from kubeloop.devcluster.languages.cel.types import (
 )
 from kubeloop.devcluster.languages.cel.values import NONE, CelError, Optional
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 BUDGET = 10_000_000

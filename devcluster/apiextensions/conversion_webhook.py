@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.slow_work import SlowWork
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 _SECONDS = 30

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_subdomain, qualified_name
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.devcluster.api.served_resources import ALL_VERBS, CustomResource, ServedResource
@@ -42,6 +41,7 @@ from kubeloop.devcluster.validation.common.object_meta import (
     validate_object_meta,
     validate_object_meta_update,
 )
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:

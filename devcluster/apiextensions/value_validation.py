@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.apiextensions.structural_schema import (
     INT_OR_STRING,
     LIST_KEYS,
@@ -25,6 +24,7 @@ from kubeloop.devcluster.apiextensions.structural_schema import (
 from kubeloop.devcluster.languages.regex import matches
 from kubeloop.devcluster.languages.string_formats import NUMBER_FORMATS, has_format, is_known_format
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 MISSING: Any = object()

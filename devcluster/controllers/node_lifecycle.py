@@ -21,6 +21,7 @@ from kubeloop.devcluster.simulation import node_objects
 from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.kube.json_object import JSON
+from kubeloop.kube.objects.object_fields import zone_key
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 
 ZoneState = Literal["initial", "normal", "partial disruption", "full disruption"]
@@ -98,7 +99,7 @@ class NodeLifecycle:
         condition = condition_of(node, "Ready")
         ready = None if condition is None else condition.get("status")
         labels = node["metadata"].get("labels") or {}
-        zone = node_objects.zone_key(labels)
+        zone = zone_key(labels)
         counted = _EXCLUDED not in labels
         if (health.ready, health.zone, health.counted) != (ready, zone, counted):
             self._count(health, -1)

@@ -31,7 +31,7 @@ from kubeloop.devcluster.controllers.volume_matching import (
     phase_of,
 )
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
-from kubeloop.devcluster.simulation.events import StoreEventRecorder
+from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.json_object import JSON

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import set_condition
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS
 

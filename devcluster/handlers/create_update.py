@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.served_resources import CustomResourceVersion, ServedResource, storage_version_of
 from kubeloop.devcluster.api.slow_work import Outdated
@@ -30,6 +29,7 @@ from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, object_key
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 

@@ -11,7 +11,6 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import META_VERSION, DeleteOptions
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.list_options import query_integer
 from kubeloop.devcluster.serializer import decoding
@@ -21,6 +20,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     check_type_meta,
     parse_body,
 )
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 _POLICIES = ("Background", "Foreground", "Orphan")

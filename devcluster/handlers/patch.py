@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import CustomResource
 from kubeloop.devcluster.managedfields.typed_validation import conversion_error, truncate_numbers, type_error
@@ -26,6 +25,7 @@ from kubeloop.devcluster.serializer.request_bodies import (
     parse_json,
 )
 from kubeloop.kube import schema
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 

@@ -12,11 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import Request, Response, text_response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 

@@ -14,7 +14,7 @@ import asyncio
 import math
 from collections.abc import Iterator
 
-from kubeloop.devcluster.kubelet import pod_status
+from kubeloop.devcluster.kubelet import simulated_pod_status
 from kubeloop.devcluster.kubelet.pod_admission import AdmissionRejection, rejection
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.simulation.node_objects import NETWORK_NOT_READY
@@ -110,7 +110,8 @@ class Kubelets:
     def _reject(self, pod: SimulatedPod, rejected: AdmissionRejection) -> None:
         pod.ended = True
         now = self._wall()
-        self._write_status(pod, pod_status.rejected_status(pod.object, rejected.reason, rejected.message, now=now))
+        status = simulated_pod_status.rejected_status(pod.object, rejected.reason, rejected.message, now=now)
+        self._write_status(pod, status)
         self._event(pod, "Warning", rejected.reason, rejected.message)
         self._plan_stop(pod)
 
@@ -294,11 +295,11 @@ class Kubelets:
         if current is None:
             return
         pod.object = current
-        status = pod_status.pod_status(
+        status = simulated_pod_status.pod_status(
             current,
             pod.runs,
             now=self._wall(),
-            ips=pod_status.PodIPs(pod.node.host_ip, pod.address),
+            ips=simulated_pod_status.PodIPs(pod.node.host_ip, pod.address),
             start_time=pod.start_time,
             failure=pod.failure,
             stopped=pod.stopped,
@@ -348,10 +349,10 @@ class Kubelets:
             field = f"spec.{'initContainers' if init else 'containers'}{{{container}}}" if container else ""
             self._simulation.event(pod.object, type_, reason, message, host=pod.node_name, field_path=field)
 
-    def _pulling_event(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
+    def _pulling_event(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> None:
         self._event(pod, "Normal", "Pulling", f'Pulling image "{run.image}"', run.name)
 
-    def _started_events(self, pod: SimulatedPod, run: pod_status.ContainerRun) -> None:
+    def _started_events(self, pod: SimulatedPod, run: simulated_pod_status.ContainerRun) -> None:
         if self._simulation.records_events:
             self._event(pod, "Normal", "Pulled", pod.pulled_text(run.image), run.name)
             self._event(pod, "Normal", "Created", "Container created", run.name)

@@ -14,6 +14,7 @@ from kubeloop.kube import quantities
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects import api_types
+from kubeloop.kube.objects.pod_resources import pod_requests
 
 Amounts = dict[str, int]
 HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all addresses), port
@@ -36,43 +37,9 @@ def amounts(resources: Mapping[str, Any] | None) -> Amounts:
     return {name: amount(name, value) for name, value in (resources or {}).items()}
 
 
-def _requests(container: JSON) -> Amounts:
-    return amounts((container.get("resources") or {}).get("requests"))
-
-
-def _add(total: Amounts, more: Mapping[str, int]) -> None:
-    for name, value in more.items():
-        total[name] = total.get(name, 0) + value
-
-
-def pod_requests(pod: JSON) -> Amounts:
-    """Return the requests of the pod, including one of "pods".
-
-    Sidecars (restartable init containers) run concurrently with all later containers; other init containers run one
-    after another before the containers. Pod-level requests replace those of the containers.
-    """
-    spec = pod["spec"]
-    total: Amounts = {}
-    for container in spec.get("containers") or ():
-        _add(total, _requests(container))
-    sidecars: Amounts = {}
-    peak: Amounts = {}
-    for container in spec.get("initContainers") or ():
-        needed = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            _add(total, needed)
-            _add(sidecars, needed)
-            needed = dict(sidecars)
-        else:
-            _add(needed, sidecars)
-        for name, value in needed.items():
-            peak[name] = max(peak.get(name, 0), value)
-    for name, value in peak.items():
-        total[name] = max(total.get(name, 0), value)
-    total.update(amounts((spec.get("resources") or {}).get("requests")))
-    _add(total, amounts(spec.get("overhead")))
-    total["pods"] = 1
-    return total
+def requested_amounts(pod: JSON) -> Amounts:
+    """Return the requests of the pod as integers, including one of "pods"."""
+    return {**amounts(pod_requests(pod["spec"])), "pods": 1}
 
 
 def host_ports(pod: JSON) -> list[HostPort]:

@@ -13,8 +13,13 @@ from typing import Any
 
 from kubeloop.devcluster.controllers import taint_eviction
 from kubeloop.devcluster.kubelet import crash_loop_backoff
-from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, pod_requests
-from kubeloop.devcluster.kubelet.pod_status import ContainerRun, container_runs, probe_seconds, terminated_state
+from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
+from kubeloop.devcluster.kubelet.simulated_pod_status import (
+    ContainerRun,
+    container_runs,
+    probe_seconds,
+    terminated_state,
+)
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, host_ip, pod_cidr
 from kubeloop.devcluster.simulation.node_objects import NodeSettings, failure_mode
 from kubeloop.devcluster.simulation.timers import Timer
@@ -103,7 +108,7 @@ class SimulatedNode:
 
     def recount(self, pod: SimulatedPod) -> None:
         """Update the requests of a pod whose spec has changed."""
-        pod.requests = pod_requests(pod.object)
+        pod.requests = requested_amounts(pod.object)
         if pod.uid in self._counted:
             self.release(pod)
             self._count(pod)
@@ -188,7 +193,7 @@ class SimulatedPod:
         self._settings = settings
         self._rng = rng
         self.seen = self.staged = False
-        self.requests = pod_requests(obj)
+        self.requests = requested_amounts(obj)
         self.runs: list[ContainerRun] = container_runs(obj)
         self.address = ""
         self.start_time = ""

@@ -30,6 +30,7 @@ from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.core.service import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import SERVICES
 from kubeloop.kube.uids import new_uid
@@ -239,7 +240,7 @@ class ServiceAllocator:
         for network in self._networks():
             if address := self._free_ip_in(network):
                 return address
-        raise errors.internal_error(f"failed to allocate a serviceIP for Service {errors.quoted(name)}: range is full")
+        raise errors.internal_error(f"failed to allocate a serviceIP for Service {quoted(name)}: range is full")
 
     def _free_ip_in(self, network: ipaddress.IPv4Network) -> str:
         """Return a free address of the upper part of the range, else of the lower part; "" if none is free.

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request
 from kubeloop.devcluster.api.served_resources import BY_KIND, CustomResource
 from kubeloop.devcluster.serializer import decoding
@@ -20,6 +19,7 @@ from kubeloop.devcluster.serializer.go_json_errors import exceeds_max_depth, go_
 from kubeloop.devcluster.serializer.negotiation import internal_group
 from kubeloop.devcluster.serializer.protobuf.wire import ProtobufError
 from kubeloop.kube import schema
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 

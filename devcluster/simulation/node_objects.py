@@ -363,10 +363,3 @@ def _is_eviction_taint(taint: JSON) -> bool:
 def _with_taints(node: JSON, taints: list[JSON]) -> JSON:
     rest = {name: value for name, value in (node.get("spec") or {}).items() if name != "taints"}
     return {**node, "spec": {**rest, "taints": taints} if taints else rest}
-
-
-def zone_key(labels: Mapping[str, str]) -> str:
-    """Return the identity of a node's zone by its labels: region and zone. Source: component-helpers' GetZoneKey."""
-    region = labels.get("topology.kubernetes.io/region") or labels.get("failure-domain.beta.kubernetes.io/region") or ""
-    zone = labels.get("topology.kubernetes.io/zone") or labels.get("failure-domain.beta.kubernetes.io/zone") or ""
-    return f"{region}:{zone}"

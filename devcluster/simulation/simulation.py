@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import Any
 
-from kubeloop.devcluster.simulation.events import StoreEventRecorder
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339

@@ -32,7 +32,7 @@ from kubeloop.kube.objects.resources import Resource
 T = TypeVar("T")
 
 Body = Mapping[str, Any] | bytes
-EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+WatchEventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
 # Maximum of concurrent requests by lane. HTTP/1.1 needs one connection for each. Writes of these subresources, and of
 # events, have their own lanes.
@@ -60,7 +60,7 @@ class Selectors(TypedDict, total=False):
     field_selector: str
 
 
-class ListOptions(Selectors, total=False):
+class ListArguments(Selectors, total=False):
     """Options of all list calls: selection, page size and resource version."""
 
     limit: int
@@ -68,7 +68,7 @@ class ListOptions(Selectors, total=False):
     resource_version_match: str
 
 
-class DeleteOptions(TypedDict, total=False):
+class DeleteArguments(TypedDict, total=False):
     """Options of deletions. The preconditions apply to a single object."""
 
     grace_period_seconds: int
@@ -91,7 +91,7 @@ class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
     metadata.resourceVersion counts; `initial_events_end` marks the bookmark that ends the initial events of a
     WatchList stream."""
 
-    type: EventType
+    type: WatchEventType
     object: T
     initial_events_end: bool = msgspec.field(default=False, name="-initialEventsEnd")
 
@@ -176,7 +176,7 @@ class Client:
         namespace: str = "",
         *,
         continue_: str = "",
-        **options: Unpack[ListOptions],
+        **options: Unpack[ListArguments],
     ) -> ListPage[T]:
         """Return one page of at most `limit` objects (0: all). Raises Gone if `continue_` is too old; see pages()."""
         limit = options.get("limit", 0)
@@ -191,7 +191,7 @@ class Client:
         return _decoded(page_type, await self._send("GET", _target(resource, namespace, "", "", query)))
 
     async def pages(
-        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListArguments]
     ) -> AsyncIterator[ListPage[T]]:
         """Iterate over all pages of a list in order; 500 objects per page unless `limit` is set.
 
@@ -214,7 +214,9 @@ class Client:
                 page = ListPage(metadata=restarted_page.metadata, items=restarted_page.items, restarted=True)
             yield page
 
-    async def list_all(self, resource: Resource[T], namespace: str = "", **options: Unpack[ListOptions]) -> ListPage[T]:
+    async def list_all(
+        self, resource: Resource[T], namespace: str = "", **options: Unpack[ListArguments]
+    ) -> ListPage[T]:
         """Return all pages as one. The metadata are those of the last page; its resourceVersion is that of the list."""
         items: list[T] = []
         metadata = ListMeta()
@@ -327,7 +329,7 @@ class Client:
         namespace: str = "",
         *,
         lane: str = "",
-        **options: Unpack[DeleteOptions],
+        **options: Unpack[DeleteArguments],
     ) -> JSONValue:
         """Delete an object; returns the object (while it terminates) or a Status, as plain JSON.
 
@@ -344,7 +346,7 @@ class Client:
         *,
         label_selector: str = "",
         field_selector: str = "",
-        **options: Unpack[DeleteOptions],
+        **options: Unpack[DeleteArguments],
     ) -> JSONValue:
         """Delete all objects of a resource that match; returns the response as plain JSON."""
         query = _selection({"label_selector": label_selector, "field_selector": field_selector})
@@ -457,7 +459,7 @@ def _segment(text: str) -> str:
     return text if not text or _PLAIN_SEGMENT(text) else quote(text, safe="")
 
 
-def _delete_options(options: DeleteOptions) -> dict[str, Any] | bytes:
+def _delete_options(options: DeleteArguments) -> dict[str, Any] | bytes:
     body: dict[str, Any] = {}
     if "grace_period_seconds" in options:
         body["gracePeriodSeconds"] = options["grace_period_seconds"]
@@ -513,7 +515,7 @@ class LineSplitter:
 
 
 class _RawEvent(msgspec.Struct):
-    type: EventType
+    type: WatchEventType
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 

@@ -5,9 +5,16 @@ Pure functions. Source: pkg/api/v1/pod/util.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kubeloop.kube.objects.api_types import Condition, Deployment, Pod, ReplicaSet, ReplicationController
+
+POD_TEMPLATE_HASH_LABEL = "pod-template-hash"
+
+_ZONE = "topology.kubernetes.io/zone"
+_REGION = "topology.kubernetes.io/region"
+_OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+_OLD_REGION = "failure-domain.beta.kubernetes.io/region"
 
 
 def condition_of(conditions: Iterable[Condition], type_: str) -> Condition | None:
@@ -35,3 +42,13 @@ def replicas_of(workload: Deployment | ReplicaSet | ReplicationController) -> in
     """Return spec.replicas; 1 if it is not set, which is the API's default."""
     replicas = workload.spec.replicas
     return 1 if replicas is None else replicas
+
+
+def zone_key(labels: Mapping[str, str]) -> str:
+    """Return region and zone as one key; "" if the node has neither. The beta labels win.
+
+    Source: component-helpers' GetZoneKey.
+    """
+    zone = labels[_OLD_ZONE] if _OLD_ZONE in labels else labels.get(_ZONE, "")
+    region = labels[_OLD_REGION] if _OLD_REGION in labels else labels.get(_REGION, "")
+    return f"{region}:\x00:{zone}" if region or zone else ""

@@ -20,7 +20,7 @@ from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.api_server_check import check_api_server
 from kubeloop.process.control_plane import ControlPlane, Settings, import_components, parse_controllers
-from kubeloop.process.endpoint.listener import listener_url, open_listener
+from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
@@ -32,7 +32,7 @@ from kubeloop.tracing.journal.trace_journal import TraceJournal
 
 if TYPE_CHECKING:
     from kubeloop.cli.options import ElectionOptions, ProcessOptions, RunOptions, ServerOptions
-    from kubeloop.process.metrics.registry import Registry
+    from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
 
 def run(server: ServerOptions, process: ProcessOptions, run_options: RunOptions, election: ElectionOptions) -> int:
@@ -95,7 +95,7 @@ async def _run(
 
 
 async def _serve_pages(
-    plane: ControlPlane, registry: Registry, clock: Clock, listener: socket.socket, record: ProcessRecord
+    plane: ControlPlane, registry: MetricsRegistry, clock: Clock, listener: socket.socket, record: ProcessRecord
 ) -> None:
     """Serve the endpoint and list this process for other commands, until cancelled. Modules that only the pages need
     are imported after those of the control plane, so that pods do not wait for them."""

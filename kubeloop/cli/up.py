@@ -25,7 +25,7 @@ from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICATION_CONTROLLERS
 from kubeloop.process import workload_progress
 from kubeloop.process.apiserver_process import ApiServerExited, ApiServerProcess, starting_api_server
-from kubeloop.process.endpoint.listener import open_listener
+from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.manifests import Manifest, apply, read_manifests

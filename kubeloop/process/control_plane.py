@@ -33,7 +33,7 @@ from kubeloop.kube.objects.resources import (
 )
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.loop_lag import LoopLag
-from kubeloop.process.metrics.registry import Registerer
+from kubeloop.process.metrics.metrics_registry import Registerer
 from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
 from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.scheduler import Scheduler
 
 _MODULES = {
-    "deployment": ("kubeloop.controllers.deployment.controller",),
-    "replicaset": ("kubeloop.controllers.replicaset.controller",),
-    "replicationcontroller": ("kubeloop.controllers.replicaset.controller",),
-    "garbagecollector": ("kubeloop.controllers.garbagecollector.controller",),
-    "namespace": ("kubeloop.controllers.namespace.controller",),
-    "resourcequota": ("kubeloop.controllers.resourcequota.controller",),
+    "deployment": ("kubeloop.controllers.deployment.deployment_controller",),
+    "replicaset": ("kubeloop.controllers.replicaset.replica_set_controller",),
+    "replicationcontroller": ("kubeloop.controllers.replicaset.replica_set_controller",),
+    "garbagecollector": ("kubeloop.controllers.garbagecollector.garbage_collector",),
+    "namespace": ("kubeloop.controllers.namespace.namespace_controller",),
+    "resourcequota": ("kubeloop.controllers.resourcequota.resource_quota_controller",),
     "scheduler": ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry"),
 }
 """Modules of each component, in order of creation; the component that takes longest to import is last."""
@@ -287,21 +287,21 @@ class ControlPlane:
             case "replicaset" | "replicationcontroller":
                 return self._new_replica_set_controller(context, replication=name == "replicationcontroller")
             case "garbagecollector":
-                from kubeloop.controllers.garbagecollector.controller import GarbageCollector
+                from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
 
                 recorder = self._recorder.for_component("garbage-collector-controller")
                 return GarbageCollector(context, recorder=recorder)
             case "namespace":
-                from kubeloop.controllers.namespace.controller import NamespaceController
+                from kubeloop.controllers.namespace.namespace_controller import NamespaceController
 
                 return NamespaceController(context, grace_seconds=self.settings.namespace_grace_seconds)
             case _:
-                from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
+                from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController
 
                 return ResourceQuotaController(context)
 
     def _new_deployment_controller(self, context: ControllerContext) -> Component:
-        from kubeloop.controllers.deployment.controller import DeploymentController
+        from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 
         return DeploymentController(
             context,
@@ -310,7 +310,7 @@ class ControlPlane:
         )
 
     def _new_replica_set_controller(self, context: ControllerContext, *, replication: bool) -> Component:
-        from kubeloop.controllers.replicaset.controller import ReplicaSetController
+        from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
         from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
 
         settings = self.settings

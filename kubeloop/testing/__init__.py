@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kubeloop.testing.cluster import AsyncCluster, AsyncNamespace, Cluster, Namespace
+    from kubeloop.testing.cluster_options import Options
     from kubeloop.testing.host_process import ClusterEnded
     from kubeloop.testing.in_memory import MemoryCluster, memory_cluster
     from kubeloop.testing.operations import WaitTimeout
-    from kubeloop.testing.options import Options
 
 __all__ = [
     "AsyncCluster",
@@ -39,7 +39,7 @@ _MODULES = {
     "ClusterEnded": "host_process",
     "MemoryCluster": "in_memory",
     "Namespace": "cluster",
-    "Options": "options",
+    "Options": "cluster_options",
     "WaitTimeout": "operations",
     "memory_cluster": "in_memory",
 }

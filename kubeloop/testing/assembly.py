@@ -1,6 +1,6 @@
 """A whole cluster on one event loop: API server with simulated nodes, and control plane.
 
-Two nested contexts: `serve_cluster` runs the API server and nodes, `run_control_plane` controllers and scheduler. The
+Two nested contexts: `run_api_server` runs the API server and nodes, `run_control_plane` controllers and scheduler. The
 second imports most of kubeloop when it is called.
 """
 
@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.clock import Clock
 from kubeloop.process.cluster_assembly import running_cluster
+from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.memory_transport import MemoryTransport
-from kubeloop.testing.options import ClusterOptions
 
 if TYPE_CHECKING:
     from kubeloop.process.control_plane import ControlPlane, Settings
-    from kubeloop.process.metrics.registry import Registerer
+    from kubeloop.process.metrics.metrics_registry import Registerer
 
 
 @contextlib.asynccontextmanager
-async def serve_cluster(
+async def run_api_server(
     options: ClusterOptions, *, clock: Clock, rng: random.Random, token: str | None = None
 ) -> AsyncIterator[ApiServer]:
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
@@ -59,13 +59,13 @@ async def run_control_plane(
     from kubeloop.kube.client.api_client import Client
     from kubeloop.kube.objects.resources import DEPLOYMENTS
     from kubeloop.process.control_plane import ControlPlane
-    from kubeloop.process.metrics.registry import Registry
+    from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
     authorization = StaticAuthorization("" if token is None else f"Bearer {token}")
     client = Client(
         AuthorizedTransport(MemoryTransport(api.handle), authorization), clock=clock, rng=rng, user_agent=user_agent
     )
-    registry = registry or Registry()
+    registry = registry or MetricsRegistry()
     plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
     plane.informers.informer(DEPLOYMENTS)
     async with asyncio.TaskGroup() as group:

@@ -21,10 +21,10 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.testing import clients
+from kubeloop.testing.cluster_options import ClusterOptions, Options, cluster_options
 from kubeloop.testing.host_process import ClusterEnded, HostProcess
 from kubeloop.testing.messages import ClusterAddress
 from kubeloop.testing.operations import Operations
-from kubeloop.testing.options import ClusterOptions, Options, cluster_options
 from kubeloop.testing.portal import Portal, awaited, blocking
 
 if TYPE_CHECKING:

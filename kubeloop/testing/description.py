@@ -11,8 +11,8 @@ from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import Resource
 from kubeloop.process.workload_progress import measure as measure_progress
 from kubeloop.process.workload_progress import unfinished_reasons
+from kubeloop.testing.wait_conditions import ReadOnlyJSON
 
-ReadOnlyJSON = Mapping[str, Any]
 ExplainPod = Callable[[Pod], Awaitable[str]]
 
 _MAX_EVENTS = 8
@@ -36,7 +36,7 @@ async def unmet_reasons(
         lines = [f"there is no {resource.singular} {name}"]
         return lines + event_lines([event for event in events if event.involved_object.name == name])
     lines = status_lines(obj)
-    related = related_pods(resource, obj, pods)
+    related = pods_of(resource, obj, pods)
     lines += unfinished_reasons(measure_progress([], [], related), related)
     lines += await pending_lines([pod for pod in related if not _has_scheduling_result(pod)], explain_pod)
     names = {pod.metadata.name for pod in related} | {name}
@@ -68,7 +68,7 @@ def status_lines(obj: ReadOnlyJSON) -> list[str]:
     return lines
 
 
-def related_pods(resource: Resource[Any], obj: ReadOnlyJSON, pods: Sequence[Pod]) -> list[Pod]:
+def pods_of(resource: Resource[Any], obj: ReadOnlyJSON, pods: Sequence[Pod]) -> list[Pod]:
     """Return the pods of an object: itself, those its selector matches, else all of its namespace."""
     if resource.kind == "Pod":
         return [pod for pod in pods if pod.metadata.name == obj["metadata"]["name"]]

@@ -38,9 +38,9 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.process_files import ProcessRecord, process_exists, process_file
-from kubeloop.testing.assembly import run_control_plane, serve_cluster
+from kubeloop.testing.assembly import run_api_server, run_control_plane
+from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.messages import ClusterAddress, Done, Ended, Failed, Keep, Request, Response, Start, Stop
-from kubeloop.testing.options import ClusterOptions
 
 DIRECTORY_PREFIX = "kubeloop-testing-"
 _PARENT_POLL_SECONDS = 0.5
@@ -210,7 +210,7 @@ class Host:
         try:
             async with (
                 _listener(self._certificate) as listener,
-                serve_cluster(start.options, clock=self._clock, rng=rng, token=token) as api,
+                run_api_server(start.options, clock=self._clock, rng=rng, token=token) as api,
             ):
                 port = await listener(HttpServer(api))
                 address = ClusterAddress(

@@ -12,9 +12,9 @@ from concurrent.futures import Future
 import msgspec
 
 from kubeloop.kube.errors import UserError
+from kubeloop.testing.cluster_options import ClusterOptions
 from kubeloop.testing.launch import LaunchedHost, launch
 from kubeloop.testing.messages import ClusterAddress, Done, Ended, Failed, Keep, Request, Response, Start, Stop
-from kubeloop.testing.options import ClusterOptions
 from kubeloop.testing.portal import Portal
 
 _STOP_SECONDS = 5.0

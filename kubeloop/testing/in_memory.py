@@ -19,10 +19,10 @@ from kubeloop.kube.objects.api_types import Deployment, Node, Pod
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS
 from kubeloop.process.control_plane import ControlPlane
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
-from kubeloop.testing.assembly import run_control_plane, serve_cluster
+from kubeloop.testing.assembly import run_api_server, run_control_plane
+from kubeloop.testing.cluster_options import Options, cluster_options
 from kubeloop.testing.memory_transport import MemoryTransport
 from kubeloop.testing.operations import Operations
-from kubeloop.testing.options import Options, cluster_options
 
 _POLL_SECONDS = 0.01
 
@@ -90,7 +90,7 @@ async def memory_cluster(*, clock: Clock | None = None, **requested: Unpack[Opti
     rng = random.Random(options.seed or 0)
     settings = options.settings()
     async with (
-        serve_cluster(options, clock=clock, rng=rng) as api,
+        run_api_server(options, clock=clock, rng=rng) as api,
         run_control_plane(api, settings, clock=clock, rng=rng) as plane,
     ):
         transport = MemoryTransport(api.handle)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kubeloop.process.kubeconfig_file import kubeconfig_document
-from kubeloop.testing.options import ClusterOptions
+from kubeloop.testing.cluster_options import ClusterOptions
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):

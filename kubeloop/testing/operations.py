@@ -21,9 +21,9 @@ from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
 from kubeloop.process.endpoint.trace_targets import TRACES_PATH
 from kubeloop.process.manifests import Manifest, apply, parse_manifests, read_manifests
 from kubeloop.testing.description import unmet_reasons
-from kubeloop.testing.wait_conditions import Condition, parse_condition
+from kubeloop.testing.wait_conditions import WaitCondition, parse_condition
 
-Target = str | Mapping[str, Any]
+ObjectTarget = str | Mapping[str, Any]
 """Target of an operation: "deployment/web", "po/web-1", "widgets.example.com/one", or an object (or manifest)."""
 
 GetPage = Callable[[str, Mapping[str, str]], Awaitable[Any]]
@@ -97,18 +97,18 @@ class Operations:
             self._resource_map = None
         return [f"{title} {outcome}" for title, outcome in outcomes]
 
-    async def get(self, target: Target, *, namespace: str | None = None) -> JSON:
+    async def get(self, target: ObjectTarget, *, namespace: str | None = None) -> JSON:
         """Return the object as plain JSON. Raises NotFound."""
         ref = await self._object_ref(target, namespace)
         return await self.client.get(ref.resource, ref.name, ref.namespace)
 
-    async def delete(self, target: Target, *, namespace: str | None = None) -> None:
+    async def delete(self, target: ObjectTarget, *, namespace: str | None = None) -> None:
         """Delete the object, and its dependents in the background. Raises NotFound."""
         ref = await self._object_ref(target, namespace)
         await self.client.delete(ref.resource, ref.name, ref.namespace, propagation_policy="Background")
 
     async def wait_for(
-        self, target: Target, condition: Condition, timeout: float = 30.0, *, namespace: str | None = None
+        self, target: ObjectTarget, condition: WaitCondition, timeout: float = 30.0, *, namespace: str | None = None
     ) -> JSON:
         """Wait until `target`, which need not exist yet, meets `condition`; return the object in that state (its last
         state if it is deleted; {} if it never existed).
@@ -135,7 +135,7 @@ class Operations:
             reasons = await self._unmet_reasons(ref, latest)
         raise WaitTimeout("\n  ".join([f"{ref}: not {description} after {timeout:g} s", *reasons]))
 
-    async def events(self, target: Target | None = None, *, namespace: str | None = None) -> list[Event]:
+    async def events(self, target: ObjectTarget | None = None, *, namespace: str | None = None) -> list[Event]:
         """Return the namespace's events, oldest first; with `target`, only its events."""
         ref = None if target is None else await self._object_ref(target, namespace)
         page = await self.client.list_all(EVENTS, self.namespace if namespace is None else namespace)
@@ -224,7 +224,7 @@ class Operations:
             self._resource_map = await ResourceMap.discover(self.client)
         return self._resource_map
 
-    async def _object_ref(self, target: Target, namespace: str | None) -> ObjectRef:
+    async def _object_ref(self, target: ObjectTarget, namespace: str | None) -> ObjectRef:
         within = self.namespace if namespace is None else namespace
         if isinstance(target, str):
             resource_name, slash, name = target.partition("/")

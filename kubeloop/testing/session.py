@@ -12,10 +12,10 @@ import pytest
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.testing.cluster import Cluster, Namespace
+from kubeloop.testing.cluster_options import ClusterOptions, cluster_options
 from kubeloop.testing.host_process import ClusterEnded, HostProcess
 from kubeloop.testing.launch import LaunchedHost
 from kubeloop.testing.messages import ClusterAddress
-from kubeloop.testing.options import ClusterOptions, cluster_options
 from kubeloop.testing.portal import Portal
 from kubeloop.testing.report import report_lines
 

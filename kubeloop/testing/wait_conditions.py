@@ -19,14 +19,14 @@ from kubeloop.process.workload_progress import deployment_progress
 
 ReadOnlyJSON = Mapping[str, Any]
 Predicate = Callable[[ReadOnlyJSON | None], bool]
-Condition = str | Callable[[dict[str, Any]], object]
+WaitCondition = str | Callable[[dict[str, Any]], object]
 
 _FIELD = re.compile(r"(?:jsonpath=)?'?\{?(\.[^{}=']+)\}?'?(?:==?(.*))?", re.DOTALL)
 _STEP = re.compile(r"\.([A-Za-z0-9_/-]+)|\[(\d+)\]")
 _CONDITION = re.compile(r"(?:condition=)?([A-Za-z0-9./_-]+)(?:==?([A-Za-z]+))?")
 
 
-def parse_condition(condition: Condition) -> tuple[Predicate, str]:
+def parse_condition(condition: WaitCondition) -> tuple[Predicate, str]:
     """Return the predicate of a condition, and its name for messages. Raises UserError for an unknown notation."""
     if callable(condition):
         return _predicate(condition), getattr(condition, "__name__", "the condition")

@@ -5,21 +5,8 @@ Source: pkg/scheduler/backend/cache/node_tree.go of v1.36.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from kubeloop.kube.objects.api_types import Node
-
-_ZONE = "topology.kubernetes.io/zone"
-_REGION = "topology.kubernetes.io/region"
-_OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
-_OLD_REGION = "failure-domain.beta.kubernetes.io/region"
-
-
-def zone_key(labels: Mapping[str, str]) -> str:
-    """Return region and zone as one key; "" if the node has neither. The beta labels win, as in Kubernetes."""
-    zone = labels[_OLD_ZONE] if _OLD_ZONE in labels else labels.get(_ZONE, "")
-    region = labels[_OLD_REGION] if _OLD_REGION in labels else labels.get(_REGION, "")
-    return f"{region}:\x00:{zone}" if region or zone else ""
+from kubeloop.kube.objects.object_fields import zone_key
 
 
 class NodeTree:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.object_fields import zone_key
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, POD, ActionType, ClusterEventWithHint, Hint
@@ -22,7 +23,6 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.cache.node_tree import zone_key
 from kubeloop.scheduler.config.plugin_args import NoArgs, NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.topology_spread_constraints import default_selector

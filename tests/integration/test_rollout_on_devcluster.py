@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.deployment.deployment_controller import DeploymentController
+from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.simulation.node_objects import NodeSettings

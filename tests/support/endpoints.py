@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from kubeloop.process.endpoint.listener import open_listener
+from kubeloop.process.endpoint.endpoint_listener import open_listener
 from kubeloop.process.endpoint.server import EndpointServer
 
 

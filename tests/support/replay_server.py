@@ -27,7 +27,7 @@ from kubeloop.devcluster.api import request_info
 from kubeloop.devcluster.api.request import Request, Response, json_response
 from kubeloop.devcluster.serializer.patches import json_patch, merge_patch
 from kubeloop.informers.factory import InformerFactory
-from kubeloop.informers.object_metadata import is_older
+from kubeloop.informers.metadata_accessor import is_older
 from kubeloop.kube.client.api_client import Client, PatchType
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.clock import SystemClock

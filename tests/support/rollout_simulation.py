@@ -16,8 +16,8 @@ from typing import Any
 
 from msgspec import structs
 
-from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.deployment.deployment_controller import DeploymentController
+from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.storage.store import Change

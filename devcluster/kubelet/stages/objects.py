@@ -28,7 +28,7 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
 )
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.languages.gotemplate.values import FunctionError
-from kubeloop.devcluster.simulation.events import StoreEventRecorder
+from kubeloop.devcluster.simulation.store_event_recorder import StoreEventRecorder
 from kubeloop.devcluster.simulation.timers import TimerQueue
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339_micro

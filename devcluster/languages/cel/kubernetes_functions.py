@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from kubeloop.devcluster.api import name_checks
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
     MAX_UINT,
@@ -26,6 +25,7 @@ from kubeloop.devcluster.languages.cel.values import (
     parse_integer,
 )
 from kubeloop.devcluster.languages.string_formats import has_format
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.quantities import Format, Quantity, QuantityError, parse_quantity
 
 

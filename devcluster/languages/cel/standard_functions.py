@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.languages.cel import list_functions, string_functions
 from kubeloop.devcluster.languages.cel.kubernetes_functions import KUBERNETES_FUNCTIONS, AddressValue, Network
 from kubeloop.devcluster.languages.cel.schema_values import parse_go_duration, parse_timestamp
@@ -49,6 +48,7 @@ from kubeloop.devcluster.languages.cel.values import (
     timestamp,
     type_name,
 )
+from kubeloop.kube.field_errors import quoted
 
 
 def _conversion_error(value: Any, target: str) -> CelError:

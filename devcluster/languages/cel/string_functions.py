@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.languages.cel.values import (
     MAX_INT,
     CelError,
@@ -29,6 +28,7 @@ from kubeloop.devcluster.languages.cel.values import (
     type_name,
 )
 from kubeloop.devcluster.languages.regex import Pattern, PatternError, compile_pattern
+from kubeloop.kube.field_errors import quoted
 
 
 def _require_strings(*values: Any) -> None:

@@ -17,7 +17,6 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     FunctionError,
     go_float,
     go_print,
-    go_quote,
     json_text,
     kind_of,
     to_json,
@@ -25,6 +24,7 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     type_of,
 )
 from kubeloop.kube import yaml
+from kubeloop.kube.field_errors import quoted
 
 # --- text/template --------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ def _printf(text: str, *values: Any) -> str:
             result = go_print(value, inner=True)
             result = result[: int(precision)] if precision and verb == "s" else result
         elif verb == "q" and isinstance(value, str):
-            result = go_quote(value)
+            result = quoted(value)
         elif verb == "t" and isinstance(value, bool):
             result = go_print(value)
         elif verb in "fge" and isinstance(value, float):
@@ -160,7 +160,7 @@ _HTML = str.maketrans({"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;",
 
 def _quote_json(value: Any) -> str:
     text = json_text(value)
-    return text if text.startswith('"') else go_quote(text)
+    return text if text.startswith('"') else quoted(text)
 
 
 def _yaml(value: Any, *indents: int) -> str:

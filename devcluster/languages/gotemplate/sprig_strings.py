@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from kubeloop.devcluster.languages.gotemplate.signature import Function
 from kubeloop.devcluster.languages.gotemplate.sprig_numbers import MAX_RESULT
 from kubeloop.devcluster.languages.gotemplate.sprig_values import to_string
-from kubeloop.devcluster.languages.gotemplate.values import FunctionError, go_quote
+from kubeloop.devcluster.languages.gotemplate.values import FunctionError
+from kubeloop.kube.field_errors import quoted
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.languages.regex import Pattern
@@ -283,7 +284,7 @@ FUNCTIONS: dict[str, Function] = {
         lambda width, new_line, text: _wrapped(width, text, new_line or "\n", breaks_words=True), "int string string"
     ),
     "cat": Function(lambda *values: " ".join(to_string(v) for v in values if v is not None), "...any"),
-    "quote": Function(lambda *values: " ".join(go_quote(to_string(v)) for v in values if v is not None), "...any"),
+    "quote": Function(lambda *values: " ".join(quoted(to_string(v)) for v in values if v is not None), "...any"),
     "squote": Function(lambda *values: " ".join(f"'{to_string(v)}'" for v in values if v is not None), "...any"),
     "plural": Function(lambda one, many, count: one if count == 1 else many, "string string int"),
     # case

@@ -99,25 +99,6 @@ def go_float(value: float) -> str:
     return re.sub(r"e([+-])(\d)$", r"e\g<1>0\2", f"{decimal:e}")
 
 
-_ESCAPES = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
-}  # fmt: skip
-
-
-def go_quote(text: str) -> str:
-    """Return a Go string literal (%q)."""
-    return f'"{"".join(map(_quoted_character, text))}"'
-
-
-def _quoted_character(character: str) -> str:
-    code = ord(character)
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    if character.isprintable():
-        return character
-    return f"\\x{code:02x}" if code < 0x80 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 # --- JSON ---------------------------------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ import re
 import zoneinfo
 from functools import lru_cache
 
-from kubeloop.devcluster.api.errors import quoted
+from kubeloop.kube.field_errors import quoted
 
 
 @lru_cache(maxsize=256)

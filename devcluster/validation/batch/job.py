@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import dns_label, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import (
@@ -15,6 +14,7 @@ from kubeloop.devcluster.validation.common.field_checks import (
 )
 from kubeloop.devcluster.validation.networking.ingress import validate_domain_prefixed_path
 from kubeloop.devcluster.validation.pod.pod_spec import template_before, validate_pod_template_spec
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 LABEL_SELECTOR, _TEMPLATE = "meta/v1.LabelSelector", "core/v1.PodTemplateSpec"

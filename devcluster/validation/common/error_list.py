@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.go_values import format_value
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.internal_types import HOST_FIELDS, ORDER, PLAIN
 from kubeloop.kube import schema
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.field_errors import quoted
 
 
 def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:

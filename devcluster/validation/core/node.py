@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.api.name_checks import label_value
 from kubeloop.devcluster.serializer.go_json_errors import go_json_error
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
@@ -13,6 +12,7 @@ from kubeloop.devcluster.validation.common.field_checks import validate_label_na
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_network, validate_cidr
 from kubeloop.devcluster.validation.pod.containers import validate_resource_quantity
 from kubeloop.devcluster.validation.pod.scheduling import TAINT_EFFECTS
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 

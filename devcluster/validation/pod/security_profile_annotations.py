@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_local_path
 from kubeloop.devcluster.validation.pod.security_context import every_container, validate_app_armor
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 SECCOMP_POD_ANNOTATION = "seccomp.security.alpha.kubernetes.io/pod"

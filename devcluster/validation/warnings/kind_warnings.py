@@ -8,9 +8,9 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.ip_addresses import cidr_warning, ip_warning
 from kubeloop.devcluster.validation.warnings.shared_warnings import DEPRECATED_NODE_LABELS
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.quantities import parse_quantity
 

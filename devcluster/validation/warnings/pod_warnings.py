@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kubeloop.devcluster.api.errors import quoted
 from kubeloop.devcluster.validation.common.ip_addresses import ip_warning
 from kubeloop.devcluster.validation.pod.security_context import every_container
 from kubeloop.devcluster.validation.pod.security_profile_annotations import (
@@ -20,6 +19,7 @@ from kubeloop.devcluster.validation.warnings.shared_warnings import (
     node_term_warnings,
 )
 from kubeloop.devcluster.validation.warnings.storage_warnings import DEPRECATED_VOLUME_TYPES, claim_warnings
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 _DEPRECATED_ANNOTATIONS = {

@@ -24,8 +24,8 @@ from kubeloop.devcluster.api.request import JSON_TYPE, PendingResponse, Request,
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.listener import listener_url
-from kubeloop.process.metrics.registry import Collector
+from kubeloop.process.endpoint.endpoint_listener import listener_url
+from kubeloop.process.metrics.metrics_registry import Collector
 
 log = logging.getLogger(__name__)
 

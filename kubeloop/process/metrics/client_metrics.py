@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
 from kubeloop.kube.client.transport import HttpResponse, StreamedResponse, Transport, TransportError
-from kubeloop.process.metrics.registry import Counter, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import Counter, Histogram, Registerer
 
 # Source: k8s.io/component-base/metrics/prometheus/restclient
 _REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kubeloop.controllers.runtime.metrics_interface import ControllerMetrics, QueueMetrics, QueueState
-from kubeloop.process.metrics.registry import Counter, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import Counter, Histogram, Registerer
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

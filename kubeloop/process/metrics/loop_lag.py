@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kubeloop.process.metrics.registry import Gauge, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import Gauge, Histogram, Registerer
 
 _LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 

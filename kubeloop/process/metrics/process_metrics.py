@@ -6,15 +6,15 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kubeloop import KUBERNETES_VERSION, __version__
-from kubeloop.process.metrics.registry import Gauge, Registry
+from kubeloop.process.metrics.metrics_registry import Gauge, MetricsRegistry
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 
-def new_registry() -> Registry:
+def new_registry() -> MetricsRegistry:
     """Return a registry with process_* and kubeloop_build_info."""
-    registry = Registry()
+    registry = MetricsRegistry()
     registry.register(_ProcessMetrics())
     build = Gauge("kubeloop_build_info", "Version of kubeloop.", ["version", "kubernetes"], registry=registry)
     build.labels(__version__, KUBERNETES_VERSION).set(1)

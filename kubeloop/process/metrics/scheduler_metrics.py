@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kubeloop.process.metrics.registry import Counter, Gauge, Histogram, Registerer
+from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram, Registerer
 from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
     EvictionResult,

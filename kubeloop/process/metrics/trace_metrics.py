@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kubeloop.process.metrics.registry import Counter, Gauge, Registerer
+from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Registerer
 from kubeloop.tracing.metrics_interface import DropReason, LostReason, TraceMetrics
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.deployment.pod_template import pod_template_hash
+from kubeloop.controllers.deployment.deployment_controller import DeploymentController
+from kubeloop.controllers.deployment.pod_template_hash import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
 from support import replay_server
 from support.recorded_events import RecordedEvents

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.controllers.deployment import deployment_status as status
-from kubeloop.controllers.deployment import pod_template, replica_sets, rolling_update, sync
-from kubeloop.controllers.deployment.controller import DeploymentController
+from kubeloop.controllers.deployment import pod_template_hash, replica_sets, rolling_update, sync
+from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.replicaset.pod_groups import pod_group_key
 from kubeloop.controllers.runtime.adoption import CannotAdopt, Claim, ClaimErrors, claim_objects, decide_claim
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
@@ -255,16 +255,16 @@ async def test_requeue_stuck(rows):
 def test_equal_ignore_hash(rows):
     for inputs, outputs in rows("equal_ignore_hash"):
         a, b = inputs["a"], inputs["b"]
-        assert pod_template.equal_ignore_hash(a, b) == outputs["equal"], inputs["difference"]
-        equal = pod_template.canonical(a) == pod_template.canonical(b)
+        assert pod_template_hash.equal_ignore_hash(a, b) == outputs["equal"], inputs["difference"]
+        equal = pod_template_hash.canonical(a) == pod_template_hash.canonical(b)
         assert equal == outputs["semantic_equal_with_hash"], inputs["difference"]
 
 
 def test_pod_template_hash(rows):
     for inputs, outputs in rows("pod_template_hash"):
         if "hashed_text" in outputs:
-            assert pod_template.dump(inputs["template"]) == outputs["hashed_text"]
-        value = pod_template.pod_template_hash(inputs["template"], inputs["collision_count"])
+            assert pod_template_hash.dump(inputs["template"]) == outputs["hashed_text"]
+        value = pod_template_hash.pod_template_hash(inputs["template"], inputs["collision_count"])
         assert value == outputs["hash"]
         assert sync.replica_set_name(inputs["deployment_name"], value) == outputs["replicaset_name"]
 
@@ -304,7 +304,7 @@ def test_rollback_template(rows):
             inputs["deployment_annotations"] or {}, inputs["rs_annotations"] or {}
         )
         assert annotations == (outputs["deployment_annotations"] or {}), inputs
-        template = pod_template.without_hash_label(inputs["rs_template"])
+        template = pod_template_hash.without_hash_label(inputs["rs_template"])
         assert plain(template, "core/v1.PodTemplateSpec") == plain(
             outputs["deployment_template"], "core/v1.PodTemplateSpec"
         )

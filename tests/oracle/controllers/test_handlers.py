@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.deployment.deployment_controller import DeploymentController
+from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
 from support import replay_server
 from support.disabled_recorders import DisabledPodRecorder

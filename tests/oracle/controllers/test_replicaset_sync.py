@@ -6,9 +6,9 @@ import re
 from typing import Any
 from unittest.mock import patch
 
-from kubeloop.controllers.replicaset import controller as controller_module
-from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.replicaset import replica_set_controller
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
+from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import replay_server
@@ -70,7 +70,7 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     before = replay_server.expectations_state(controller.expectations, key)
     ranking = deletion_ranking(controller, informers, record)
 
-    with patch.object(controller_module, "BURST_REPLICAS", record["burst_replicas"]):
+    with patch.object(replica_set_controller, "BURST_REPLICAS", record["burst_replicas"]):
         error = await controller._controller.process(key)
 
     expect = record["expect"]

@@ -9,8 +9,8 @@ import pytest
 
 from kubeloop.controllers.deployment import deployment_status as status
 from kubeloop.controllers.deployment import replica_sets, rolling_update
-from kubeloop.controllers.deployment.controller import DeploymentController
-from kubeloop.controllers.deployment.pod_template import pod_template_hash, with_hash_label
+from kubeloop.controllers.deployment.deployment_controller import DeploymentController
+from kubeloop.controllers.deployment.pod_template_hash import pod_template_hash, with_hash_label
 from kubeloop.controllers.deployment.sync import (
     new_replica_set,
     old_pods_running,

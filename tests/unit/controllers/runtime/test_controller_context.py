@@ -7,12 +7,12 @@ from typing import Any
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
-from kubeloop.process.metrics.registry import Registry
+from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 from support.set_clock import SetClock
 
 
 async def test_queue_counts_in_metrics_and_measures_with_the_clock():
-    clock, registry, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), Registry(), None
+    clock, registry, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), MetricsRegistry(), None
     metrics: Any = PrometheusControllerMetrics(registry)
     context = ControllerContext(unused, unused, clock, unused, metrics)  # type: ignore[arg-type]
     queue = context.new_queue("deployment")

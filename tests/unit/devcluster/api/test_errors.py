@@ -86,7 +86,7 @@ def test_too_many_requests_sets_retry_after(seconds: int, details: JSON, headers
     ],
 )  # fmt: skip
 def test_quoted_is_the_format_of_go(text: str, quoted: str):
-    assert errors.quoted(text) == quoted
+    assert quoted(text) == quoted
 
 
 @pytest.mark.parametrize(

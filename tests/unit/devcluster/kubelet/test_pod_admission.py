@@ -11,9 +11,9 @@ from kubeloop.devcluster.kubelet.pod_admission import (
     amounts,
     fits_node_affinity,
     host_ports,
-    pod_requests,
     ports_conflict,
     rejection,
+    requested_amounts,
 )
 
 JSON = dict[str, Any]
@@ -54,7 +54,7 @@ def test_amounts_are_millicores_and_units():
     ],
 )
 def test_pod_requests(spec, cpu):
-    assert pod_requests(spec) == {"cpu": cpu, "pods": 1}
+    assert requested_amounts(spec) == {"cpu": cpu, "pods": 1}
 
 
 def test_host_ports_are_those_of_containers_and_sidecars():

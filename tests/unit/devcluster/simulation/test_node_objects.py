@@ -22,7 +22,6 @@ from kubeloop.devcluster.simulation.node_objects import (
     with_reported_conditions,
     with_unknown_conditions,
     without_eviction_taints,
-    zone_key,
 )
 
 JSON = dict[str, Any]
@@ -194,10 +193,3 @@ def test_lease_is_owned_by_its_node():
     assert (lease["metadata"]["namespace"], lease["metadata"]["name"]) == ("kube-node-lease", "node-0")
     assert lease["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "node-0", "uid": "u"}]
     assert lease["spec"]["leaseDurationSeconds"] == 40
-
-
-def test_zone_key_uses_current_or_deprecated_labels():
-    topology = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z"}
-    deprecated = {"failure-domain.beta.kubernetes.io/region": "r", "failure-domain.beta.kubernetes.io/zone": "z"}
-    assert zone_key(topology) == zone_key(deprecated) == "r:z"
-    assert zone_key({}) == ":"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
-from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replicas_of
+from kubeloop.kube.objects.object_fields import condition_of, is_finished, is_ready, replicas_of, zone_key
 
 
 def pod(phase: str = "Running", **conditions: str) -> Pod:
@@ -35,3 +35,10 @@ def test_pod_is_finished_in_a_final_phase(phase, finished):
 @pytest.mark.parametrize(("spec", "replicas"), [({}, 1), ({"replicas": 0}, 0), ({"replicas": 3}, 3)])
 def test_missing_replicas_count_as_one(spec, replicas):
     assert replicas_of(convert(ReplicaSet, {"spec": spec})) == replicas
+
+
+def test_zone_key_is_region_and_zone_with_precedence_of_beta_labels():
+    beta = {"failure-domain.beta.kubernetes.io/region": "r", "failure-domain.beta.kubernetes.io/zone": "z"}
+    current = {"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "z"}
+    assert zone_key(current) == zone_key(beta) == zone_key({**beta, "topology.kubernetes.io/zone": "new"})
+    assert zone_key({}) == ""

@@ -9,7 +9,7 @@ from kubeloop.testing.description import (
     event_lines,
     pending_lines,
     pod_lines,
-    related_pods,
+    pods_of,
     status_lines,
     unmet_reasons,
 )
@@ -78,9 +78,9 @@ def test_status_lines_of_other_objects(obj, lines):
 def test_related_pods_are_those_of_the_selector():
     pods = [pod("web-1", app="web"), pod("api-1", app="api")]
     web = {"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
-    assert related_pods(DEPLOYMENTS, web, pods) == pods[:1]
-    assert related_pods(DEPLOYMENTS, {"metadata": {"name": "web"}}, pods) == pods
-    assert related_pods(PODS, {"metadata": {"name": "api-1"}}, pods) == pods[1:]
+    assert pods_of(DEPLOYMENTS, web, pods) == pods[:1]
+    assert pods_of(DEPLOYMENTS, {"metadata": {"name": "web"}}, pods) == pods
+    assert pods_of(PODS, {"metadata": {"name": "api-1"}}, pods) == pods[1:]
 
 
 async def test_pending_lines_explain_the_first_three_pods():

@@ -7,8 +7,8 @@ import sys
 import msgspec
 
 from kubeloop.testing import host
+from kubeloop.testing.cluster_options import cluster_options
 from kubeloop.testing.messages import Done, Request, Response, Start, Stop
-from kubeloop.testing.options import cluster_options
 
 PROGRAM = f"from {host.__name__} import main; main()"
 

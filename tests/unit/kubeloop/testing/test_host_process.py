@@ -5,8 +5,8 @@ import os
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.testing.cluster_options import cluster_options
 from kubeloop.testing.host_process import ClusterEnded, HostProcess
-from kubeloop.testing.options import cluster_options
 
 
 def test_host_process_starts_and_stops_a_cluster():

@@ -6,9 +6,9 @@ import pytest
 
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.testing import virtual_time
-from kubeloop.testing.assembly import serve_cluster
+from kubeloop.testing.assembly import run_api_server
+from kubeloop.testing.cluster_options import cluster_options
 from kubeloop.testing.in_memory import memory_cluster
-from kubeloop.testing.options import cluster_options
 from kubeloop.testing.report import report_lines
 from kubeloop.testing.virtual_time import VirtualClock
 
@@ -60,7 +60,7 @@ def test_report_lists_objects_pods_events_and_a_trace():
 
 def test_api_server_alone_registers_its_nodes():
     async def scenario() -> int:
-        async with serve_cluster(cluster_options({"nodes": 3}), clock=VirtualClock(), rng=Random(0)) as api:
+        async with run_api_server(cluster_options({"nodes": 3}), clock=VirtualClock(), rng=Random(0)) as api:
             return len(api.store.list(NODES))
 
     assert virtual_time.run(scenario()) == 3

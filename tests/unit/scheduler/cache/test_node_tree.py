@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubeloop.scheduler.cache.node_tree import NodeTree, zone_key
+from kubeloop.scheduler.cache.node_tree import NodeTree
 
-ZONE, BETA_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+ZONE = "topology.kubernetes.io/zone"
 
 
 def test_zones_alternate(node: Any) -> None:
@@ -25,8 +25,3 @@ def test_node_moves_to_the_end_of_its_new_zone(node: Any) -> None:
     tree.update(nodes[0], node("n0", labels={ZONE: "b"}))
     assert tree.names() == ["n1", "n2", "n0"]
     assert not tree.remove(nodes[0])  # it is in another zone now
-
-
-def test_beta_zone_label_takes_precedence() -> None:
-    assert zone_key({ZONE: "new", BETA_ZONE: "old"}) == zone_key({BETA_ZONE: "old"})
-    assert zone_key({}) == ""

@@ -16,7 +16,6 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     from_json,
     go_float,
     go_print,
-    go_quote,
     json_text,
     kind_of,
     to_float,
@@ -26,6 +25,7 @@ from kubeloop.devcluster.languages.gotemplate.values import (
     truth,
     type_of,
 )
+from kubeloop.kube.field_errors import quoted
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_printed_float_is_the_same_number(value: float):
 
 
 @pytest.mark.parametrize(
-    ("text", "quoted"),
+    ("text", "literal"),
     [
         ('a"b\\', r'"a\"b\\"'),
         ("\a\b\f\n\r\t\v", r'"\a\b\f\n\r\t\v"'),
@@ -117,8 +117,8 @@ def test_printed_float_is_the_same_number(value: float):
         ("é😀 ", '"é😀 "'),
     ],
 )
-def test_quoted_text_is_a_go_literal(text: str, quoted: str):
-    assert go_quote(text) == quoted
+def test_quoted_text_is_a_go_literal(text: str, literal: str):
+    assert quoted(text) == literal
 
 
 def test_numbers_of_an_object_keep_their_text_and_type():

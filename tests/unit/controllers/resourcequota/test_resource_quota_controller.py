@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.resourcequota.controller import ResourceQuotaController
+from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import NotFound
 from kubeloop.kube.objects.resources import (

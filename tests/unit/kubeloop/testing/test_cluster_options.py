@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.testing.options import ClusterOptions, Options, cluster_options
+from kubeloop.testing.cluster_options import ClusterOptions, Options, cluster_options
 
 
 def test_options_and_cluster_options_have_the_same_fields():

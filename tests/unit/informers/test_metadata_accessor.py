@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubeloop.informers.object_metadata import is_older
+from kubeloop.informers.metadata_accessor import is_older
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.namespace.controller import NamespaceController
+from kubeloop.controllers.namespace.namespace_controller import NamespaceController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, PODS
 from support.fake_apiserver import WIDGETS

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from kubeloop.kube.json_object import JSON
 
 Role = Literal["init", "sidecar", "main"]
-State = Literal["waiting", "running", "terminated"]
+ContainerState = Literal["waiting", "running", "terminated"]
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class ContainerRun:
     name: str
     image: str
     role: Role
-    state: State = "waiting"
+    state: ContainerState = "waiting"
     reason: str = "ContainerCreating"
     message: str = ""
     restarts: int = 0

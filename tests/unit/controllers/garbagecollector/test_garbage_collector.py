@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.garbagecollector.controller import GarbageCollector
+from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
 from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS

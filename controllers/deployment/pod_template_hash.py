@@ -15,10 +15,9 @@ from functools import cache
 from typing import Any
 
 from kubeloop.kube.objects.api_types import JSONValue
+from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
 from kubeloop.kube.schema import Field, StructType, TypeRef, type_ref
-
-HASH_LABEL = "pod-template-hash"
 
 _TEMPLATE = "core/v1.PodTemplateSpec"
 _ZERO: dict[str, Any] = {
@@ -35,7 +34,7 @@ _ZERO: dict[str, Any] = {
 def with_hash_label(template: Mapping[str, JSONValue], value: str) -> dict[str, JSONValue]:
     """Return a copy of `template` with the label pod-template-hash."""
     metadata = template.get("metadata") or {}
-    labels = {**(metadata.get("labels") or {}), HASH_LABEL: value}
+    labels = {**(metadata.get("labels") or {}), POD_TEMPLATE_HASH_LABEL: value}
     return {**template, "metadata": {**metadata, "labels": labels}}
 
 
@@ -43,9 +42,9 @@ def without_hash_label(template: Mapping[str, JSONValue]) -> dict[str, JSONValue
     """Return a copy of `template` without the label pod-template-hash."""
     metadata = template.get("metadata") or {}
     labels = metadata.get("labels")
-    if not labels or HASH_LABEL not in labels:
+    if not labels or POD_TEMPLATE_HASH_LABEL not in labels:
         return dict(template)
-    labels_left = {name: value for name, value in labels.items() if name != HASH_LABEL}
+    labels_left = {name: value for name, value in labels.items() if name != POD_TEMPLATE_HASH_LABEL}
     return {**template, "metadata": {**metadata, "labels": labels_left}}
 
 

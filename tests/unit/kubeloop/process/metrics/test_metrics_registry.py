@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
-from kubeloop.process.metrics import registry as own_metrics
+from kubeloop.process.metrics import metrics_registry as own_metrics
 
 BUCKETS = (0.001, 0.5, 1, 2.5, 1000.0)
 NAMES = st.sampled_from(["a", 'quoted "b"', "line\nbreak"])
@@ -46,14 +46,14 @@ def observed(library, registry, observations):
 @given(st.lists(st.tuples(NAMES, VALUES), max_size=20))
 def test_exposition_equals_that_of_prometheus_client(observations):
     library_page = observed(prometheus_client, CollectorRegistry(), observations)
-    own_page = observed(own_metrics, own_metrics.Registry(), observations)
+    own_page = observed(own_metrics, own_metrics.MetricsRegistry(), observations)
     assert generate_latest(own_page) == generate_latest(library_page)
     assert openmetrics(own_page) == openmetrics(library_page)
     assert generate_latest(observed(own_metrics, CollectorRegistry(), observations)) == generate_latest(library_page)
 
 
 def test_wrong_number_of_labels_is_rejected():
-    counter = own_metrics.Counter("c_total", "A counter.", ["one"], registry=own_metrics.Registry())
+    counter = own_metrics.Counter("c_total", "A counter.", ["one"], registry=own_metrics.MetricsRegistry())
     with pytest.raises(ValueError, match="c_total has the labels"):
         counter.labels("a", "b")
 

@@ -30,7 +30,7 @@ class Registerer(Protocol):
     def register(self, collector: Any) -> None: ...
 
 
-class Registry:
+class MetricsRegistry:
     """All collectors of a process. prometheus_client's encoders accept it in place of a CollectorRegistry."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.listener import listener_url, open_listener
+from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 
 
 def test_listener_error_suggests_which_option_to_change():

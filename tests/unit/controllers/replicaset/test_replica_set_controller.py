@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.controllers.replicaset.controller import ReplicaSetController
+from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from support.disabled_recorders import DisabledPodRecorder

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from kubeloop.informers.backoff import Backoff
+from kubeloop.informers.reflector_backoff import Backoff
 
 pytestmark = pytest.mark.virtual_time
 
