@@ -22,9 +22,9 @@ R = TypeVar("R")
 
 
 class SlowWork(Generic[R]):
-    """Awaitable work of a handler. run: does it, on the event loop's terms.
+    """Work that a handler awaits. run: starts it on a running event loop and returns an awaitable of its result.
 
-    Awaiting it returns the result of `run`, or raises its exception.
+    Awaiting SlowWork returns that result, or raises its exception.
     """
 
     __slots__ = ("run",)

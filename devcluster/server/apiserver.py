@@ -192,7 +192,7 @@ class ApiServer:
             while not isinstance(response, Response):
                 try:
                     response = await response
-                except Outdated:
+                except Outdated:  # it has waited, so it may wait
                     request.warnings.clear()
                     response = self._dispatch(request, may_wait=True)
             if self._definitions.pending or self._bootstrap.local_services.pending:
