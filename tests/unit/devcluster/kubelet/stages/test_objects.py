@@ -212,3 +212,15 @@ def test_weight_delay_and_selector_are_cel_expressions(read_stage_texts):
     young = {**obj, "metadata": {"name": "a", "creationTimestamp": "2026-01-01T11:59:58Z"}, "data": {}}
     assert select_stage([one, other], young, {}, NOW, rng) is one
     assert delay_seconds(one, young, {}, NOW, rng) == 0  # the expression fails: no such field
+
+
+async def test_jq_expression_is_evaluated_in_the_background_if_it_may_not_end(read_stage_texts):
+    text = stage("paint", "  - patch: {root: data, template: \"seen: 'yes'\"}").replace(
+        """cel: {expression: "true"}""", """jq: {key: '.data.color | test("^re")', operator: In, values: ["true"]}"""
+    )
+    cluster = Cluster()
+    async with cluster.applying(read_stage_texts(text)):
+        cluster.request("POST", CONFIG_MAPS, config_map("blue", color="blue"))
+        cluster.request("POST", CONFIG_MAPS, config_map("red", color="red"))
+        await cluster.until(f"{CONFIG_MAPS}/red", lambda response: response["data"].get("seen") == "yes")
+    assert "seen" not in cluster.request("GET", f"{CONFIG_MAPS}/blue")["data"]

@@ -300,3 +300,16 @@ async def test_replaces_built_in_behaviour_of_pods(read_stage_texts, add_to, kin
     cluster = SimulatedCluster()
     simulation = Simulation(cluster.store, NodeSettings(), clock=cluster.clock, rng=random.Random(1))
     assert PodStages(simulation, stages, lambda: None).replaces("Pod") is replaces
+
+
+async def test_stage_with_expression_evaluated_in_the_background_starts_pod(read_stage_texts):
+    text = POD_STARTS.replace("3000", "0").replace(
+        "{key: .metadata.deletionTimestamp, operator: DoesNotExist}",
+        "{key: '.metadata.name | test(\"^web\")', operator: In, values: ['true']}",
+    )
+    async with SimulatedCluster(stages=read_stage_texts(text)).running() as cluster, asyncio.timeout(60):
+        cluster.bind()
+        cluster.bind("other")
+        while cluster.phase() == "Pending":
+            await asyncio.sleep(0.01)
+        assert cluster.phase("other") == "Pending"
