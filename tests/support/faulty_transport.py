@@ -103,8 +103,13 @@ class FaultyTransport:
     def down(self, down: bool) -> None:
         self._down = down
         if down:
-            for watch in self._watches:
-                watch.put(TransportError("connection reset", request_sent=True))
+            self.break_watches()
+
+    def break_watches(self, resource: str = "") -> None:
+        """Reset the connections of all open watches, or of those of a resource; undelivered events are lost."""
+        for watch in self._watches:
+            if watch.path.endswith(resource):
+                watch.break_connection()
 
     async def request(
         self,
@@ -148,7 +153,7 @@ class FaultyTransport:
             if response.status != 200:
                 yield response
                 return
-            lines = _WatchLines(self._rng, self.watch_delay_seconds)
+            lines = _WatchLines(request.path, self._rng, self.watch_delay_seconds)
             self._watches.add(lines)
             reading = asyncio.create_task(lines.read(response.chunks))
             try:
@@ -202,7 +207,8 @@ class FaultyTransport:
 class _WatchLines:
     """Iterator over the lines of one watch, each at its time."""
 
-    def __init__(self, rng: random.Random, delay_seconds: float) -> None:
+    def __init__(self, path: str, rng: random.Random, delay_seconds: float) -> None:
+        self.path = path
         self._rng = rng
         self._delay_seconds = delay_seconds
         self._last_at = 0.0
@@ -216,6 +222,12 @@ class _WatchLines:
             at = max(self._last_at + 1e-6, at + self._rng.uniform(0, self._delay_seconds))
             self._last_at = at
         self._lines.put_nowait((at, line))
+
+    def break_connection(self) -> None:
+        while not self._lines.empty():
+            self._lines.get_nowait()
+        error = TransportError("connection reset", request_sent=True)
+        self._lines.put_nowait((asyncio.get_running_loop().time(), error))
 
     async def read(self, chunks: AsyncIterator[bytes]) -> None:
         """Append all lines of a response."""

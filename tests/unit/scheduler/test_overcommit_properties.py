@@ -1,8 +1,8 @@
 """No binding of the scheduler overcommits a node, under random events and delayed informers (property test).
 
-The fake API server stores its own objects; informers deliver events late, twice, or only after a new list. Capacities
-and requests are also stored as plain numbers. Each successful binding is checked against the state that the scheduler
-had seen at its decision: it cannot know pods that another scheduler has just bound, or nodes that have just shrunk.
+Watch events arrive late or only after a new list. Capacities and requests are also stored as plain numbers. Each
+successful binding is checked against the state that the scheduler had seen at its decision: it cannot know pods that
+another scheduler has just bound, or nodes that have just shrunk.
 """
 
 from __future__ import annotations
@@ -11,24 +11,28 @@ import asyncio
 import contextlib
 import itertools
 import random
-from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from kubeloop.informers.store import Store
-from kubeloop.kube.errors import Conflict, NotFound, ServerUnreachable, from_status
-from kubeloop.kube.objects.api_types import Node, Pod, Status, convert
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.storage.store import Change
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.client.transport import TransportError
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
 from kubeloop.testing import virtual_time
 from kubeloop.testing.virtual_time import VirtualClock
-from support.scheduler_cluster import new_scheduler
+from support.fake_apiserver import Write
+from support.faulty_transport import SentRequest, injected_error
+from support.scheduler_cluster import JSON, SchedulerCluster
 
 GPU = "example.com/gpu"
 PROFILES = """
@@ -63,86 +67,6 @@ def ports_conflict(one: frozenset[Port], other: frozenset[Port]) -> bool:
     )
 
 
-class DelayedInformer:
-    """An informer that delivers events with random delays. It starts with all objects."""
-
-    def __init__(self, objects: Mapping[str, Any], rng: random.Random) -> None:
-        self.store: Store[Any] = Store()
-        self._server_objects = objects
-        self._rng = rng
-        self._handlers: list[Any] = []
-        self._undelivered: deque[tuple[Literal["put", "deleted"], Any]] = deque()
-        self._watch_broken = False
-        for key, obj in objects.items():
-            self.store.put(key, obj)
-
-    def add_handler(self, handler: Any) -> DelayedInformer:
-        self._handlers.append(handler)
-        for obj in self.store.list():
-            handler.on_add(obj, True)
-        return self
-
-    async def wait_synced(self) -> None: ...
-
-    def changed(self, action: Literal["put", "deleted"], obj: Any) -> None:
-        if not self._watch_broken:
-            self._undelivered.append((action, obj))
-
-    def break_watch(self) -> None:
-        """Drop undelivered events and receive no more until `list_again`."""
-        self._undelivered.clear()
-        self._watch_broken = True
-
-    def list_again(self) -> None:
-        self._undelivered.clear()
-        self._watch_broken = False
-        for key in [key for key in self.store if key not in self._server_objects]:
-            self._deliver_delete(self.store[key], unknown=True)
-        for key, obj in self._server_objects.items():
-            stored = self.store.get(key)
-            if stored is None or stored.metadata.resource_version != obj.metadata.resource_version:
-                self._deliver_put(obj)
-
-    def deliver(self, number: int) -> None:
-        for _ in range(min(number, len(self._undelivered))):
-            action, obj = self._undelivered.popleft()
-            if action == "put":
-                self._deliver_put(obj)
-            else:
-                self._deliver_delete(obj, unknown=False)
-        if self._rng.random() < 0.1 and len(self.store):
-            again = self._rng.choice(self.store.list())
-            for handler in self._handlers:
-                handler.on_update(again, again)
-
-    async def run(self) -> None:
-        while True:
-            await asyncio.sleep(self._rng.choice([0.0, 0.001, 0.02, 0.4, 3.0]))
-            if self._watch_broken:
-                self.list_again()
-            elif self._rng.random() < 0.03:
-                self.break_watch()
-            self.deliver(self._rng.randrange(1, 12))
-
-    def _deliver_put(self, obj: Any) -> None:
-        old = self.store.get(obj.key)
-        if old is not None and old.metadata.uid != obj.metadata.uid and self._rng.random() < 0.5:
-            self._deliver_delete(old, unknown=True)  # some informers deliver a delete event, others an update
-            old = None
-        self.store.put(obj.key, obj)
-        for handler in self._handlers:
-            if old is None:
-                handler.on_add(obj, False)
-            else:
-                handler.on_update(old, obj)
-
-    def _deliver_delete(self, obj: Any, *, unknown: bool) -> None:
-        if self.store.get(obj.key) is not None:
-            self.store.remove(obj.key)
-            for handler in self._handlers:
-                handler.on_delete(obj, unknown)
-
-
 @dataclass
 class Decision:
     """A scheduling decision. number: order of decisions. capacity, requests: of node and pod as the scheduler saw them.
@@ -157,111 +81,147 @@ class Decision:
     seen: dict[str, Quantities]
 
 
-@dataclass
-class Server:
-    """A fake API server with nodes and pods; also the scheduler's client and event sink."""
+class CheckedCluster(SchedulerCluster):
+    """A fake API server with kubelets that checks each binding when it takes effect."""
 
-    rng: random.Random
-    pods: dict[str, Pod] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
-    informers: dict[str, DelayedInformer] = field(default_factory=dict)
-    requests: dict[tuple[str, str], Quantities] = field(default_factory=dict)  # (uid, resourceVersion of the pod)
-    node_capacity: dict[tuple[str, str], Quantities] = field(
-        default_factory=dict
-    )  # (name, resourceVersion of the node)
-    ports: dict[str, frozenset[Port]] = field(default_factory=dict)
-    raw: dict[str, dict[str, Any]] = field(default_factory=dict)  # the pods as written
-    decisions: dict[str, Decision] = field(default_factory=dict)
-    numbers: Iterator[int] = field(default_factory=itertools.count)
-    bound_by_us: set[str] = field(default_factory=set)  # UIDs
-    overcommits: list[str] = field(default_factory=list)  # not raised: the scheduler would handle it as an API error
-    background_tasks: set[asyncio.Task[None]] = field(default_factory=set)
-    version: int = 0
+    def __init__(self, rng: random.Random) -> None:
+        super().__init__(VirtualClock())
+        self._rng = rng
+        self._now_requested: dict[str, Quantities] = {}  # by UID
+        self._requests: dict[tuple[str, str], Quantities] = {}  # (uid, resourceVersion of the pod)
+        self._capacity: dict[tuple[str, str], Quantities] = {}  # (name, resourceVersion of the node)
+        self.ports: dict[str, frozenset[Port]] = {}  # by UID
+        self._decisions: dict[str, Decision] = {}  # by UID
+        self._numbers = itertools.count()
+        self._bound_by_us: set[str] = set()  # UIDs
+        self.overcommits: list[str] = []  # not raised: the scheduler would handle it as an API error
+        self.background_tasks: set[asyncio.Task[None]] = set()
+        self._unavailable_until: dict[str, float] = {}  # by resource: reads are rejected
+        self.server.transport.reject = self._reject
+        self.server.store.subscribe(PODS, self._pod_changed)
 
-    # --- changes by other clients -----------------------------------------------------------------------------------
+    # --- changes by other clients and kubelets ----------------------------------------------------------------------
 
-    def put_pod(self, raw: dict[str, Any], requests: Quantities) -> None:
-        self.version += 1
-        pod = convert(Pod, {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(self.version)}})
-        self.requests[pod.metadata.uid, str(self.version)] = requests
-        self.raw[pod.key] = raw
-        self.pods[pod.key] = pod
-        self._notify(PODS, "put", pod)
+    def put_pod(self, pod: JSON, requests: Quantities) -> None:
+        self._now_requested[pod["metadata"]["uid"]] = requests
+        self.put(PODS, pod)
 
-    def change(self, key: str, *, requests: Quantities | None = None, **parts: dict[str, Any]) -> None:
-        raw = self.raw[key]
-        changed = {**raw, **{name: {**raw.get(name, {}), **values} for name, values in parts.items()}}
-        self.put_pod(changed, requests or self.requests_of(self.pods[key]))
+    def change(self, key: str, *, requests: Quantities | None = None, **parts: JSON) -> None:
+        pod = self.stored_pod(key)
+        assert pod is not None
+        changed = {**pod, **{name: {**pod.get(name, {}), **values} for name, values in parts.items()}}
+        self.put_pod(changed, requests or self._now_requested[pod["metadata"]["uid"]])
 
     def requests_of(self, pod: Pod) -> Quantities:
-        return self.requests[pod.metadata.uid, pod.metadata.resource_version]
+        return self._requests[pod.metadata.uid, pod.metadata.resource_version]
 
-    def remove_pod(self, key: str) -> None:
-        pod = self.pods.pop(key, None)
-        if pod is not None:
-            del self.raw[key]
-            self._notify(PODS, "deleted", pod)
+    def put_node(self, name: str, capacity: Quantities, *, unschedulable: bool) -> None:
+        quantities = {"cpu": f"{capacity['cpu']}m"} | {key: str(capacity[key]) for key in ("memory", "pods")}
+        node = self.node(
+            name,
+            **quantities,
+            unschedulable=unschedulable,
+            labels={"topology.kubernetes.io/zone": "ab"[ord(name[-1]) % 2]},
+            status={"allocatable": {**quantities, GPU: str(capacity[GPU])}},
+        )
+        self._capacity[name, node.metadata.resource_version] = capacity
 
-    def put_node(self, name: str, node_capacity: Quantities, *, unschedulable: bool) -> None:
-        self.version += 1
-        allocatable = {"cpu": f"{node_capacity['cpu']}m"} | {
-            key: str(node_capacity[key]) for key in ("memory", "pods", GPU)
-        }
-        metadata = {
-            "name": name,
-            "uid": f"node-{name}",
-            "resourceVersion": str(self.version),
-            "labels": {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "ab"[ord(name[-1]) % 2]},
-        }
-        spec = {"unschedulable": unschedulable}
-        node = convert(Node, {"metadata": metadata, "spec": spec, "status": {"allocatable": allocatable}})
-        self.node_capacity[name, str(self.version)] = node_capacity
-        self.nodes[name] = node
-        self._notify(NODES, "put", node)
+    def delete_gracefully(self, key: str) -> None:
+        """Delete the pod; a bound pod stays on its node during its grace period."""
+        self.server.api.succeed("DELETE", PODS.path(*key.split("/")))
 
-    def remove_node(self, name: str) -> None:
-        self._notify(NODES, "deleted", self.nodes.pop(name))
+    def _pod_changed(self, change: Change) -> None:
+        metadata = change.now.object["metadata"]
+        self._requests[metadata["uid"], metadata["resourceVersion"]] = self._now_requested[metadata["uid"]]
+        if change.type == "MODIFIED" and "deletionTimestamp" in metadata:
+            self.run_in_background(self._end(change.now.key, metadata["uid"]))
 
-    def _notify(self, resource: Resource[Any], action: Literal["put", "deleted"], obj: Any) -> None:
-        if resource.plural in self.informers:
-            self.informers[resource.plural].changed(action, obj)
+    async def _end(self, key: str, uid: str) -> None:
+        await asyncio.sleep(self._rng.choice([0.0, 0.3, 5.0]))
+        pod = self.stored_pod(key)
+        if pod is not None and pod["metadata"]["uid"] == uid:
+            self.delete_pod(key)
 
-    def run_in_background(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self.background_tasks.add(task)
         task.add_done_callback(self.background_tasks.discard)
 
+    # --- faults -----------------------------------------------------------------------------------------------------
+
+    def break_watch(self, resource: Resource[Any], seconds: float) -> None:
+        """Break the watch, and let the informer list again after some time."""
+        transport = self.server.transport
+        transport.compacted_version = self.server.store.revision
+        transport.watch_delay_seconds = self._rng.choice([0.0, 0.02, 0.5, 3.0])
+        transport.break_watches(resource.plural)
+        self._unavailable_until[resource.path()] = asyncio.get_running_loop().time() + seconds
+
+    def _reject(self, method: str, path: str) -> StatusError | None:
+        unavailable = self._unavailable_until.get(path, 0.0) > asyncio.get_running_loop().time()
+        return injected_error(503) if unavailable else None
+
+    async def _before_request(self, request: SentRequest) -> None:
+        rng = self._rng
+        if request.path.endswith("/status"):
+            await asyncio.sleep(rng.choice([0.001, 0.2]))
+        if not request.path.endswith("/binding"):
+            return
+        await asyncio.sleep(rng.choice([0.001, 0.01, 0.5]))
+        draw = rng.random()
+        if draw < 0.03:
+            raise TransportError("no connection", request_sent=False)
+        if draw < 0.12:
+            raise injected_error(500)
+        if draw < 0.18:
+            self.run_in_background(self._bind_late(request))
+            raise TransportError("the request is delayed", request_sent=True)
+        if draw < 0.24:
+            self.lost_responses += 1
+
+    async def _bind_late(self, request: SentRequest) -> None:
+        await asyncio.sleep(self._rng.choice([0.1, 2.0]))
+        status, _ = self.server.api("POST", request.path, request.body)
+        if status == 201:
+            self._check_binding(msgspec.json.decode(request.body))
+
     # --- checks -----------------------------------------------------------------------------------------------------
 
-    def record_decision(self, pod: Pod) -> None:
+    def _note_write(self, write: Write) -> None:
+        if write.subresource == "binding":
+            self._check_binding(write.body)
+
+    def record_decision(self, pod: Pod, informers: InformerFactory) -> None:
         """Record the state that the scheduler had seen when it assumed `pod` on its node."""
-        node = self.informers[NODES.plural].store.get(pod.spec.node_name)
+        node = informers.informer(NODES).store[pod.spec.node_name]
         existing = [
             other
-            for other in self.informers[PODS.plural].store.list()
+            for other in informers.informer(PODS).store.list()
             if other.spec.node_name == pod.spec.node_name and other.status.phase not in ("Succeeded", "Failed")
         ]
-        self.decisions[pod.metadata.uid] = Decision(
-            number=next(self.numbers),
+        self._decisions[pod.metadata.uid] = Decision(
+            number=next(self._numbers),
             node=pod.spec.node_name,
-            capacity=self.node_capacity[pod.spec.node_name, node.metadata.resource_version],
+            capacity=self._capacity[pod.spec.node_name, node.metadata.resource_version],
             requests=self.requests_of(pod),
             seen={other.metadata.uid: self.requests_of(other) for other in existing},
         )
 
-    def check_node(self, name: str) -> None:
+    def _check_binding(self, binding: JSON) -> None:
         """Append to `overcommits` if the pods known at the last decision for the node exceed its capacity."""
-        pods_on_node = {
-            pod.metadata.uid: pod
-            for pod in self.pods.values()
+        self._bound_by_us.add(binding["metadata"]["uid"])
+        name = binding["target"]["name"]
+        uids = {
+            pod.metadata.uid
+            for pod in self.pods()
             if pod.spec.node_name == name and pod.status.phase not in ("Succeeded", "Failed")
         }
-        ours = [uid for uid in pods_on_node if uid in self.bound_by_us]
-        last = max(ours, key=lambda uid: self.decisions[uid].number)
-        decision = self.decisions[last]
-        counted = [*ours, *(uid for uid in pods_on_node if uid not in ours and uid in decision.seen)]
+        ours = uids & self._bound_by_us
+        last = max(ours, key=lambda uid: self._decisions[uid].number)
+        decision = self._decisions[last]
+        counted = [*ours, *(uid for uid in uids - ours if uid in decision.seen)]
         counted_requests = [
-            decision.seen[uid] if uid in decision.seen else self.decisions[uid].requests for uid in counted
+            decision.seen[uid] if uid in decision.seen else self._decisions[uid].requests for uid in counted
         ]
         missing = insufficient(decision.requests, decision.capacity, counted_requests)
         if missing:
@@ -272,95 +232,13 @@ class Server:
                 f"{name}: the ports of {last} are those of {others}; seen were {list(decision.seen)}"
             )
 
-    # --- client -----------------------------------------------------------------------------------------------------
-
-    def informer(self, resource: Resource[Any], **_: Any) -> Any:
-        server_objects: dict[str, Mapping[str, Any]] = {PODS.plural: self.pods, NODES.plural: self.nodes}
-        if resource.plural not in self.informers:
-            self.informers[resource.plural] = DelayedInformer(server_objects.get(resource.plural, {}), self.rng)
-        return self.informers[resource.plural]
-
-    def event(self, *_: Any) -> None: ...
-
-    def bind(self, key: str, uid: str, node: str) -> None:
-        pod = self.pods.get(key)
-        if pod is None:
-            raise refused(404, "NotFound", f"no pod {key}")
-        if pod.metadata.uid != uid or pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
-            raise refused(409, "Conflict", f"{key} is another pod, bound, or being deleted")
-        self.change(key, spec={"nodeName": node})
-        self.bound_by_us.add(uid)
-        self.check_node(node)
-
-    async def create_raw(self, resource: Any, body: Any, namespace: str, *, name: str, **_: Any) -> None:
-        key, uid, node = f"{namespace}/{name}", body["metadata"]["uid"], body["target"]["name"]
-        await asyncio.sleep(self.rng.choice([0.001, 0.01, 0.5]))
-        draw = self.rng.random()
-        if draw < 0.06:
-            raise ServerUnreachable("no connection", maybe_applied=False)
-        if draw < 0.12:
-            raise refused(500, "InternalError", "etcdserver: leader changed")
-        if draw < 0.18:
-
-            async def arrive() -> None:
-                await asyncio.sleep(self.rng.choice([0.1, 2.0]))
-                with contextlib.suppress(NotFound, Conflict):
-                    self.bind(key, uid, node)
-
-            self.run_in_background(arrive())
-            raise ServerUnreachable("the request is delayed", maybe_applied=True)
-        self.bind(key, uid, node)
-        if draw < 0.24:
-            raise ServerUnreachable("the response was lost", maybe_applied=True)
-
-    async def get(self, resource: Any, name: str, namespace: str, **_: Any) -> Pod:
-        await asyncio.sleep(0.001)
-        if f"{namespace}/{name}" not in self.pods:
-            raise refused(404, "NotFound", f"no pod {name}")
-        return self.pods[f"{namespace}/{name}"]
-
-    async def patch(self, resource: Any, name: str, body: Any, patch_type: Any, namespace: str, **_: Any) -> None:
-        await asyncio.sleep(self.rng.choice([0.001, 0.2]))
-        pod = self.pods.get(f"{namespace}/{name}")
-        if pod is None or pod.metadata.uid != body["metadata"]["uid"]:
-            raise refused(404, "NotFound", f"no pod {name}")
-        status = {key: value for key, value in body["status"].items() if value is not None}
-        self.change(
-            pod.key, status={"nominatedNodeName": "", **status} if "nominatedNodeName" in body["status"] else status
-        )
-
-    async def delete(self, resource: Any, name: str, namespace: str, *, precondition_uid: str, **_: Any) -> None:
-        await asyncio.sleep(0.001)
-        self.delete_gracefully(f"{namespace}/{name}", precondition_uid)
-
-    def delete_gracefully(self, key: str, uid: str) -> None:
-        """Delete the pod; a bound pod stays on its node during its grace period."""
-        pod = self.pods.get(key)
-        if pod is None or pod.metadata.uid != uid:
-            raise refused(404, "NotFound", f"no pod {key}")
-        if not pod.spec.node_name:
-            self.remove_pod(key)
-        elif pod.metadata.deletion_timestamp is None:
-            self.change(key, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-
-            async def end() -> None:
-                await asyncio.sleep(self.rng.choice([0.0, 0.3, 5.0]))
-                if key in self.pods and self.pods[key].metadata.uid == uid:
-                    self.remove_pod(key)
-
-            self.run_in_background(end())
-
-
-def refused(code: int, reason: str, message: str) -> Exception:
-    return from_status(Status(status="Failure", code=code, reason=reason, message=message))
-
 
 class RandomCluster:
     """One run: a fake API server, random changes by other clients, and a scheduler that may be restarted."""
 
     def __init__(self, seed: int, *, class_cache: bool, large: bool) -> None:
         self.rng = random.Random(seed)
-        self.server = Server(self.rng)
+        self.cluster = CheckedCluster(self.rng)
         self.class_cache = class_cache
         self.names = [f"n{number}" for number in range(20 if large else 5)]
         self.pods_created = 0
@@ -370,25 +248,36 @@ class RandomCluster:
     @contextlib.asynccontextmanager
     async def scheduling(self) -> AsyncIterator[Scheduler]:
         """Run a scheduler that starts with a new list of all objects."""
-        server = self.server
-        server.informers.clear()
+        cluster, rng = self.cluster, self.rng
+        cluster.server.transport.watch_delay_seconds = rng.choice([0.0, 0.02, 0.5, 3.0])
+        self.informers = InformerFactory(cluster.server.client, clock=cluster.clock, rng=rng)
         config = SchedulerConfiguration(profiles=load_configuration(PROFILES).profiles, class_cache=self.class_cache)
-        scheduler = new_scheduler(server, config, VirtualClock(), rng=self.rng)
+        scheduler = cluster.scheduler(config, self.informers, rng=rng)
         assume = scheduler.cache.assume_pod
 
         def assume_and_record(pod: Pod, *rest: Any) -> None:
             assume(pod, *rest)
-            server.record_decision(pod)
+            cluster.record_decision(pod, self.informers)
 
         scheduler.cache.assume_pod = assume_and_record  # type: ignore[method-assign]
-        informers = (server.informers[NODES.plural], server.informers[PODS.plural])
-        running = [asyncio.create_task(component.run()) for component in (scheduler, *informers)]
+        running = [asyncio.create_task(part) for part in (scheduler.run(), self.informers.run(), self._notify_again())]
         try:
             yield scheduler
         finally:
             await stop_tasks(running)
-            while server.background_tasks:  # requests of the stopped process arrive late
-                await asyncio.wait(server.background_tasks)
+            while cluster.background_tasks:  # requests of the stopped process arrive late
+                await asyncio.wait(cluster.background_tasks)
+
+    async def _notify_again(self) -> None:
+        """Notify the scheduler of objects that have not changed, as resyncs do."""
+        while True:
+            await asyncio.sleep(self.rng.choice([0.2, 4.0]))
+            for resource in (NODES, PODS):
+                informer = self.informers.informer(resource)
+                if objects := informer.store.list():
+                    obj = self.rng.choice(objects)
+                    for registration in informer._registrations:
+                        registration.handler.on_update(obj, obj)
 
     # --- random changes ---------------------------------------------------------------------------------------------
 
@@ -400,22 +289,23 @@ class RandomCluster:
             "pods": rng.choice([2, 3, 4]),
             GPU: rng.choice([0, 1, 2]),
         }
-        self.server.put_node(name, node_capacity, unschedulable=rng.random() < 0.1)
+        self.cluster.put_node(name, node_capacity, unschedulable=rng.random() < 0.1)
 
     def add_pod(self, node: str = "") -> None:
         rng = self.rng
         self.pods_created += 1
         # Names are reused for other pods.
         name = f"p{self.pods_created}" if rng.random() < 0.8 else f"p{rng.randrange(1, self.pods_created + 1)}"
-        if f"default/{name}" in self.server.pods:
+        if self.cluster.stored_pod(f"default/{name}") is not None:
             return
         requests = {"cpu": rng.choice([0, 100, 300, 600]), "memory": rng.choice([0, 500, 1000]), "pods": 1}
         requests[GPU] = rng.choice([0, 0, 1])
         ports = frozenset({(rng.choice(["", "10.0.0.1"]), "TCP", 80)} if rng.random() < 0.25 and not node else ())
         uid = f"uid-{self.pods_created}"
-        self.server.ports[uid] = ports
+        self.cluster.ports[uid] = ports
         container = {
             "name": "c",
+            "image": "i",
             "resources": {"requests": self._requests(requests)},
             "ports": [
                 {"containerPort": 80, "hostPort": number, "hostIP": ip, "protocol": protocol}
@@ -426,10 +316,11 @@ class RandomCluster:
             "schedulerName": rng.choice(["default-scheduler", "packing"]),
             "priority": rng.choice([0, 0, 10]),
             "containers": [container],
-            "nodeName": node,
+            "terminationGracePeriodSeconds": 30,
+            **({"nodeName": node} if node else {}),
         }
         metadata = {"name": name, "namespace": "default", "uid": uid, "labels": {"app": rng.choice("xy")}}
-        self.server.put_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}, requests)
+        self.cluster.put_pod({"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}, requests)
 
     @staticmethod
     def _requests(requests: Quantities) -> dict[str, str]:
@@ -437,45 +328,45 @@ class RandomCluster:
         return {key: quantity for key, quantity in quantities.items() if quantity not in ("0", "0m")}
 
     def act(self, action: str) -> None:
-        rng, server = self.rng, self.server
-        bound = [pod for pod in server.pods.values() if pod.spec.node_name]
-        pending = [pod for pod in server.pods.values() if not pod.spec.node_name]
+        rng, cluster = self.rng, self.cluster
+        pods, node_names = cluster.pods(), [node.metadata.name for node in cluster.nodes()]
+        bound = [pod for pod in pods if pod.spec.node_name]
+        pending = [pod for pod in pods if not pod.spec.node_name]
         match action:
             case "pods":
                 for _ in range(rng.randrange(1, 8)):
                     self.add_pod()
-            case "foreign pod" if server.nodes:
-                self.add_pod(rng.choice(list(server.nodes)))
-            case "bound by another scheduler" if server.nodes:
+            case "foreign pod" if node_names:
+                self.add_pod(rng.choice(node_names))
+            case "bound by another scheduler" if node_names:
                 # Only pods without ports: if two pods have the same port, the first deletion frees it (as upstream).
-                others = [pod for pod in pending if not server.ports[pod.metadata.uid]]
+                others = [pod for pod in pending if not cluster.ports[pod.metadata.uid]]
                 if others:
-                    server.change(rng.choice(others).key, spec={"nodeName": rng.choice(list(server.nodes))})
+                    cluster.change(rng.choice(others).key, spec={"nodeName": rng.choice(node_names)})
             case "delete bound" if bound:
-                pod = rng.choice(bound)
-                server.delete_gracefully(pod.key, pod.metadata.uid)
+                cluster.delete_gracefully(rng.choice(bound).key)
             case "delete pending" if pending:
-                server.remove_pod(rng.choice(pending).key)
+                cluster.delete_pod(rng.choice(pending).key)
             case "end" if bound:
-                server.change(rng.choice(bound).key, status={"phase": rng.choice(["Succeeded", "Failed"])})
-            case "label" if server.pods:
-                server.change(rng.choice(list(server.pods)), metadata={"labels": {"app": rng.choice("xyz")}})
+                cluster.change(rng.choice(bound).key, status={"phase": rng.choice(["Succeeded", "Failed"])})
+            case "label" if pods:
+                cluster.change(rng.choice(pods).key, metadata={"labels": {"app": rng.choice("xyz")}})
             case "resize" if bound:
                 pod = rng.choice(bound)
-                requests = {**server.requests_of(pod), "cpu": rng.choice([100, 300, 600])}
-                container = server.raw[pod.key]["spec"]["containers"][0]
-                changed = {**container, "resources": {"requests": self._requests(requests)}}
-                server.change(pod.key, requests=requests, spec={"containers": [changed]})
+                requests = {**cluster.requests_of(pod), "cpu": rng.choice([100, 300, 600])}
+                (container,) = cluster.stored_pod(pod.key)["spec"]["containers"]
+                container = {**container, "resources": {"requests": self._requests(requests)}}
+                cluster.change(pod.key, requests=requests, spec={"containers": [container]})
             case "add node":
-                missing_names = [name for name in self.names if name not in server.nodes]
+                missing_names = [name for name in self.names if name not in node_names]
                 if missing_names:
                     self.put_node(rng.choice(missing_names))
-            case "change node" if server.nodes:
-                self.put_node(rng.choice(list(server.nodes)))
-            case "delete node" if len(server.nodes) > 2:
-                server.remove_node(rng.choice(list(server.nodes)))
+            case "change node" if node_names:
+                self.put_node(rng.choice(node_names))
+            case "delete node" if len(node_names) > 2:
+                cluster.server.store.delete(NODES, "", rng.choice(node_names))
             case "break a watch":
-                rng.choice([server.informers[NODES.plural], server.informers[PODS.plural]]).break_watch()
+                cluster.break_watch(rng.choice([NODES, PODS]), rng.choice([0.0, 0.4, 3.0]))
 
     async def run(self, steps: list[str]) -> None:
         steps = list(steps)
@@ -484,14 +375,14 @@ class RandomCluster:
                 while steps and (action := steps.pop()) != "restart":
                     self.act(action)
                     await asyncio.sleep(self.rng.choice([0.0, 0.0, 0.01, 0.3, 2.0]))
-                    assert self.server.overcommits == []
+                    assert self.cluster.overcommits == []
                 if steps:
                     continue
                 await asyncio.sleep(60.0)
                 for resource in (NODES, PODS):
-                    self.server.informers[resource.plural].list_again()
+                    self.cluster.break_watch(resource, 0.0)
                 await asyncio.sleep(60.0)
-                assert self.server.overcommits == []
+                assert self.cluster.overcommits == []
                 self.check_no_pod_is_lost(scheduler)
                 return
 
@@ -500,7 +391,7 @@ class RandomCluster:
         scheduler.queue.check()
         assert scheduler.cache.assumed_pods() == []
         assert scheduler.queue.in_flight_keys() == []
-        for pod in self.server.pods.values():
+        for pod in self.cluster.pods():
             if not pod.spec.node_name and pod.metadata.deletion_timestamp is None:
                 assert scheduler.queue.get(pod.key) is not None, f"{pod.key} is lost"
 
@@ -526,4 +417,7 @@ STEPS = st.lists(
 @settings(max_examples=60, phases=[Phase.explicit, Phase.generate])
 @given(steps=STEPS, seed=st.integers(0, 2**32), class_cache=st.booleans(), large=st.booleans())
 def test_no_binding_overcommits_a_node(steps, seed, class_cache, large):
-    virtual_time.run(RandomCluster(seed, class_cache=class_cache, large=large).run(["pods", *steps, "pods"]))
+    async def main() -> None:
+        await RandomCluster(seed, class_cache=class_cache, large=large).run(["pods", *steps, "pods"])
+
+    virtual_time.run(main())
