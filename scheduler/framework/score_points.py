@@ -42,7 +42,7 @@ Normalize = Callable[[CycleState, PodInfo, Snapshot, Rows, Scores], Scores]
 _FEW_SCORES = 8  # up to this many, a Python loop is faster than array operations
 
 
-class Scorer(msgspec.Struct, frozen=True):
+class ScoringPlugin(msgspec.Struct, frozen=True):
     """A Score plugin and what it implements.
 
     by_rows: scores arrays of rows. normalizes: has normalize_scores. tabulates: has a score_table of its own, not an
@@ -58,7 +58,7 @@ class Scorer(msgspec.Struct, frozen=True):
     row_local: bool
 
 
-_LocalScorers = tuple[list[Scorer], tuple[str, ...]]
+_LocalScorers = tuple[list[ScoringPlugin], tuple[str, ...]]
 """Row-local scorers, and their names."""
 
 
@@ -169,7 +169,7 @@ class ScorePoints:
     def _refresh_row(
         self,
         results: ClassResults,
-        scorers: Sequence[Scorer],
+        scorers: Sequence[ScoringPlugin],
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
@@ -194,7 +194,7 @@ class ScorePoints:
     def _refresh_rows(
         self,
         results: ClassResults,
-        scorers: Sequence[Scorer],
+        scorers: Sequence[ScoringPlugin],
         state: CycleState,
         pod: PodInfo,
         snapshot: Snapshot,
@@ -244,7 +244,9 @@ class ScorePoints:
             _check_range(plugin, table.scores)
         return table
 
-    def _raw_scores(self, scorer: Scorer, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
+    def _raw_scores(
+        self, scorer: ScoringPlugin, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows
+    ) -> Scores:
         plugin = scorer.plugin
         try:
             if scorer.by_rows:
@@ -264,7 +266,7 @@ class ScorePoints:
             raise SchedulingError(f'running Score plugin "{plugin.name}": {status.message}', plugin.name) from error
 
     def _normalized(
-        self, scorer: Scorer, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, raw: Scores
+        self, scorer: ScoringPlugin, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, raw: Scores
     ) -> Scores:
         """Return the scores between 0 and 100, before the weight."""
         plugin, scores = scorer.plugin, raw
@@ -282,9 +284,9 @@ class ScorePoints:
         return scores
 
 
-def _scorer(plugin: Any, weight: int) -> Scorer:
+def _scorer(plugin: Any, weight: int) -> ScoringPlugin:
     by_rows = isinstance(plugin, ScoreRowsPlugin)
-    return Scorer(
+    return ScoringPlugin(
         plugin=plugin,
         name=plugin.name,
         weight=weight,
