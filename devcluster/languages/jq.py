@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 _LIMIT_SECONDS = 1.0  # of CPU time, for one evaluation in the worker
 _LIMIT_BYTES = 1 << 30  # memory of the worker
 
-# Name and number of parameters. gojq does not define them without options; KWOK sets none.
+# Name and number of parameters. KWOK's gojq has no input and output either; an object's evaluation must not end others.
 _REFUSED = """
     debug/0 debug/1 get_search_list/0 halt/0 halt_error/0 halt_error/1 input/0 input_filename/0 input_line_number/0
     inputs/0 modulemeta/0 stderr/0
@@ -93,8 +93,10 @@ class Program:
         with self._lock:
             try:
                 return self._by_query(_worker.evaluate(self._text, value))
-            except _WorkerEnded:
-                self._ignore_endless(value)
+            except _WorkerEnded as ended:
+                if not self._ignore_endless(value):
+                    log.error("jq expressions of an object failed: %s", ended)
+                    return self._by_query(b"null")
         return self.results(obj, now)
 
     def _by_query(self, output: bytes) -> dict[Query, list[Any]]:
@@ -106,8 +108,9 @@ class Program:
         }
         return results | {query: [] for query in self._ignored}
 
-    def _ignore_endless(self, value: bytes) -> None:
-        """Remove the expressions that end the worker."""
+    def _ignore_endless(self, value: bytes) -> bool:
+        """Remove the expressions that end the worker; return False if none does alone."""
+        before = len(self._ignored)
         for query in self._queries:
             try:
                 if not query.is_cheap:
@@ -116,6 +119,7 @@ class Program:
                 self._ignored.append(query)
                 log.error("jq expression %r is ignored from now on: %s", query.text, ended)
         self._set(query for query in self._queries if query not in self._ignored)
+        return len(self._ignored) > before
 
 
 # --- needed parts of an object ----------------------------------------------------------------------------------------

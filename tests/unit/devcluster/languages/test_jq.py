@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kubeloop.devcluster.languages.jq import JqError, Program, Query, _needed, _path
+from kubeloop.devcluster.languages.jq import JqError, Program, Query, _needed, _path, _worker, _WorkerEnded
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -180,6 +180,23 @@ def test_endless_expression_is_ignored_after_its_limit(caplog, endless, reason):
     (record,) = caplog.records
     assert f"jq expression {endless!r} is ignored from now on" in record.message
     assert reason in record.message
+
+
+def test_program_fails_for_an_object_if_only_all_expressions_together_exceed_the_limit(caplog, monkeypatch):
+    program = Program([Query(".metadata.name"), Query("[range(3)]"), Query("[range(4)]")])
+    evaluate_alone = _worker.evaluate
+
+    def evaluate(text, value):
+        if "range(3)" in text and "range(4)" in text and not evaluations:
+            evaluations.append(text)
+            raise _WorkerEnded("too slow")
+        return evaluate_alone(text, value)
+
+    evaluations = []
+    monkeypatch.setattr(_worker, "evaluate", evaluate)
+    assert [*program.results(POD, NOW).values()] == [[], [], []]
+    assert [*program.results(POD, NOW).values()] == [["web"], [[0, 1, 2]], [[0, 1, 2, 3]]]
+    assert [record.message for record in caplog.records] == ["jq expressions of an object failed: too slow"]
 
 
 def test_jq_is_imported_with_the_first_expression():
