@@ -307,12 +307,13 @@ def _depth(text: str) -> int:
 # --- character classes ------------------------------------------------------------------------------------------------
 
 _LONG_SCRIPTS = """
-    Anatolian_Hieroglyphs Canadian_Aboriginal Caucasian_Albanian Cypro_Minoan Dives_Akuru Egyptian_Hieroglyphs
+    Anatolian_Hieroglyphs Bassa_Vah Canadian_Aboriginal Caucasian_Albanian Cypro_Minoan Dives_Akuru Egyptian_Hieroglyphs
     Gunjala_Gondi Hanifi_Rohingya Imperial_Aramaic Inscriptional_Pahlavi Inscriptional_Parthian Kayah_Li
     Khitan_Small_Script Linear_A Linear_B Masaram_Gondi Meetei_Mayek Mende_Kikakui Meroitic_Cursive
     Meroitic_Hieroglyphs Nag_Mundari New_Tai_Lue Nyiakeng_Puachue_Hmong Ol_Chiki Old_Hungarian Old_Italic
     Old_North_Arabian Old_Permic Old_Persian Old_Sogdian Old_South_Arabian Old_Turkic Old_Uyghur Pahawh_Hmong
-    Pau_Cin_Hau Phags_Pa Psalter_Pahlavi SignWriting Sora_Sompeng Syloti_Nagri Tai_Le Tai_Tham Tai_Viet Zanabazar_Square
+    Pau_Cin_Hau Phags_Pa Psalter_Pahlavi SignWriting Sora_Sompeng Syloti_Nagri Tai_Le Tai_Tham Tai_Viet Warang_Citi
+    Zanabazar_Square
 """
 _CATEGORIES = """
     C:Other Cc:Control,cntrl Cf:Format Cn:Unassigned Co:Private_Use Cs:Surrogate L:Letter LC:Cased_Letter

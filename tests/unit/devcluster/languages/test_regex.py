@@ -66,6 +66,8 @@ def test_matches_as_in_go(regex: str, text: str, expected: bool):
         (r"\p{Greek}", "\u03b1\u03b2", "a"),
         (r"\p{greek}", "\u03b1", "a"),
         (r"\p{old italic}", "\U00010300", "a"),
+        (r"\p{Bassa_Vah}", "\U00016ad0", "a"),
+        (r"\p{Warang_Citi}", "\U000118a0", "a"),
         (r"\p{Sign_Writing}", "\U0001d800", "a"),
         (r"\pL", "\u00e9", "1"),
         (r"\PN", "x", "1"),
