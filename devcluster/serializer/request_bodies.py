@@ -27,13 +27,60 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
-_RETIRED_VERSIONS = {
-    "apps/v1beta1", "apps/v1beta2", "extensions/v1beta1", "batch/v1beta1", "autoscaling/v1", "autoscaling/v2beta1",
-    "autoscaling/v2beta2", "policy/v1beta1", "events.k8s.io/v1beta1", "storage.k8s.io/v1beta1",
-    "storage.k8s.io/v1alpha1", "scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha1", "networking.k8s.io/v1beta1",
-    "rbac.authorization.k8s.io/v1beta1", "rbac.authorization.k8s.io/v1alpha1", "coordination.k8s.io/v1beta1",
-    "discovery.k8s.io/v1beta1",
-}  # fmt: skip
+_UNSERVED_KINDS = {
+    api_version: frozenset(kinds.split())
+    for api_version, kinds in {
+        "admissionregistration.k8s.io/v1alpha1": "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding "
+        "MutatingAdmissionPolicy MutatingAdmissionPolicyBinding",
+        "admissionregistration.k8s.io/v1beta1": "ValidatingWebhookConfiguration MutatingWebhookConfiguration "
+        "ValidatingAdmissionPolicy ValidatingAdmissionPolicyBinding MutatingAdmissionPolicy "
+        "MutatingAdmissionPolicyBinding",
+        "apps/v1beta1": "Deployment DeploymentRollback Scale StatefulSet ControllerRevision",
+        "apps/v1beta2": "Deployment Scale StatefulSet DaemonSet ReplicaSet ControllerRevision",
+        "authentication.k8s.io/v1alpha1": "SelfSubjectReview",
+        "authentication.k8s.io/v1beta1": "SelfSubjectReview TokenReview",
+        "authorization.k8s.io/v1beta1": "SelfSubjectRulesReview SelfSubjectAccessReview SubjectAccessReview "
+        "LocalSubjectAccessReview",
+        "batch/v1beta1": "CronJob",
+        "certificates.k8s.io/v1alpha1": "ClusterTrustBundle",
+        "certificates.k8s.io/v1beta1": "CertificateSigningRequest ClusterTrustBundle PodCertificateRequest",
+        "coordination.k8s.io/v1alpha2": "LeaseCandidate",
+        "coordination.k8s.io/v1beta1": "Lease LeaseCandidate",
+        "discovery.k8s.io/v1beta1": "EndpointSlice",
+        "events.k8s.io/v1beta1": "Event",
+        "extensions/v1beta1": "Deployment DeploymentRollback Scale DaemonSet Ingress ReplicaSet NetworkPolicy",
+        "flowcontrol.apiserver.k8s.io/v1beta1": "FlowSchema PriorityLevelConfiguration",
+        "flowcontrol.apiserver.k8s.io/v1beta2": "FlowSchema PriorityLevelConfiguration",
+        "flowcontrol.apiserver.k8s.io/v1beta3": "FlowSchema PriorityLevelConfiguration",
+        "imagepolicy.k8s.io/v1alpha1": "ImageReview",
+        "internal.apiserver.k8s.io/v1alpha1": "StorageVersion",
+        "networking.k8s.io/v1beta1": "Ingress IngressClass IPAddress ServiceCIDR",
+        "node.k8s.io/v1alpha1": "RuntimeClass",
+        "node.k8s.io/v1beta1": "RuntimeClass",
+        "policy/v1beta1": "PodDisruptionBudget Eviction",
+        "rbac.authorization.k8s.io/v1alpha1": "Role RoleBinding ClusterRole ClusterRoleBinding",
+        "rbac.authorization.k8s.io/v1beta1": "Role RoleBinding ClusterRole ClusterRoleBinding",
+        "resource.k8s.io/v1alpha3": "DeviceTaintRule ResourcePoolStatusRequest",
+        "resource.k8s.io/v1beta1": "DeviceClass ResourceClaim ResourceClaimTemplate ResourceSlice",
+        "resource.k8s.io/v1beta2": "DeviceClass DeviceTaintRule ResourceClaim ResourceClaimTemplate ResourceSlice",
+        "scheduling.k8s.io/v1alpha2": "Workload PodGroup",
+        "scheduling.k8s.io/v1beta1": "PriorityClass",
+        "storage.k8s.io/v1alpha1": "VolumeAttachment CSIStorageCapacity VolumeAttributesClass",
+        "storage.k8s.io/v1beta1": "StorageClass VolumeAttachment CSIDriver CSINode CSIStorageCapacity "
+        "VolumeAttributesClass",
+        "storagemigration.k8s.io/v1beta1": "StorageVersionMigration",
+    }.items()
+}
+"""Kinds in the scheme of v1.36 that are not served, or not in this version. Source: staging/src/k8s.io/api."""
+_INTERNAL_GROUPS = {
+    ("extensions", "Deployment"): "apps",
+    ("extensions", "DaemonSet"): "apps",
+    ("extensions", "ReplicaSet"): "apps",
+    ("extensions", "Ingress"): "networking.k8s.io",
+    ("extensions", "NetworkPolicy"): "networking.k8s.io",
+    ("events.k8s.io", "Event"): "",
+}
+"""Group of the internal type, where it is not the kind's own. Source: pkg/apis/*/register.go."""
 
 
 @dataclass(slots=True)
@@ -153,7 +200,18 @@ def _is_registered(api_version: str, kind: str) -> bool:
     group, _, version = api_version.rpartition("/")
     if kind in _KINDS_OF_EVERY_VERSION or (kind == "List" and api_version == "v1"):
         return (group, version) in {api_version_.rpartition("/")[::2] for api_version_, _ in BY_KIND}
-    return (api_version, kind) in BY_KIND or schema.type_for(group, version, kind) is not None
+    if (api_version, kind) in BY_KIND or kind.removesuffix("List") in _UNSERVED_KINDS.get(api_version, ()):
+        return True
+    return schema.type_for(group, version, kind) is not None
+
+
+def _is_another_version(api_version: str, kind: str, resource: Resource[Any]) -> bool:
+    """Return True if upstream's scheme converts the kind to the resource's internal type."""
+    group = api_version.rpartition("/")[0]
+    if kind != resource.kind or not _is_registered(api_version, kind):
+        return False
+    own_group = _INTERNAL_GROUPS.get((resource.group, kind), resource.group)
+    return _INTERNAL_GROUPS.get((group, kind), group) == own_group
 
 
 _KINDS_OF_EVERY_VERSION = (
@@ -190,13 +248,12 @@ def check_kind(obj: JSON, resource: Resource[Any], equivalent_versions: Sequence
         return
     if isinstance(resource, CustomResource):
         raise resource.rules.wrong_kind(obj)
-    group, _, version = api_version.rpartition("/")
-    handled = f"{kind} in version {quoted(version)} cannot be handled as a {resource.kind}"
-    if kind == resource.kind and group == resource.group and api_version in _RETIRED_VERSIONS:
+    if _is_another_version(api_version, kind, resource):
         raise errors.bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version "
             f"({resource.api_version})"
         )
+    handled = f"{kind} in version {quoted(api_version.rpartition('/')[2])} cannot be handled as a {resource.kind}"
     raise errors.bad_request(f"{handled}: {kind_mismatch_message(api_version, kind, resource)}")
 
 

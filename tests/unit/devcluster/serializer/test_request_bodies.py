@@ -1,8 +1,15 @@
-"""Parsing of request bodies: unpaired surrogates and duplicate fields."""
+"""Parsing of request bodies: unpaired surrogates, duplicate fields and kinds."""
 
 from __future__ import annotations
 
-from kubeloop.devcluster.serializer.request_bodies import merge_strict_errors, parse_json
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.devcluster.api.served_resources import EVENTS_V1, INGRESSES
+from kubeloop.devcluster.serializer.request_bodies import check_kind, merge_strict_errors, parse_json
+from kubeloop.kube.objects.resources import DEPLOYMENTS, EVENTS, PODS, REPLICA_SETS, Resource
 
 
 def test_unpaired_surrogates_are_replaced():
@@ -21,3 +28,36 @@ def test_unknown_fields_are_not_reported_as_duplicates():
     assert merge_strict_errors(duplicates, ['unknown field "spec.foo"']) == [
         'duplicate field "spec.a"', 'unknown field "spec.foo"'
     ]  # fmt: skip
+
+
+MISMATCH = "the API version in the data ({}) does not match the expected API version ({})"
+
+
+@pytest.mark.parametrize(
+    ("resource", "api_version", "kind", "message"),
+    [
+        (REPLICA_SETS, "extensions/v1beta1", "ReplicaSet", MISMATCH.format("extensions/v1beta1", "apps/v1")),
+        (DEPLOYMENTS, "apps/v1beta2", "Deployment", MISMATCH.format("apps/v1beta2", "apps/v1")),
+        (INGRESSES, "extensions/v1beta1", "Ingress", MISMATCH.format("extensions/v1beta1", "networking.k8s.io/v1")),
+        (EVENTS, "events.k8s.io/v1", "Event", MISMATCH.format("events.k8s.io/v1", "v1")),
+        (EVENTS_V1, "v1", "Event", MISMATCH.format("v1", "events.k8s.io/v1")),
+        (
+            REPLICA_SETS,
+            "apps/v1beta1",  # has no ReplicaSet
+            "ReplicaSet",
+            'ReplicaSet in version "v1beta1" cannot be handled as a ReplicaSet: no kind "ReplicaSet" is registered for '
+            'version "apps/v1beta1"',
+        ),
+        (
+            PODS,
+            "extensions/v1beta1",
+            "DaemonSet",
+            'DaemonSet in version "v1beta1" cannot be handled as a Pod: converting (v1beta1.DaemonSet) to (core.Pod): '
+            "unknown conversion",
+        ),
+    ],
+)
+def test_kind_of_another_version_is_refused(resource: Resource[Any], api_version: str, kind: str, message: str):
+    with pytest.raises(StatusError) as raised:
+        check_kind({"apiVersion": api_version, "kind": kind}, resource)
+    assert (raised.value.code, message in raised.value.message) == (400, True), raised.value.message
