@@ -1,8 +1,9 @@
 """Simulated kubelets: admit or reject pods, start, report, restart, stop and delete them.
 
     bound --admitted--> starting --start--> running (ready or not) --exit--> ended       deletionTimestamp, at any
-      |                                        ^  | restart                     |        stage: --stop--> deleted
-      +--rejected--> failed                    +--+                             +-- phase Succeeded or Failed
+      |                                        ^  | restart                     |        stage: not ready --stop-->
+      +--rejected--> failed                    +--+                             |        ended --> deleted
+                                                                                +-- phase Succeeded or Failed
 
 A pod's next state depends on its object, its containers and the time only. A kubelet whose node is unreachable does
 nothing until the node recovers, and then does what has become due.
@@ -172,18 +173,11 @@ class Kubelets:
         metadata = pod.object["metadata"]
         if not metadata.get("deletionTimestamp"):
             return
-        grace = float(metadata.get("deletionGracePeriodSeconds") or 0)
-        now = self._now()
-        if pod.stop_at is None:
-            stop_seconds = pod.seconds("stop-seconds")
-            delay = self._settings.stop_delay_seconds if stop_seconds is None else stop_seconds
-            running = any(run.state == "running" for run in pod.runs)
-            pod.stop_at = now + (min(delay, grace) if running else 0.0)
-            for run in pod.runs:
-                if run.state == "running":
-                    self._event(pod, "Normal", "Killing", f"Stopping container {run.name}", run.name)
-        else:  # a second deletion with a shorter grace period
-            pod.stop_at = min(pod.stop_at, now + grace)
+        is_first = pod.stop_at is None
+        pod.plan_stop(self._now(), float(metadata.get("deletionGracePeriodSeconds") or 0))
+        for run in pod.runs if is_first else ():
+            if run.state == "running":
+                self._event(pod, "Normal", "Killing", f"Stopping container {run.name}", run.name)
 
     # --- pods: what is due ------------------------------------------------------------------------
 
@@ -274,15 +268,13 @@ class Kubelets:
                 self._event(pod, "Warning", "Failed", "Error: ImagePullBackOff", run.name)
 
     def _finish_stop(self, pod: SimulatedPod) -> None:
-        """Delete a pod whose containers have stopped, unless it has finalizers."""
+        """Report the end of all containers and delete the pod, unless it has finalizers."""
+        if not pod.ended:
+            pod.end_stop(self._wall())
+            self._report(pod)
         current = self._current(pod)
         if current is None:
             return
-        if current["metadata"].get("finalizers"):
-            pod.stop_all(self._wall())
-            pod.stop_at = None
-            self._report(pod)
-            current = self._current(pod) or current
         if self._simulation.remove_pod(current):
             self.forget(pod.uid)
             return

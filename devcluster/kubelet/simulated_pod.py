@@ -15,6 +15,9 @@ from kubeloop.devcluster.controllers import taint_eviction
 from kubeloop.devcluster.kubelet import crash_loop_backoff
 from kubeloop.devcluster.kubelet.pod_admission import Amounts, HostPort, amounts, host_ports, requested_amounts
 from kubeloop.devcluster.kubelet.simulated_pod_status import (
+    CONTAINER_STATUS_UNKNOWN,
+    KILLED,
+    NOT_LOCATED,
     ContainerRun,
     container_runs,
     probe_seconds,
@@ -26,6 +29,7 @@ from kubeloop.devcluster.simulation.timers import Timer
 from kubeloop.kube.json_object import JSON
 
 _PREFIX = "kubeloop.dev/"
+_MIN_GRACE_SECONDS = 2.0  # kubelet's minimumGracePeriodInSeconds
 
 
 def marker(pod: JSON, name: str) -> str | None:
@@ -149,8 +153,9 @@ class SimulatedPod:
     """One pod bound to a node.
 
     Due times, None if not due: start_at; pull_backoff_at; exit_at and restart_at of the main containers; deadline_at;
-    stop_at (in deletion: all containers have stopped). timer: for the earliest of them. seen: the kubelet has observed
-    the pod. staged: stages of a file control it, not the kubelet.
+    stop_at (in deletion: all containers have stopped). timer: for the earliest of them. stop_exit_code: of containers
+    that are stopped by a deletion. seen: the kubelet has observed the pod. staged: stages of a file control it, not the
+    kubelet.
     """
 
     __slots__ = (
@@ -178,6 +183,7 @@ class SimulatedPod:
         "start_at",
         "start_time",
         "stop_at",
+        "stop_exit_code",
         "stopped",
         "timer",
         "uid",
@@ -211,6 +217,7 @@ class SimulatedPod:
         self.restart_at: float | None = None
         self.deadline_at: float | None = None
         self.stop_at: float | None = None
+        self.stop_exit_code = 0
 
     @property
     def node_name(self) -> str:
@@ -280,6 +287,22 @@ class SimulatedPod:
 
     def _restarts(self) -> int:
         return max((run.restarts for run in self.main_runs()), default=0)
+
+    def plan_stop(self, now: float, grace_seconds: float) -> None:
+        """Set the time at which the containers of a pod in deletion will have stopped; a repeated call may shorten it.
+
+        Containers that would take longer than the grace period are killed.
+        """
+        if self.stop_at is None:
+            stop_seconds = self.seconds("stop-seconds")
+            delay = self._settings.stop_delay_seconds if stop_seconds is None else stop_seconds
+            if not any(run.state == "running" for run in self.runs):
+                delay = 0.0
+        else:
+            delay = self.stop_at - now
+        if delay > max(grace_seconds, _MIN_GRACE_SECONDS):
+            self.stop_exit_code = KILLED
+        self.stop_at = now + min(delay, grace_seconds)
 
     def main_runs(self) -> list[ContainerRun]:
         return [run for run in self.runs if run.role == "main"]
@@ -394,13 +417,13 @@ class SimulatedPod:
         return changed
 
     def refresh_readiness(self, now: float) -> bool:
-        """Update started and ready by probes and the annotation not-ready; return True if anything changed."""
+        """Update started and ready by probes, deletion and annotations; return True if anything changed."""
         changed = False
         for run in self.runs:
             if run.state != "running":
                 continue
             started = run.started or now >= run.started_at
-            ready = started and not self.is_held_unready and now >= run.ready_at
+            ready = started and self.stop_at is None and not self.is_held_unready and now >= run.ready_at
             if (started, ready) != (run.started, run.ready):
                 run.started, run.ready = started, ready
                 changed = True
@@ -441,6 +464,19 @@ class SimulatedPod:
             if run.state == "running":
                 run.end(wall, 0)
         self.stopped = True
+
+    def end_stop(self, wall: str) -> None:
+        """Stop all containers of a pod in deletion; the status of one that never ran is unknown, as in TerminatePod."""
+        has_initialized = all(run.state == "terminated" for run in self.runs if run.role == "init")
+        for run in self.runs:
+            if run.state == "running":
+                run.end(wall, self.stop_exit_code)
+                run.reason = ""
+            elif run.state == "waiting" and has_initialized:
+                run.end("", KILLED)
+                run.reason, run.message = CONTAINER_STATUS_UNKNOWN, NOT_LOCATED
+        self.stopped = True
+        self.stop_at = None
 
     def _stop_sidecars(self, wall: str) -> None:
         for run in self.runs:

@@ -17,6 +17,12 @@ from kubeloop.kube.json_object import JSON
 Role = Literal["init", "sidecar", "main"]
 ContainerState = Literal["waiting", "running", "terminated"]
 
+KILLED = 137
+"""Exit code of a container that was ended by SIGKILL."""
+CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
+"""Reason of a container of which the runtime reports nothing when its pod has ended."""
+NOT_LOCATED = "The container could not be located when the pod was terminated"
+
 
 @dataclass(slots=True)
 class ContainerRun:
@@ -138,6 +144,9 @@ def _container_status(uid: str, run: ContainerRun, container: JSON) -> JSON:
     if alive:
         status["state"] = {"running": {"startedAt": run.since}}
         status["containerID"] = container_id(uid, run, run.restarts)
+    elif run.state == "terminated" and run.reason == CONTAINER_STATUS_UNKNOWN:
+        terminated = {"exitCode": run.exit_code, "reason": run.reason, "message": run.message}
+        status["state"] = {"terminated": {**terminated, "startedAt": None, "finishedAt": None}}
     elif run.state == "terminated":
         status["state"] = terminated_state(uid, run, ended=run.ended, exit_code=run.exit_code, reason=run.reason)
         status["containerID"] = container_id(uid, run, run.restarts)

@@ -12,6 +12,7 @@ from kubeloop.devcluster.kubelet.kubelet import Kubelets
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
+from kubeloop.devcluster.storage.store import Change
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS
 from support.simulated_cluster import SimulatedCluster, container
 
@@ -531,3 +532,65 @@ async def test_kubelet_does_not_control_staged_pod():
     pod = kubelets.get("uid-web")
     assert pod is not None
     assert pod.next_due() is None
+
+
+def recorded_changes(cluster: SimulatedCluster) -> list[tuple[str, Any]]:
+    """Return a list that receives (type of the change, Ready condition and its reason, container states)."""
+    changes: list[tuple[str, Any]] = []
+
+    def record(change: Change) -> None:
+        status = change.now.object["status"]
+        ready = [condition for condition in status["conditions"] if condition["type"] == "Ready"]
+        state = "".join(next(iter(entry["state"])) for entry in status.get("containerStatuses", ()))
+        changes.append((change.type, (ready[0]["status"], ready[0].get("reason", ""), state)))
+
+    cluster.store.subscribe(PODS, record)
+    return changes
+
+
+async def test_deleted_pod_is_not_ready_then_terminated_then_removed():
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind()
+        await asyncio.sleep(2)
+        changes = recorded_changes(cluster)
+        cluster.delete()
+        await asyncio.sleep(1)
+        assert changes == [
+            ("MODIFIED", ("True", "", "running")),  # the deletion itself
+            ("MODIFIED", ("False", "ContainersNotReady", "running")),
+            ("MODIFIED", ("False", "PodCompleted", "terminated")),
+            ("DELETED", ("False", "PodCompleted", "terminated")),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("stop_seconds", "grace", "exit_code", "reason", "phase"),
+    [("1", 30, 0, "Completed", "Succeeded"), ("60", 30, 137, "Error", "Failed"), ("1", 0, 0, "Completed", "Succeeded")],
+    ids=["within the grace period", "killed", "minimum of two seconds"],
+)
+async def test_exit_code_of_stopped_container(stop_seconds: str, grace: int, exit_code: int, reason: str, phase: str):
+    async with SimulatedCluster().running() as cluster:
+        cluster.bind(annotations={"stop-seconds": stop_seconds}, finalizers=("example.com/keep",))
+        await asyncio.sleep(2)
+        cluster.delete(grace=grace)
+        await asyncio.sleep(40)
+        terminated = cluster.status()["containerStatuses"][0]["state"]["terminated"]
+        assert (terminated["exitCode"], terminated["reason"], cluster.phase()) == (exit_code, reason, phase)
+
+
+async def test_container_that_never_ran_ends_with_unknown_status():
+    async with SimulatedCluster(start_delay_seconds=100.0).running() as cluster:
+        cluster.bind(finalizers=("example.com/keep",))
+        await asyncio.sleep(2)
+        cluster.delete()
+        await asyncio.sleep(40)
+        assert cluster.phase() == "Failed"
+        assert cluster.status()["containerStatuses"][0]["state"] == {
+            "terminated": {
+                "exitCode": 137,
+                "reason": "ContainerStatusUnknown",
+                "message": "The container could not be located when the pod was terminated",
+                "startedAt": None,
+                "finishedAt": None,
+            }
+        }
