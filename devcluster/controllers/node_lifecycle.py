@@ -77,7 +77,7 @@ class _Zone:
 
 
 class NodeLifecycle:
-    """Watches all simulated nodes. `pods_on`: returns the stored pods that are bound to a node."""
+    """Watches simulated nodes, and taints the others. `pods_on`: returns the stored pods that are bound to a node."""
 
     def __init__(self, simulation: Simulation, pods_on: Callable[[str], Iterable[JSON]]) -> None:
         self._simulation = simulation
@@ -109,6 +109,19 @@ class NodeLifecycle:
         if ready == "True":
             node = self._cancel_eviction(node)
         return node
+
+    def taint_external(self, node: JSON) -> None:
+        """Taint a node with an external kubelet, or none, by its conditions; its heartbeats are not checked.
+
+        Without the condition Ready a node keeps the taint not-ready of its creation: no kubelet has reported.
+        """
+        if condition_of(node, "Ready") is None:
+            return
+        changed = node_objects.with_condition_taints(node, self._simulation.wall()) or node
+        if is_true(node, "Ready"):
+            changed = node_objects.without_eviction_taints(changed) or changed
+        if changed is not node:
+            self._simulation.update(NODES, changed, quiet=True)
 
     def forget(self, name: str) -> None:
         """Remove the state of a deleted node."""

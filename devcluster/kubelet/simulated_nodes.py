@@ -141,6 +141,8 @@ class SimulatedNodes:
             for node in nodes:
                 if self._is_simulated(node):
                     self._add_node(node, record_event=False)
+                else:
+                    self._lifecycle.taint_external(node)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
@@ -231,6 +233,7 @@ class SimulatedNodes:
         if not self._is_simulated(current):
             if simulated is not None:  # has been marked as not simulated
                 self._remove_node(simulated, deleted=False)
+            self._lifecycle.taint_external(current)
         elif simulated is None:
             self._add_node(current, record_event=True)
         else:

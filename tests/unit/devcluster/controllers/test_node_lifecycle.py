@@ -427,3 +427,37 @@ async def test_suspended_process_does_not_mark_nodes_unknown():
             suspended_seconds += 9.0  # no renewal in these steps: the node is unreachable
             cluster.nodes._lifecycle.check("node-0")
         assert cluster.node_ready()[0] == "Unknown"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "taints"),
+    [
+        ([{"type": "Ready", "status": "True"}], {"own:NoSchedule"}),
+        ([{"type": "Ready", "status": "False"}], {"own:NoSchedule", "not-ready:NoSchedule", "not-ready:NoExecute"}),
+        (
+            [{"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}],
+            {"own:NoSchedule", "disk-pressure:NoSchedule"},
+        ),
+        ([], {"own:NoSchedule", "not-ready:NoSchedule", "not-ready:NoExecute"}),
+    ],
+    ids=["ready", "not ready", "disk pressure", "never reported"],
+)
+@pytest.mark.parametrize("existed", [False, True], ids=["created", "existed at the start"])
+@pytest.mark.parametrize("every_node", [False, True])
+async def test_external_node_is_tainted_by_its_conditions(
+    every_node: bool, existed: bool, conditions: list[JSON], taints: set[str]
+):
+    not_ready = [{"key": "node.kubernetes.io/not-ready", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    metadata = {"name": "mine", "uid": "u", "annotations": {"kubeloop.dev/node": "external"}}
+    node = {"kind": "Node", "apiVersion": "v1", "metadata": metadata}
+    node["spec"] = {"taints": [{"key": "own", "effect": "NoSchedule"}, *not_ready]}
+    node["status"] = {"conditions": conditions if existed else []}
+    cluster = FailingCluster(every_node=every_node)
+    cluster.store.create(NODES, node)
+    async with cluster.running():
+        if not existed:
+            cluster.store.update(NODES, {**cluster.node("mine"), "status": {"conditions": conditions}})
+        await asyncio.sleep(1)
+        assert cluster.taints("mine") == taints
+        await asyncio.sleep(1000)
+        assert cluster.taints("mine") == taints  # heartbeats are not checked
