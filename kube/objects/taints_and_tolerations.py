@@ -1,22 +1,14 @@
-"""Taints and tolerations. Source: api core/v1/toleration.go, component-helpers scheduling/corev1, core validation.
-
-Imports `api_types` and `field_errors`.
-"""
+"""Taints and tolerations. Source: api core/v1/toleration.go, component-helpers scheduling/corev1."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from kubeloop.kube.objects.api_types import Taint, Toleration
 
 NO_SCHEDULE = "NoSchedule"
 PREFER_NO_SCHEDULE = "PreferNoSchedule"
 NO_EXECUTE = "NoExecute"
-DO_NOT_SCHEDULE_EFFECTS = frozenset({NO_SCHEDULE, NO_EXECUTE})
-
-_EFFECTS = (NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE)
-_CANONICAL_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -41,13 +33,9 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
-def find_untolerated_taint(
-    taints: Iterable[Taint],
-    tolerations: Sequence[Toleration],
-    effects: Container[str] = DO_NOT_SCHEDULE_EFFECTS,
-) -> Taint | None:
-    """Return the first taint with one of the effects that no toleration tolerates; None if there is none."""
+def find_untolerated_taint(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+    """Return the first taint NoSchedule or NoExecute that no toleration tolerates; None if there is none."""
     for taint in taints:
-        if taint.effect in effects and not is_tolerated(taint, tolerations):
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
             return taint
     return None

@@ -14,8 +14,8 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
 from kubeloop.process.logs import configure_logging
+from kubeloop.process.node_options import node_capacity, zone_names
 from kubeloop.process.process_files import runtime_directory
-from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:
@@ -55,17 +55,11 @@ def serve(cluster: DevClusterOptions, options: ServeOptions) -> int:
 
 def _node_settings(cluster: DevClusterOptions) -> NodeSettings:
     """Return the settings of the simulated nodes. Raises UserError."""
-    names = [chr(ord("a") + number) if cluster.zones <= 26 else str(number) for number in range(cluster.zones)]
     return NodeSettings(
         count=cluster.nodes,
         every_node=cluster.nodes > 0,  # with --nodes 0, Nodes may have other kubelets
-        capacity={
-            "cpu": positive_quantity(cluster.node_cpu, "--node-cpu"),
-            "memory": positive_quantity(cluster.node_memory, "--node-memory"),
-            "pods": str(cluster.node_pods),
-            "ephemeral-storage": "100Gi",
-        },
-        zones=tuple(f"zone-{name}" for name in names),
+        capacity=node_capacity(cluster.node_cpu, cluster.node_memory, cluster.node_pods, option="--node-{}"),
+        zones=zone_names(cluster.zones),
         start_delay_seconds=cluster.start_delay,
         start_delay_spread_seconds=min(cluster.start_spread, cluster.start_delay),
         probe_delays=cluster.probe_delays,

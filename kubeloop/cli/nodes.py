@@ -30,8 +30,8 @@ from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.api_server_check import unreachable_error
+from kubeloop.process.node_options import node_capacity
 from kubeloop.process.process_files import list_processes
-from kubeloop.process.quantity_options import positive_quantity
 from kubeloop.process.signals import run_until_interrupted
 
 _ZONE, _REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -233,12 +233,7 @@ async def _wait_until_ready(client: Client, names: Sequence[str]) -> None:
 
 def _template(new: NewNodes) -> JSON:
     """Return the Node without a name. Raises UserError for invalid options."""
-    capacity = {
-        "cpu": positive_quantity(new.cpu, "--cpu"),
-        "memory": positive_quantity(new.memory, "--memory"),
-        "pods": str(new.pods),
-        "ephemeral-storage": "100Gi",
-    }
+    capacity = node_capacity(new.cpu, new.memory, new.pods, option="--{}")
     labels = {
         "beta.kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux",

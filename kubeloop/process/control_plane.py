@@ -160,12 +160,11 @@ class ControlPlane:
         clock: Clock,
         rng: random.Random,
         registry: Registerer,
-        tracing: Tracing | None = None,
     ) -> None:
         self.client = client
         self.settings = settings
         self.informers = InformerFactory(client, clock=clock, rng=rng)
-        self.tracing = tracing or self._new_tracing(clock, rng, registry)
+        self.tracing = self._new_tracing(clock, rng, registry)
         self.lag = LoopLag(registry)
         self.components_created = asyncio.Event()
         self.synced = asyncio.Event()

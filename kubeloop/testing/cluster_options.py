@@ -74,20 +74,12 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     def node_settings(self) -> NodeSettings:
         """Return the settings of the simulated nodes. Raises UserError."""
         from kubeloop.devcluster.simulation.node_objects import NodeSettings
-        from kubeloop.process.quantity_options import positive_quantity
+        from kubeloop.process.node_options import node_capacity, zone_names
 
         return NodeSettings(
             count=self.nodes,
-            capacity={
-                "cpu": positive_quantity(self.node_cpu, "node_cpu"),
-                "memory": positive_quantity(self.node_memory, "node_memory"),
-                "pods": str(self.node_pods),
-                "ephemeral-storage": "100Gi",
-            },
-            zones=tuple(
-                f"zone-{chr(ord('a') + number)}" if self.zones <= 26 else f"zone-{number}"
-                for number in range(self.zones)
-            ),
+            capacity=node_capacity(self.node_cpu, self.node_memory, self.node_pods, option="node_{}"),
+            zones=zone_names(self.zones),
             start_delay_seconds=self.start_delay,
             start_delay_spread_seconds=min(self.start_spread, self.start_delay),
             probe_delays=False,

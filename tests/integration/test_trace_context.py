@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from unittest.mock import patch
 
 from prometheus_client import CollectorRegistry
 
@@ -16,7 +18,6 @@ from kubeloop.kube.client.transport import HttpResponse, Transport
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, PRIORITY_CLASSES, REPLICA_SETS
 from kubeloop.process.control_plane import ControlPlane, Settings
-from kubeloop.tracing.provider import Tracing
 from support.cli_processes import TIMEOUT_SECONDS, Kubeloop
 from support.manifests import deployment
 
@@ -56,14 +57,8 @@ async def control_plane(
         transport = RecordingTransport(await connect(str(kubeconfig), None))
         client = Client(transport, clock=clock, rng=rng)
         try:
-            plane = ControlPlane(
-                client,
-                Settings(),
-                clock=clock,
-                rng=rng,
-                registry=CollectorRegistry(),
-                tracing=Tracing(clock=clock, rng=rng, environ=environ),
-            )
+            with patch.dict(os.environ, environ):
+                plane = ControlPlane(client, Settings(), clock=clock, rng=rng, registry=CollectorRegistry())
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(plane.run())
                 await plane.synced.wait()

@@ -14,4 +14,3 @@ def test_untolerated_taint_is_found_by_effect():
     hard = Taint(key="b", value="x", effect="NoExecute")
     assert find_untolerated_taint((soft, hard), ()) is hard
     assert find_untolerated_taint((soft, hard), (Toleration(key="b", value="x"),)) is None
-    assert find_untolerated_taint((soft, hard), (), {"PreferNoSchedule"}) is soft

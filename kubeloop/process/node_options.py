@@ -1,0 +1,32 @@
+"""Capacity and zones of simulated nodes, from options of commands and test clusters."""
+
+from __future__ import annotations
+
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.quantities import QuantityError, parse_quantity
+
+
+def positive_quantity(text: str, option: str) -> str:
+    """Return `text` if it is a positive quantity. Raises UserError, which names the option."""
+    try:
+        if parse_quantity(text).value() > 0:
+            return text
+        problem = "must be more than 0"
+    except QuantityError as error:
+        problem = str(error)
+    raise UserError(f"{option} {text}: {problem}", hint="a quantity such as 8, 500m or 32Gi")
+
+
+def node_capacity(cpu: str, memory: str, pods: int, *, option: str) -> dict[str, str]:
+    """Return the capacity of a node. option: form of the options' names, "--node-{}". Raises UserError."""
+    return {
+        "cpu": positive_quantity(cpu, option.format("cpu")),
+        "memory": positive_quantity(memory, option.format("memory")),
+        "pods": str(pods),
+        "ephemeral-storage": "100Gi",
+    }
+
+
+def zone_names(count: int) -> tuple[str, ...]:
+    """Return "zone-a", "zone-b", ...; numbers if there are more than letters."""
+    return tuple(f"zone-{chr(ord('a') + number) if count <= 26 else number}" for number in range(count))
