@@ -54,7 +54,7 @@ class ReflectorStore(Protocol[T]):
 
     def get_cached(self, key: str) -> T | None: ...
 
-    async def replace(self, items: dict[str, T], resource_version: str) -> None:
+    async def replace(self, items: dict[str, T]) -> None:
         """Replace the contents by these objects, given by key."""
         ...
 
@@ -64,10 +64,6 @@ class ReflectorStore(Protocol[T]):
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:
         """Apply an event of these types about an object that could not be decoded."""
-        ...
-
-    def advance(self, resource_version: str) -> None:
-        """Record a bookmark: the cache has received all changes up to this version."""
         ...
 
 
@@ -93,7 +89,7 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
-        self._resource_version = ""  # of the last event or list; a watch resumes here
+        self.resource_version = ""  # of the newest list, event or bookmark; a watch resumes here
         self._initial_events_pending = False  # True while the open stream still sends the list
         self._use_watch_list = True  # False after the server refused WatchList and answered a list
         self._broken_watch_lists = 0  # in a row
@@ -154,7 +150,7 @@ class Reflector(Generic[T]):
         except ApiError:
             self._use_watch_list = True  # the error was not about WatchList
             raise
-        await self._cache.replace(items, resource_version)
+        await self._cache.replace(items)
         self._mark_listed(resource_version)
 
     def _add_item(self, item: msgspec.Raw, items: dict[str, T]) -> None:
@@ -180,7 +176,7 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         refused = 0  # in a row
         while True:
-            started_at, started_version = loop.time(), self._resource_version
+            started_at, started_version = loop.time(), self.resource_version
             wait_seconds = 0.0
             try:
                 await self._stream(initial=initial)
@@ -203,9 +199,7 @@ class Reflector(Generic[T]):
                     raise
                 log.info("watch broken", extra={**self._log_fields(), "error": str(error) or "no event for too long"})
             initial = False
-            made_progress = (
-                loop.time() - started_at >= SHORT_STREAM_SECONDS or self._resource_version != started_version
-            )
+            made_progress = loop.time() - started_at >= SHORT_STREAM_SECONDS or self.resource_version != started_version
             if made_progress:
                 self._backoff.reset()
             if wait_seconds or refused or not made_progress:
@@ -225,7 +219,7 @@ class Reflector(Generic[T]):
             with _cancel_when_silent(self, timeout):
                 async with self._client.watch(
                     self._resource,
-                    resource_version="" if initial else self._resource_version,
+                    resource_version="" if initial else self.resource_version,
                     timeout_seconds=round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
                     send_initial_events=initial,
                     tolerant=True,
@@ -241,14 +235,13 @@ class Reflector(Generic[T]):
                         elif event_type == "BOOKMARK":
                             version = metadata.resource_version(obj)
                             if not self._initial_events_pending:
-                                self._resource_version = version
-                                cache.advance(version)
+                                self.resource_version = version
                             elif event.initial_events_end:
-                                await cache.replace(items, version)
+                                await cache.replace(items)
                                 self._mark_listed(version)
                                 items = {}
                         elif not self._initial_events_pending:
-                            self._resource_version = metadata.resource_version(obj)
+                            self.resource_version = metadata.resource_version(obj)
                             cache.apply(event_type, metadata.normalize_decoded(obj))
                         elif event_type == "DELETED":
                             items.pop(metadata.key(obj), None)
@@ -257,7 +250,7 @@ class Reflector(Generic[T]):
                         steps = await yield_to_event_loop(steps)
 
     def _mark_listed(self, resource_version: str) -> None:
-        self._resource_version = resource_version
+        self.resource_version = resource_version
         self._initial_events_pending = False
         self._events_received += 1
         self._broken_watch_lists = 0
@@ -265,7 +258,7 @@ class Reflector(Generic[T]):
     def _handle_unreadable(self, event_type: str, obj: UnreadableObject, items: dict[str, T]) -> None:
         log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
         if not self._initial_events_pending:
-            self._resource_version = obj.resource_version
+            self.resource_version = obj.resource_version
             self._cache.apply_unreadable(event_type, obj)
         elif event_type == "DELETED":
             items.pop(obj.key, None)

@@ -166,7 +166,6 @@ class SharedInformer(Generic[T]):
         self._registrations: tuple[HandlerRegistration[T], ...] = ()
         self._synced = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None  # not None during run()
-        self._last_resource_version = ""
 
     def __repr__(self) -> str:
         return f"SharedInformer({self.resource.group_resource}, {len(self.store)} objects)"
@@ -183,7 +182,7 @@ class SharedInformer(Generic[T]):
     @property
     def last_resource_version(self) -> str:
         """Return the resourceVersion of the newest list, event or bookmark; "" before the first list."""
-        return self._last_resource_version
+        return self._reflector.resource_version
 
     async def wait_synced(self) -> None:
         """Wait until the store holds the first list. Cancellation: safe."""
@@ -224,7 +223,7 @@ class SharedInformer(Generic[T]):
     def get_cached(self, key: str) -> T | None:
         return self.store.get(key)
 
-    async def replace(self, items: dict[str, T], resource_version: str) -> None:
+    async def replace(self, items: dict[str, T]) -> None:
         """Replace all objects. Deletions first: what replaces a deleted object (name, room on a node) comes after."""
         initial = not self.has_synced
         steps = 0
@@ -234,12 +233,10 @@ class SharedInformer(Generic[T]):
         for key, obj in items.items():
             self._set(key, obj, initial, listed=True)
             steps = await yield_to_event_loop(steps)
-        self._last_resource_version = resource_version
         self._synced.set()
 
     def apply(self, event_type: str, obj: T) -> None:
         metadata = self._metadata
-        self._last_resource_version = metadata.resource_version(obj)
         key = metadata.key(obj)
         if event_type != "DELETED":
             self._set(key, obj, False, listed=False)
@@ -253,13 +250,9 @@ class SharedInformer(Generic[T]):
             self._delete(key, old, final_state_unknown=True)  # deletion of a newer object that was never in the store
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:
-        self._last_resource_version = obj.resource_version
         old = self.store.get(obj.key)
         if old is not None and (event_type == "DELETED" or self._metadata.uid(old) != obj.uid):
             self._delete(obj.key, old, final_state_unknown=True)
-
-    def advance(self, resource_version: str) -> None:
-        self._last_resource_version = resource_version
 
     def _set(self, key: str, obj: T, initial: bool, *, listed: bool) -> None:
         """Store the state of an object, unless the stored state is the same or newer.

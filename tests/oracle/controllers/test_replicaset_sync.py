@@ -64,7 +64,8 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
         replay_server.restore_expectations(controller.expectations, clock, key, record["expectations"])
     consistency = record["consistency"]
     for resource in (PODS, REPLICA_SETS):
-        informers.informer(resource).advance(consistency["store_rv"][resource.group_resource])
+        version = consistency["store_rv"][resource.group_resource]
+        informers.informer(resource)._reflector.resource_version = version
     for resource_name, version in (consistency.get("written") or {}).items():
         controller.consistency.wrote_at(key, owner_uid, resource_name, version)
     before = replay_server.expectations_state(controller.expectations, key)
