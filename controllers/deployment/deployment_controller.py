@@ -14,7 +14,7 @@ from kubeloop.controllers.deployment.rolling_update import RECREATE
 from kubeloop.controllers.deployment.sync import DeploymentSync, pods_by_replica_set
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.owner_references import (
     CONTROLLER_INDEX,
@@ -39,7 +39,6 @@ log = logging.getLogger(__name__)
 
 MAX_REQUEUES = 15  # failures in a row after which a key is dropped; the last delay is 82 s
 STALE_RECHECK_SECONDS = 1.0
-RESYNC_SECONDS = 600.0  # covers lost events
 
 
 class InvalidSelector(ReconcileError):

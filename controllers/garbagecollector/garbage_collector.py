@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from kubeloop.controllers.runtime.controller import Controller
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
 from kubeloop.controllers.runtime.rate_limiter import backoff_seconds
+from kubeloop.controllers.runtime.rediscovery import CRD_SETTLE_SECONDS, REFRESH_SECONDS, Rediscovery
 from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
@@ -46,11 +46,10 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 log = logging.getLogger(__name__)
 
 _WORKERS = 20  # per queue
-_REFRESH_SECONDS = 30.0
 _SYNC_TIMEOUT_SECONDS = 30.0
 _IGNORED_RESOURCES = frozenset({"events", "events.events.k8s.io"})
 _REQUIRED_VERBS = frozenset({"delete", "list", "watch"})
-_CRDS, _CRD_SETTLE_SECONDS = "customresourcedefinitions.apiextensions.k8s.io", 0.5
+_CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 _CONFLICT_TRIES, _CONFLICT_BASE_SECONDS = 4, 0.01
 _MetadataResource = Resource[PartialObjectMetadata]
 _ResourceKey = tuple[str, str, str]  # group, version, plural
@@ -82,7 +81,7 @@ class GarbageCollector:
         self._traces = context.traces
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
-        self._crds_changed = asyncio.Event()
+        self._rediscovery = Rediscovery()
         self._monitors: dict[_ResourceKey, HandlerRegistration[Any]] = {}
         self._attempt_to_delete = context.new_queue("garbage_collector_attempt_to_delete")
         self._attempt_to_orphan = context.new_queue("garbage_collector_attempt_to_orphan")
@@ -125,16 +124,12 @@ class GarbageCollector:
     async def _discover_first(self) -> None:
         failures = 0
         while not await self._discover():
-            await asyncio.sleep(backoff_seconds(failures, base=0.5, cap=_REFRESH_SECONDS))
+            await asyncio.sleep(backoff_seconds(failures, base=0.5, cap=REFRESH_SECONDS))
             failures += 1
 
     async def _discover_periodically(self) -> None:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_REFRESH_SECONDS):
-                    await self._crds_changed.wait()
-                    await asyncio.sleep(_CRD_SETTLE_SECONDS)  # until the kind is served, or no longer served
-            self._crds_changed.clear()
+            await self._rediscovery.wait()
             await self._discover()
 
     async def _discover(self) -> bool:
@@ -167,7 +162,7 @@ class GarbageCollector:
             self._informers.release(self._monitors.pop(key))
         for key, resource in watched.items():
             if key not in self._monitors:
-                changed = self._crds_changed.set if resource.group_resource == _CRDS else _no_op
+                changed = self._rediscovery.request if resource.group_resource == _CRDS else _no_op
                 handler = _GraphUpdater(self.graph, resource, changed)
                 self._monitors[key] = self._informers.acquire_informer(resource).add_handler(handler)
         return True
@@ -213,9 +208,9 @@ class GarbageCollector:
         except UnknownKind as error:
             failure = str(error)
             log.info("%s", error)
-            self._crds_changed.set()  # the kind may be new; with backoff, in case it is never served
+            self._rediscovery.request()  # the kind may be new; with backoff, in case it is never served
             node.rechecks += 1
-            return backoff_seconds(node.rechecks, base=_CRD_SETTLE_SECONDS)
+            return backoff_seconds(node.rechecks, base=CRD_SETTLE_SECONDS)
         except Exception as error:
             failure = str(error)
             raise

@@ -27,7 +27,7 @@ from kubeloop.controllers.replicaset.replica_set_status import needs_status_writ
 from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, ControllerVariant
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.owner_references import (
@@ -58,7 +58,6 @@ log = logging.getLogger(__name__)
 
 BURST_REPLICAS = 500
 STATUS_UPDATE_RETRIES = 1
-RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met expire without enqueuing a key
 
 
 class CannotCreatePods(ReconcileError):

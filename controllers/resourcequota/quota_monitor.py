@@ -9,13 +9,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from kubeloop.controllers.resourcequota.usage_calculation import EVALUATED_RESOURCES
 from kubeloop.controllers.runtime.partial_object_metadata import metadata_only
+from kubeloop.controllers.runtime.rediscovery import Rediscovery
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.informers.shared_informer import (
     HandlerRegistration,
@@ -31,7 +31,6 @@ from kubeloop.kube.objects.resources import CONFIG_MAPS, REPLICATION_CONTROLLERS
 
 log = logging.getLogger(__name__)
 
-_REFRESH_SECONDS = 30.0
 _REQUIRED_VERBS = frozenset({"create", "delete", "list", "watch"})
 _KINDS_WITHOUT_DISCOVERY: dict[str, Resource[Any]] = {
     **EVALUATED_RESOURCES,
@@ -40,7 +39,6 @@ _KINDS_WITHOUT_DISCOVERY: dict[str, Resource[Any]] = {
 _CRDS: Resource[Any] = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False, dict
 )
-_CRD_SETTLE_SECONDS = 0.5  # from a CustomResourceDefinition's change until its kind is served, or no longer served
 
 
 def kinds_for_quota_names(names: Iterable[str]) -> set[str]:
@@ -76,7 +74,7 @@ class QuotaMonitor:
         self._served: dict[str, Resource[Any]] | None = None  # by group resource; None before the first discovery
         self._discovery_lock = asyncio.Lock()
         self._crd_registration: HandlerRegistration[Any] | None = None
-        self._rediscover = asyncio.Event()
+        self._rediscovery = Rediscovery()
 
     async def run(self) -> None:
         """Repeat discovery while a quota counts a kind that needs it, until cancelled."""
@@ -94,12 +92,7 @@ class QuotaMonitor:
 
     async def _wait_for_discovery(self) -> None:
         while True:
-            seconds = _REFRESH_SECONDS if self._needs_discovery() else None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await self._rediscover.wait()
-                    await asyncio.sleep(_CRD_SETTLE_SECONDS)
-            self._rediscover.clear()
+            await self._rediscovery.wait(periodic=self._needs_discovery())
             if self._needs_discovery():
                 return
 
@@ -123,7 +116,7 @@ class QuotaMonitor:
             async with self._discovery_lock:
                 if self._served is None:
                     self._served = await self._discover_resources()
-                    self._rediscover.set()  # run() repeats discovery from now on
+                    self._rediscovery.request()  # run() repeats discovery from now on
         registration = self._registrations.get(kind)
         if registration is None:
             resource = self._resource(kind)
@@ -139,10 +132,10 @@ class QuotaMonitor:
     def _on_crd_added(self, obj: Any, initial: bool) -> None:
         del obj
         if not initial:
-            self._rediscover.set()
+            self._rediscovery.request()
 
     def _on_crd_changed(self, *_: Any) -> None:
-        self._rediscover.set()
+        self._rediscovery.request()
 
     def _counted_kinds(self) -> set[str]:
         return kinds_for_quota_names(self._names)

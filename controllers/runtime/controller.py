@@ -19,6 +19,9 @@ from kubeloop.kube.errors import ApiError, Conflict, ServerUnreachable
 log = logging.getLogger(__name__)
 
 
+RESYNC_SECONDS = 600.0  # covers lost events: expectations that are never met expire without enqueuing a key
+
+
 class StaleCache(Exception):
     """The caches do not yet show this controller's own writes; the sync is postponed."""
 
