@@ -268,12 +268,15 @@ class Scheduler:
                 self._metrics.cache_size(nodes=nodes, pods=pods, assumed_pods=assumed)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run a binding, or a plugin's background work; both are drained at shutdown."""
+        """Run a plugin's background work; at shutdown it is drained like bindings."""
         if self._tasks is None:
             work.close()
-            log.error("background work was started while the scheduler does not run", extra={"work": name})
+            log.error("a plugin started work while the scheduler does not run", extra={"work": name})
             return
-        task = self._tasks.create_task(self._guarded(work, name), name=name)
+        self._start(self._tasks, self._guarded(work, name), name)
+
+    def _start(self, tasks: asyncio.TaskGroup, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = tasks.create_task(work, name=name)
         self._binding.add(task)
         task.add_done_callback(self._binding.discard)
 
@@ -358,7 +361,9 @@ class Scheduler:
             return
         attempt.facts.result = "scheduled"
         self._traces.attempt_finished(pod, attempt.facts)
-        self._spawn(self._bind(attempt), f"bind/{attempt.queued.key}")
+        if self._tasks is None:
+            raise AssertionError("a pod was scheduled while the scheduler does not run")
+        self._start(self._tasks, self._bind(attempt), f"bind/{attempt.queued.key}")
 
     def _unreserve_and_forget(self, attempt: Attempt) -> bool:
         """Unreserve and forget an assumed pod; return False if it was not in the cache."""
@@ -373,6 +378,7 @@ class Scheduler:
     # --- The binding cycle -----------------------------------------------------------------------------------------
 
     async def _bind(self, attempt: Attempt) -> None:
+        """Run the binding cycle. Raises nothing but cancellation."""
         status = await self._binding_cycle.run(attempt)
         if status is not None:
             self._not_bound(attempt, status)

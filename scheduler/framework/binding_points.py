@@ -134,9 +134,10 @@ class BindingPoints:
     ) -> Status | None:
         """Call a plugin; return None if it succeeded."""
         try:
-            return _unless_success(self.timing.plugin(point, plugin, call, state, pod, node_name))
+            status = checked_status(self.timing.plugin(point, plugin, call, state, pod, node_name))
         except Exception as error:
-            return status_of_exception(plugin, error)
+            status = status_of_exception(plugin, error)
+        return None if status is not None and status.code is Code.SUCCESS else status
 
     async def _async_status(
         self,
@@ -149,15 +150,10 @@ class BindingPoints:
     ) -> Status | None:
         """Await a plugin's coroutine; return None if it succeeded."""
         try:
-            return _unless_success(await self.timing.async_plugin(point, plugin, call, state, pod, node_name))
+            status = checked_status(await self.timing.async_plugin(point, plugin, call, state, pod, node_name))
         except Exception as error:
-            return status_of_exception(plugin, error)
-
-
-def _unless_success(result: Any) -> Status | None:
-    """Return the status that a plugin returned, None for success. Raises TypeError for another type."""
-    status = checked_status(result)
-    return None if status is not None and status.code is Code.SUCCESS else status
+            status = status_of_exception(plugin, error)
+        return None if status is not None and status.code is Code.SUCCESS else status
 
 
 def _failure(point: str, plugin: Plugin, status: Status) -> Status:
