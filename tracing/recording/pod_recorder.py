@@ -33,11 +33,11 @@ from kubeloop.tracing.spans.pod_record import (
     MAX_FACTS,
     START_PHASES,
     TERMINATING,
-    Attempt,
     AttemptFacts,
     Gap,
     Phase,
     PodRecord,
+    SchedulingAttempt,
     Wait,
 )
 from kubeloop.tracing.spans.traceparent import (
@@ -269,7 +269,7 @@ class PodRecorder:
     def attempt_started(self, pod: Pod, attempt: int) -> None:
         record = self.enter_span(pod)
         if record is not None:
-            record.add(Attempt(self._time_ns(), attempt), self._max_facts)
+            record.add(SchedulingAttempt(self._time_ns(), attempt), self._max_facts)
 
     def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
         """Record the end of the scheduling cycle: a node is selected, or no node fits, or the cycle failed."""

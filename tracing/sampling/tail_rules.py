@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kubeloop.tracing.sampling.samplers import TailRules
-from kubeloop.tracing.spans.pod_record import COMPLETE_OUTCOMES, Attempt, Phase, PodRecord
+from kubeloop.tracing.spans.pod_record import COMPLETE_OUTCOMES, Phase, PodRecord, SchedulingAttempt
 from kubeloop.tracing.spans.reconcile_record import ReconcileRecord
 from kubeloop.tracing.spans.trace import Trace
 from kubeloop.tracing.spans.traceparent import TraceContext
@@ -25,7 +25,7 @@ def matching_tail_rule(record: PodRecord, rules: TailRules) -> str:
 
 def _has_failure(record: PodRecord) -> bool:
     return any(
-        (type(fact) is Attempt and fact.result is not None and fact.result.result != "scheduled")
+        (type(fact) is SchedulingAttempt and fact.result is not None and fact.result.result != "scheduled")
         or (type(fact) is Phase and fact.error is not None)
         for fact in record.facts
     )
@@ -33,7 +33,8 @@ def _has_failure(record: PodRecord) -> bool:
 
 def _has_preempted(record: PodRecord) -> bool:
     return any(
-        type(fact) is Attempt and fact.result is not None and fact.result.nominated_node for fact in record.facts
+        type(fact) is SchedulingAttempt and fact.result is not None and fact.result.nominated_node
+        for fact in record.facts
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.tracing.spans.pod_record import START_PHASES, Attempt, Phase, PodRecord, Wait, timeline
+from kubeloop.tracing.spans.pod_record import START_PHASES, Phase, PodRecord, SchedulingAttempt, Wait, timeline
 
 
 def phase_times(record: PodRecord) -> dict[str, int]:
@@ -24,7 +24,7 @@ def phase_times(record: PodRecord) -> dict[str, int]:
             name = fact.name
             if name == "bind" and fact.error is None:
                 bind_finished_ns = fact.end_ns
-        elif type(fact) is Attempt:
+        elif type(fact) is SchedulingAttempt:
             name = "scheduling attempt"
         else:
             continue

@@ -67,7 +67,7 @@ class Wait(msgspec.Struct, gc=False, array_like=True, tag=0):
         return TERMINATING if self.queue == TERMINATING else f"queue {self.queue}"
 
 
-class Attempt(msgspec.Struct, gc=False, array_like=True, tag=1):
+class SchedulingAttempt(msgspec.Struct, gc=False, array_like=True, tag=1):
     """Scheduling attempt. end_ns 0, no result: not finished."""
 
     start_ns: int
@@ -98,7 +98,7 @@ class Gap(msgspec.Struct, gc=False, array_like=True, tag=3):
     dropped: bool = False
 
 
-Fact = Wait | Attempt | Phase | Gap
+Fact = Wait | SchedulingAttempt | Phase | Gap
 
 
 class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
@@ -168,7 +168,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         index = len(self.facts)
         for fact in reversed(self.facts):
             index -= 1
-            if type(fact) is Attempt:
+            if type(fact) is SchedulingAttempt:
                 if not fact.end_ns:
                     fact.end_ns, fact.result = end_ns, result
                     self.finished_facts += 1
@@ -237,7 +237,7 @@ def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:
             woken_by = "" if fact.queue == TERMINATING else fact.reason
         elif type(fact) is Phase:
             entries.append((fact, fact.end_ns or phase_end_ns, ""))
-        elif type(fact) is Attempt:
+        elif type(fact) is SchedulingAttempt:
             entries.append((fact, fact.end_ns or attempt_end_ns, ""))
             wait_end_ns = attempt_end_ns = fact.start_ns
             woken_by = ""

@@ -14,11 +14,11 @@ import msgspec
 from kubeloop.tracing.spans.pod_record import (
     COMPLETE_OUTCOMES,
     START_PHASES,
-    Attempt,
     AttemptFacts,
     Gap,
     Phase,
     PodRecord,
+    SchedulingAttempt,
     Wait,
     timeline,
 )
@@ -164,7 +164,7 @@ class _SpanBuilder:
                 self._add_phase(fact, end_ns)
                 if fact.name == "bind" and fact.error is None:
                     bind_finished_ns = fact.end_ns
-            elif type(fact) is Attempt:
+            elif type(fact) is SchedulingAttempt:
                 self._add_attempt(fact, end_ns)
             elif type(fact) is Gap:
                 name = "not recorded" if fact.dropped else "not followed"
@@ -189,7 +189,7 @@ class _SpanBuilder:
         attributes |= {"http.request.method": "POST", "kubeloop.resource": "pods/binding"}
         self._add("bind", phase.start_ns, end_ns, attributes, error=phase.error, kind="client")
 
-    def _add_attempt(self, attempt: Attempt, end_ns: int) -> None:
+    def _add_attempt(self, attempt: SchedulingAttempt, end_ns: int) -> None:
         self._attempts += 1
         start_ns, facts = attempt.start_ns, attempt.result
         attributes: Attributes = {"kubeloop.attempt": attempt.number}

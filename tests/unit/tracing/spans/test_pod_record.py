@@ -6,11 +6,11 @@ import pytest
 
 from kubeloop.tracing.spans.pod_record import (
     TERMINATING,
-    Attempt,
     AttemptFacts,
     Gap,
     Phase,
     PodRecord,
+    SchedulingAttempt,
     Wait,
     deployment_name,
     timeline,
@@ -25,7 +25,9 @@ def record_of(*facts, **fields):
 @pytest.mark.parametrize(
     ("facts", "ends", "woken_by"),
     [
-        pytest.param([Wait(1, "active"), Attempt(5, 1, 6)], [5, 6], ["", ""], id="a wait ends with the next attempt"),
+        pytest.param(
+            [Wait(1, "active"), SchedulingAttempt(5, 1, 6)], [5, 6], ["", ""], id="a wait ends with the next attempt"
+        ),
         pytest.param(
             [Wait(1, "unschedulable"), Wait(5, "active", "NodeAdd")],
             [5, 100],
@@ -35,9 +37,14 @@ def record_of(*facts, **fields):
         pytest.param([Wait(1, "active"), Wait(5, TERMINATING)], [5, 100], ["", ""], id="a deletion wakes nothing"),
         pytest.param([Wait(1, "active"), Phase(5, "bind", "n", 9)], [100, 9], ["", ""], id="a phase ends no wait"),
         pytest.param([Wait(1, "active"), Gap(5, 9, "")], [5, 9], ["", ""], id="a wait ends with a gap"),
-        pytest.param([Attempt(1, 1), Attempt(5, 2)], [5, 100], ["", ""], id="an attempt ends with the next one"),
         pytest.param(
-            [Attempt(1, 1), Phase(2, "permit"), Gap(5, 9, ""), Phase(10, "bind")],
+            [SchedulingAttempt(1, 1), SchedulingAttempt(5, 2)],
+            [5, 100],
+            ["", ""],
+            id="an attempt ends with the next one",
+        ),
+        pytest.param(
+            [SchedulingAttempt(1, 1), Phase(2, "permit"), Gap(5, 9, ""), Phase(10, "bind")],
             [5, 5, 9, 100],
             ["", "", "", ""],
             id="a gap ends attempts and phases",
@@ -57,15 +64,15 @@ def test_open_facts_end_when_the_pod_is_bound_else_with_the_trace():
 
 
 def test_only_the_last_attempt_and_phase_are_finished_once():
-    record = record_of(Attempt(1, 1), Attempt(3, 2), Phase(4, "permit"), Phase(5, "bind"))
+    record = record_of(SchedulingAttempt(1, 1), SchedulingAttempt(3, 2), Phase(4, "permit"), Phase(5, "bind"))
     record.finish_attempt(6, AttemptFacts("scheduled"))
     record.finish_attempt(7, AttemptFacts("error"))
     record.finish_phase("permit", 8, "denied")
     record.finish_phase("permit", 9, None)
     record.finish_phase("pre-bind", 9, None)
     assert record.facts == [
-        Attempt(1, 1),
-        Attempt(3, 2, 6, AttemptFacts("scheduled")),
+        SchedulingAttempt(1, 1),
+        SchedulingAttempt(3, 2, 6, AttemptFacts("scheduled")),
         Phase(4, "permit", "", 8, "denied"),
         Phase(5, "bind"),
     ]
@@ -73,7 +80,7 @@ def test_only_the_last_attempt_and_phase_are_finished_once():
 
 
 def test_finished_fact_must_be_written_to_the_journal_again():
-    record = record_of(Attempt(1, 1), Phase(2, "reserve", "n", 3), Wait(4, "active"), journaled_facts=3)
+    record = record_of(SchedulingAttempt(1, 1), Phase(2, "reserve", "n", 3), Wait(4, "active"), journaled_facts=3)
     record.finish_phase("bind", 5, None)
     assert record.journaled_facts == 3
     record.finish_attempt(5, AttemptFacts("scheduled"))
