@@ -63,3 +63,14 @@ def test_label_values_and_subdomains():
 @pytest.mark.parametrize(("text", "number"), [("-5", -5), ("9223372036854775808", None), ("1e3", None), ("", None)])
 def test_int64_is_parsed_like_go(text, number):
     assert parse_int64(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "literal"),
+    [
+        ("a", '"a"'), ('a"b\\', r'"a\"b\\"'), ("\n\t", r'"\n\t"'), ("\x00", r'"\x00"'), ("\u200b", r'"\u200b"'),
+        ("\U000e0001", r'"\U000e0001"'), ("\u00e9", '"\u00e9"'),
+    ],
+)  # fmt: skip
+def test_quoted_is_the_format_of_go(text: str, literal: str):
+    assert quoted(text) == literal

@@ -79,17 +79,6 @@ def test_too_many_requests_sets_retry_after(seconds: int, details: JSON, headers
 
 
 @pytest.mark.parametrize(
-    ("text", "quoted"),
-    [
-        ("a", '"a"'), ('a"b\\', r'"a\"b\\"'), ("\n\t", r'"\n\t"'), ("\x00", r'"\x00"'), ("\u200b", r'"\u200b"'),
-        ("\U000e0001", r'"\U000e0001"'), ("\u00e9", '"\u00e9"'),
-    ],
-)  # fmt: skip
-def test_quoted_is_the_format_of_go(text: str, quoted: str):
-    assert quoted(text) == quoted
-
-
-@pytest.mark.parametrize(
     ("metadata", "name"),
     [({"name": "a", "generateName": "b-"}, "a"), ({"generateName": "b-"}, "b-"), ({}, "Unknown")],
 )
