@@ -6,7 +6,7 @@ Layers, each importing only from lines below its own:
     event_aggregation                        event correlation: spam filter, aggregation, counting
     client                                   requests, transports, retries, rate limit, discovery
     node_selectors | pod_affinity            selectors in affinity terms
-    durations | selectors                    Go durations; label and field selectors
+    durations | feature_gates | selectors    Go durations; feature gates; label and field selectors
     errors                                   ApiError and its subclasses, UserError
     objects                                  API types as msgspec Structs, resources, QoS class, tolerations
     clock | field_errors | json_object | quantities | schema | yaml

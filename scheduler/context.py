@@ -9,6 +9,7 @@ import msgspec
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
@@ -22,3 +23,4 @@ class SchedulerContext(msgspec.Struct, frozen=True):
     recorder: EventSink
     traces: PodRecorder
     metrics: SchedulerMetrics | None = None
+    feature_gates: FeatureGates = DEFAULT_FEATURE_GATES

@@ -60,6 +60,7 @@ class PluginHandle:
         self.rng = context.rng
         self.recorder = context.recorder
         self.metrics = context.metrics
+        self.feature_gates = context.feature_gates
         self.snapshot = shared.snapshot
         self.listers = shared.listers
         self.extenders = shared.extenders

@@ -101,7 +101,8 @@ class ReplicaSetController:
             {
                 variant.resource.group_resource: lambda: owners.last_resource_version,
                 PODS.group_resource: lambda: pods.last_resource_version,
-            }
+            },
+            enabled=context.feature_gates.enabled("StaleControllerConsistencyReplicaSet"),
         )
         self.queue = context.new_queue(variant.name)
         self._controller = Controller(variant.name, self.reconcile, self.queue, workers, context)

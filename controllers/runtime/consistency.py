@@ -21,13 +21,19 @@ class _Writes(msgspec.Struct):
 class ConsistencyStore:
     """Newest resourceVersion written per owner and resource, compared with the versions that the caches hold."""
 
-    def __init__(self, read_versions: Mapping[str, Callable[[], str]]) -> None:
-        """read_versions: group resource ("pods", "replicasets.apps") -> function that returns its cache's version."""
+    def __init__(self, read_versions: Mapping[str, Callable[[], str]], *, enabled: bool = True) -> None:
+        """read_versions: group resource ("pods", "replicasets.apps") -> function that returns its cache's version.
+
+        enabled: False to record nothing, so that no sync is postponed.
+        """
+        self._enabled = enabled
         self._read_versions = read_versions
         self._writes: dict[str, _Writes] = {}
 
     def wrote_at(self, owner: str, uid: str, resource: str, resource_version: str) -> None:
         """Record that `owner` (key and uid) wrote an object of `resource` and got `resource_version` back."""
+        if not self._enabled:
+            return
         writes = self._writes.get(owner)
         if writes is None or writes.uid != uid:
             writes = self._writes[owner] = _Writes(uid)

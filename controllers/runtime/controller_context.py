@@ -10,6 +10,7 @@ from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
 
@@ -21,6 +22,7 @@ class ControllerContext(msgspec.Struct, frozen=True):
     clock: Clock
     traces: ReconcileRecorder
     metrics: ControllerMetrics | None = None
+    feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""

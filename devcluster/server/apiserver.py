@@ -54,6 +54,7 @@ from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import Change, ObjectStore
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.durations import duration_text
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS
 from kubeloop.kube.quantities import QuantityError
 
@@ -84,6 +85,7 @@ class ServingSettings:
     watches: WatchSettings = field(default_factory=WatchSettings)
     service_range: IPv4Network = SERVICE_CIDR
     identity: Identity = field(default_factory=Identity)
+    feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
 
 
 class ApiServer:
@@ -117,6 +119,7 @@ class ApiServer:
         self._handled_count = 0
         self._metrics = RequestMetrics()
         self._rng = rng
+        self._feature_gates = settings.feature_gates
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
         self._rest = Rest(
@@ -258,7 +261,8 @@ class ApiServer:
             from kubeloop.devcluster.server.metrics_page import metrics_response  # imports prometheus_client
 
             began = self._began.timestamp()
-            return metrics_response(request, self._metrics, self.store, self._rest.watched(), began)
+            gates = self._feature_gates
+            return metrics_response(request, self._metrics, self.store, self._rest.watched(), gates, began)
         if (document := self._documents.response(request)) is not None:
             return document
         response = health_paths.openid(request, self._keys) or health_paths.health(request)
@@ -285,7 +289,7 @@ class ApiServer:
             "enable-priority-and-fairness": "false",
             "etcd-compaction-interval": duration_text(self.store.compaction_seconds),
             "event-ttl": duration_text(self._event_seconds),
-            "feature-gates": "",
+            "feature-gates": self._feature_gates.text(),
             "profiling": "false",
             "runtime-config": "",
             "service-account-issuer": f"[{ISSUER}]",

@@ -21,13 +21,19 @@ from kubeloop.devcluster.api.served_resources import BY_PATH
 from kubeloop.devcluster.server.health_paths import HEALTH
 from kubeloop.devcluster.server.metrics import BYTES, SECONDS, Labels, RequestMetrics, Series
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import FeatureGates
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 _WITHOUT_DRY_RUN = tuple(name for name in Labels._fields if name != "dry_run")
 
 
 def metrics_response(
-    request: Request, metrics: RequestMetrics, store: ObjectStore, watched: Iterable[RequestInfo], began: float
+    request: Request,
+    metrics: RequestMetrics,
+    store: ObjectStore,
+    watched: Iterable[RequestInfo],
+    gates: FeatureGates,
+    began: float,
 ) -> Response:
     """Return /metrics or /metrics/slis; DELETE resets them.
 
@@ -38,7 +44,7 @@ def metrics_response(
         if not slis:
             metrics.reset()
         return text_response(200, "metrics reset\n")
-    families = (_health(),) if slis else _families(metrics, store, watched)
+    families = (_health(),) if slis else _families(metrics, store, watched, gates)
     return Response(200, _text(families), _CONTENT_TYPE, [("Process-Start-Time-Unix", str(int(began)))])
 
 
@@ -58,7 +64,9 @@ def _text(families: Iterable[Metric]) -> bytes:
     return text.replace(b"# TYPE authentication_attempts untyped", b"# TYPE authentication_attempts counter")
 
 
-def _families(metrics: RequestMetrics, store: ObjectStore, watched: Iterable[RequestInfo]) -> Iterator[Metric]:
+def _families(
+    metrics: RequestMetrics, store: ObjectStore, watched: Iterable[RequestInfo], gates: FeatureGates
+) -> Iterator[Metric]:
     series = metrics.series()
     yield _requests(series)
     yield from _durations(series)
@@ -73,6 +81,7 @@ def _families(metrics: RequestMetrics, store: ObjectStore, watched: Iterable[Req
     attempts.add_sample(attempts.name, {"result": "success"}, metrics.answered - metrics.unauthenticated)
     yield attempts
     yield _health()
+    yield _features(gates)
     yield from ProcessCollector(registry=None).collect()
 
 
@@ -163,6 +172,13 @@ def _objects(store: ObjectStore) -> Iterator[Metric]:
         resource, _, group = name.partition(".")
         family.add_metric((group, resource), count)
     yield family
+
+
+def _features(gates: FeatureGates) -> Metric:
+    family = GaugeMetricFamily("kubernetes_feature_enabled", "1 for an enabled feature gate.", labels=("name", "stage"))
+    for name, stage, enabled in gates.all():
+        family.add_metric((name, stage), float(enabled))
+    return family
 
 
 def _health() -> Metric:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -19,15 +20,18 @@ from kubeloop.process.process_files import runtime_directory
 from kubeloop.process.signals import run_until_interrupted
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import DevClusterOptions, ServeOptions
+    from kubeloop.cli.options import DevClusterOptions, FeatureGateOptions, ServeOptions
     from kubeloop.devcluster.kubelet.stages.files import Stage
 
 _NODES_WITH_EVENTS = 500  # larger clusters record no kubelet events
 
 
-def serve(cluster: DevClusterOptions, options: ServeOptions) -> int:
+def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: FeatureGateOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging("warning", options.log_format)
+    gates = gate_options.parsed()
+    if not options.supervised:  # the process that starts this one logs them
+        log_gate_warnings(gates)
     settings = _node_settings(cluster)
     stages = _read_stages(cluster.stages)
     faults = parse_faults(options.faults) if options.faults else None
@@ -43,6 +47,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions) -> int:
         compaction_seconds=options.compaction_interval,
         service_range=cluster.service_cluster_ip_range or SERVICE_CIDR,
         supervised=options.supervised,
+        feature_gates=gates,
     )
     try:
         return run_until_interrupted(serve_cluster(settings, stages, api), interrupted=0)

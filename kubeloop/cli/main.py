@@ -16,6 +16,7 @@ from kubeloop.cli.options import (
     DevClusterOptions,
     DisplayOptions,
     ElectionOptions,
+    FeatureGateOptions,
     NewNodes,
     ProcessOptions,
     RunOptions,
@@ -36,8 +37,14 @@ def commands() -> None:
 
 
 @commands.command()
-@with_options(UpOptions, DevClusterOptions, ProcessOptions, DisplayOptions)
-def up(files: UpOptions, cluster: DevClusterOptions, process: ProcessOptions, display: DisplayOptions) -> int:
+@with_options(UpOptions, DevClusterOptions, ProcessOptions, DisplayOptions, FeatureGateOptions)
+def up(
+    files: UpOptions,
+    cluster: DevClusterOptions,
+    process: ProcessOptions,
+    display: DisplayOptions,
+    gates: FeatureGateOptions,
+) -> int:
     """Start a development cluster with all controllers.
 
     Applies manifests and shows the progress of their pods. Runs until Ctrl-C, unless --once is set.
@@ -45,22 +52,28 @@ def up(files: UpOptions, cluster: DevClusterOptions, process: ProcessOptions, di
     with importing():
         from kubeloop.cli.up import up as start
 
-    return start(files.files, cluster, process, display)
+    return start(files.files, cluster, process, display, gates)
 
 
 @commands.command()
-@with_options(DevClusterOptions, ServeOptions)
-def apiserver(cluster: DevClusterOptions, server: ServeOptions) -> int:
+@with_options(DevClusterOptions, ServeOptions, FeatureGateOptions)
+def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: FeatureGateOptions) -> int:
     """Start an API server with simulated nodes only."""
     with importing():
         from kubeloop.cli.apiserver import serve
 
-    return serve(cluster, server)
+    return serve(cluster, server, gates)
 
 
 @commands.command()
-@with_options(ServerOptions, ProcessOptions, RunOptions, ElectionOptions)
-def run(server: ServerOptions, process: ProcessOptions, run_options: RunOptions, election: ElectionOptions) -> int:
+@with_options(ServerOptions, ProcessOptions, RunOptions, ElectionOptions, FeatureGateOptions)
+def run(
+    server: ServerOptions,
+    process: ProcessOptions,
+    run_options: RunOptions,
+    election: ElectionOptions,
+    gates: FeatureGateOptions,
+) -> int:
     """Run controllers and scheduler on an API server.
 
     Options take precedence over clientConnection and leaderElection in the file of --config.
@@ -78,7 +91,11 @@ def run(server: ServerOptions, process: ProcessOptions, run_options: RunOptions,
         if context.get_parameter_source(name) is ParameterSource.DEFAULT
     }
     return start(
-        _replaced(server, configured), process, _replaced(run_options, configured), _replaced(election, configured)
+        _replaced(server, configured),
+        process,
+        _replaced(run_options, configured),
+        _replaced(election, configured),
+        gates,
     )
 
 

@@ -15,12 +15,15 @@ import math
 from collections.abc import Callable
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import click
 import msgspec
 
 from kubeloop.kube.durations import duration_seconds, duration_text
+
+if TYPE_CHECKING:
+    from kubeloop.kube.feature_gates import FeatureGates
 
 LogFormat = Literal["text", "json"]
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -34,6 +37,7 @@ class Option(msgspec.Struct, frozen=True):
     help: str
     names: tuple[str, ...]
     parameters: dict[str, Any]
+    option_class: type[click.Option] = click.Option
 
 
 def option(help: str, *names: str, **parameters: Any) -> Option:  # click's name
@@ -81,7 +85,7 @@ def _click_options(group: type[msgspec.Struct]) -> list[click.Option]:
         names = declared.names or (f"--{name.replace('_', '-')}",)
         single_flag = declared.parameters.get("is_flag", False)
         click_options.append(
-            click.Option(
+            declared.option_class(
                 [*names, name],
                 default=default,
                 show_default=not single_flag and default not in (None, "", ()),
@@ -90,6 +94,37 @@ def _click_options(group: type[msgspec.Struct]) -> list[click.Option]:
             )
         )
     return click_options
+
+
+class _FeatureGatesOption(click.Option):
+    """Lists the gates in its help, which is built only when it is printed."""
+
+    def get_help_record(self, context: click.Context) -> tuple[str, str] | None:
+        from kubeloop.kube.feature_gates import known_features
+
+        gates = "\n".join(known_features())
+        self.help = f"{self.help} Options are:\n\n\b\n{gates}"
+        return super().get_help_record(context)
+
+
+class FeatureGateOptions(msgspec.Struct, frozen=True):
+    """Feature gates of a process, as texts "NAME=true,NAME=false"."""
+
+    feature_gates: Annotated[
+        tuple[str, ...],
+        Option(
+            "Comma-separated list of NAME=true|false pairs that set feature gates. May be repeated.",
+            ("--feature-gates",),
+            {"multiple": True, "metavar": "NAME=BOOL,..."},
+            _FeatureGatesOption,
+        ),
+    ] = ()
+
+    def parsed(self) -> "FeatureGates":
+        """Return the gates. Raises UserError."""
+        from kubeloop.kube.feature_gates import FeatureGates
+
+        return FeatureGates.parse(self.feature_gates)
 
 
 LogFormatOption = Annotated[

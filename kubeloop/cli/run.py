@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubeloop.cli.control_plane_settings import control_plane_settings
+from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.cli.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
@@ -31,20 +32,28 @@ from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import ElectionOptions, ProcessOptions, RunOptions, ServerOptions
+    from kubeloop.cli.options import ElectionOptions, FeatureGateOptions, ProcessOptions, RunOptions, ServerOptions
     from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
 
-def run(server: ServerOptions, process: ProcessOptions, run_options: RunOptions, election: ElectionOptions) -> int:
+def run(
+    server: ServerOptions,
+    process: ProcessOptions,
+    run_options: RunOptions,
+    election: ElectionOptions,
+    gate_options: FeatureGateOptions,
+) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging(process.verbosity, process.log_format)
+    gates = gate_options.parsed()
+    log_gate_warnings(gates)
     scheduler = read_scheduler_configuration(
         process.config, algorithm_provider=process.algorithm_provider, scheduler_name=run_options.scheduler_name
     )
     if run_options.write_config_to is not None:
         write_scheduler_configuration(scheduler, run_options.write_config_to)
         return 0
-    settings = control_plane_settings(process, parse_controllers(server.controllers), scheduler)
+    settings = control_plane_settings(process, parse_controllers(server.controllers), scheduler, gates)
     if election.leader_elect:
         _check_election(election)
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)

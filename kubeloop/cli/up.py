@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from kubeloop.cli.gate_warnings import log_gate_warnings
 from kubeloop.cli.options import arguments_of
 from kubeloop.devcluster.storage.private_files import read_or_create_token
 from kubeloop.kube.auth.credentials import connect_with_token
@@ -36,44 +37,60 @@ from kubeloop.process.workload_progress import Progress
 from kubeloop.tracing.sampling.samplers import parse_tail_rules
 
 if TYPE_CHECKING:
-    from kubeloop.cli.options import DevClusterOptions, DisplayOptions, ProcessOptions
+    from kubeloop.cli.options import DevClusterOptions, DisplayOptions, FeatureGateOptions, ProcessOptions
     from kubeloop.process.control_plane import ControlPlane, Settings
 
 _POLL_SECONDS = 0.05
 _LINE_SECONDS = 1.0
 
 
-def up(files: Sequence[Path], cluster: DevClusterOptions, process: ProcessOptions, display: DisplayOptions) -> int:
+def up(
+    files: Sequence[Path],
+    cluster: DevClusterOptions,
+    process: ProcessOptions,
+    display: DisplayOptions,
+    gate_options: FeatureGateOptions,
+) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
     configure_logging(process.verbosity, process.log_format)
     parse_tail_rules(process.trace_tail_sampling)  # raises before anything is started
+    log_gate_warnings(gate_options.parsed())
     manifests = read_manifests(files)
     if process.config is not None or process.algorithm_provider is not None:
-        _settings(process)
+        _settings(process, gate_options)
     try:
-        return run_until_interrupted(_up(manifests, cluster, process, display), interrupted=130 if display.once else 0)
+        return run_until_interrupted(
+            _up(manifests, cluster, process, display, gate_options), interrupted=130 if display.once else 0
+        )
     except ApiServerExited as exited:
         return exited.code  # the cluster's process has printed the reason
 
 
-def _settings(process: ProcessOptions) -> Settings:
+def _settings(process: ProcessOptions, gate_options: FeatureGateOptions) -> Settings:
     from kubeloop.cli.control_plane_settings import control_plane_settings
     from kubeloop.cli.scheduler_options import read_scheduler_configuration
     from kubeloop.process.control_plane import CONTROLLERS
 
     scheduler = read_scheduler_configuration(process.config, algorithm_provider=process.algorithm_provider)
-    return control_plane_settings(process, frozenset(CONTROLLERS), scheduler, namespace_grace_seconds=0.0)
+    return control_plane_settings(
+        process, frozenset(CONTROLLERS), scheduler, gate_options.parsed(), namespace_grace_seconds=0.0
+    )
 
 
 async def _up(
-    manifests: Sequence[Manifest], options: DevClusterOptions, process: ProcessOptions, display: DisplayOptions
+    manifests: Sequence[Manifest],
+    options: DevClusterOptions,
+    process: ProcessOptions,
+    display: DisplayOptions,
+    gate_options: FeatureGateOptions,
 ) -> int:
     clock = SystemClock()
     rng = random.Random()
     token = read_or_create_token(options.data_dir)
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(open_listener(process.bind_address, process.endpoint_port))
-        starting = await stack.enter_async_context(starting_api_server(arguments_of(options), token=token))
+        arguments = [*arguments_of(options), *arguments_of(gate_options)]
+        starting = await stack.enter_async_context(starting_api_server(arguments, token=token))
         # the cluster takes as long to start as these imports: run both concurrently
         with importing():
             from kubeloop.process.control_plane import ControlPlane, import_components
@@ -82,7 +99,7 @@ async def _up(
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
-            settings = _settings(process)
+            settings = _settings(process, gate_options)
             import_components(settings.controllers)
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)

@@ -21,6 +21,7 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.event_recorder import EventRecorder
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import (
     DEPLOYMENTS,
     NAMESPACES,
@@ -32,6 +33,7 @@ from kubeloop.kube.objects.resources import (
     Resource,
 )
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
+from kubeloop.process.metrics.feature_metrics import FeatureGateCollector
 from kubeloop.process.metrics.loop_lag import LoopLag
 from kubeloop.process.metrics.metrics_registry import Registerer
 from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
@@ -94,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True):
     concurrent_rc_syncs: int = 5
     namespace_grace_seconds: float = 5.0
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
+    feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
     trace_until_ready: bool = False
 
@@ -175,6 +178,7 @@ class ControlPlane:
         self._registry = registry
         self._recorder = EventRecorder(client, clock=clock, rng=rng)
         self._controller_metrics = PrometheusControllerMetrics(registry)
+        registry.register(FeatureGateCollector(settings.feature_gates))
         self._record_pods()
 
     async def run(
@@ -279,6 +283,7 @@ class ControlPlane:
             clock=self._clock,
             traces=self.tracing.reconciles,
             metrics=self._controller_metrics,
+            feature_gates=self.settings.feature_gates,
         )
         match name:
             case "deployment":
@@ -333,6 +338,7 @@ class ControlPlane:
             recorder=self._recorder.for_component("default-scheduler"),
             traces=self.tracing.pods,
             metrics=PrometheusSchedulerMetrics(self._registry),
+            feature_gates=self.settings.feature_gates,
         )
         scheduler = Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)
         self._registry.register(ScrapeTimeCollector(scheduler.gauges))

@@ -24,6 +24,7 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import NODES
 from kubeloop.process.apiserver_process import Ready
 from kubeloop.process.cluster_assembly import running_cluster
@@ -48,6 +49,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     compaction_seconds: float
     service_range: IPv4Network
     supervised: bool
+    feature_gates: FeatureGates
 
 
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
@@ -89,6 +91,7 @@ async def _serve_on(
             compaction_seconds=server.compaction_seconds,
             service_range=server.service_range,
             identity=machine_identity(port),
+            feature_gates=server.feature_gates,
         ),
     )
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))

@@ -12,7 +12,7 @@ import random
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.kube.clock import Clock
 from kubeloop.process.cluster_assembly import running_cluster
 from kubeloop.testing.cluster_options import ClusterOptions
@@ -33,7 +33,8 @@ async def run_api_server(
     anything runs.
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
-    api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults)
+    settings = ServingSettings(feature_gates=options.parsed_feature_gates())
+    api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults, settings=settings)
     async with running_cluster(api, nodes, stages, token=token, clock=clock, rng=rng):
         yield api
 

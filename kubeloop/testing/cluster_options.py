@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import FeatureGates
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.kubelet.stages.files import Stage
@@ -33,6 +34,7 @@ class Options(TypedDict, total=False):
     controllers: comma-separated names, "*" for all, "-name" to exclude one, as for `kubeloop run --controllers`.
     faults: faults that the API server injects into requests of the programs under test, as for `kubeloop apiserver
       --faults`, or as a mapping; in a `memory_cluster` also into those of its controllers.
+    feature_gates: values of feature gates, as for `kubeloop up --feature-gates`, or as a mapping of names to booleans.
     seed: of all random decisions (names, delays); None: a different one each time.
     """
 
@@ -47,6 +49,7 @@ class Options(TypedDict, total=False):
     scheduler_config: str | Path | Mapping[str, Any]
     controllers: str | Sequence[str]
     faults: str | Mapping[str, float]
+    feature_gates: str | Mapping[str, bool]
     seed: int | None
 
 
@@ -64,6 +67,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     scheduler_config: str = ""
     controllers: str = "*"
     faults: str = ""
+    feature_gates: str = ""
     seed: int | None = None
 
     @property
@@ -94,8 +98,15 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
         scheduler = load_configuration(self.scheduler_config) if self.scheduler_config else SchedulerConfiguration()
         return Settings(
-            controllers=parse_controllers(self.controllers), namespace_grace_seconds=0.0, scheduler=scheduler
+            controllers=parse_controllers(self.controllers),
+            namespace_grace_seconds=0.0,
+            scheduler=scheduler,
+            feature_gates=self.parsed_feature_gates(),
         )
+
+    def parsed_feature_gates(self) -> FeatureGates:
+        """Return the feature gates. Raises UserError."""
+        return FeatureGates.parse([self.feature_gates])
 
     def parsed_stages(self) -> list[Stage]:
         """Return the KWOK stages. Raises UserError."""
@@ -127,6 +138,8 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
         changes["controllers"] = ",".join(changes["controllers"])
     if isinstance(faults := changes.get("faults"), Mapping):
         changes["faults"] = ",".join(f"{name}={value}" for name, value in faults.items())
+    if isinstance(gates := changes.get("feature_gates"), Mapping):
+        changes["feature_gates"] = FeatureGates(gates).text()
     if isinstance(stages := changes.get("stages", ()), str | Path):
         changes["stages"] = (stages,)
     if "stages" in changes:
@@ -141,6 +154,7 @@ def cluster_options(requested: Options, *, defaults: ClusterOptions | None = Non
     for name, minimum in (("nodes", 0), ("node_pods", 1), ("zones", 1), ("start_delay", 0), ("start_spread", 0)):
         if getattr(options, name) < minimum:
             raise UserError(f"cluster option {name}: must be at least {minimum}", hint="for example nodes=3")
+    options.parsed_feature_gates()  # raises UserError
     return options
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.event_recorder import EventSink
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.dry_run import DryRuns
@@ -90,6 +91,9 @@ class Handle(Protocol):
 
     @property
     def extenders(self) -> Sequence[Extender]: ...
+
+    @property
+    def feature_gates(self) -> FeatureGates: ...
 
     @property
     def metrics(self) -> SchedulerMetrics | None: ...

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.devcluster.api import request_info
 from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.client.retries import RetryPolicy
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
@@ -62,8 +64,16 @@ class FakeApiServer:
     on_write: called with each write of `client` that succeeded, before the client gets the response.
     """
 
-    def __init__(self, *, seed: int = 1, clock: Clock | None = None, retries: RetryPolicy | None = None) -> None:
-        """retries: those of the client."""
+    def __init__(
+        self,
+        *,
+        seed: int = 1,
+        clock: Clock | None = None,
+        retries: RetryPolicy | None = None,
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
+    ) -> None:
+        """retries: those of the client. gates: of API server and components."""
+        self._gates = gates
         self.clock = clock or VirtualClock()
         self._seed = seed
         self.reset()
@@ -71,13 +81,17 @@ class FakeApiServer:
         self.client = Client(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
         self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(seed + 1))
         traces = ReconcileRecorder(clock=self.clock, rng=random.Random(seed + 3))
-        self.context = ControllerContext(self.client, self.informers, self.clock, traces)
+        self.context = ControllerContext(self.client, self.informers, self.clock, traces, feature_gates=gates)
         self._writes: list[Request] = []
         self.on_write: Callable[[Write], None] = lambda write: None
 
     def reset(self) -> None:
         """Replace the API server by a new one without the objects of the former."""
-        self.api = InProcessApi(clock=self.clock, rng=random.Random(self._seed))
+        self.api = InProcessApi(
+            clock=self.clock,
+            rng=random.Random(self._seed),
+            settings=ServingSettings(feature_gates=self._gates),
+        )
         self.store = self.api.server.store
         self._first_revision = self.store.revision
 

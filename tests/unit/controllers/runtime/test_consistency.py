@@ -23,6 +23,12 @@ def test_cache_older_than_write_is_stale_until_it_catches_up():
     assert "ns/rs" not in store._writes
 
 
+def test_disabled_store_postpones_nothing():
+    store = ConsistencyStore({"pods": lambda: "1"}, enabled=False)
+    store.wrote_at("ns/rs", "uid", "pods", "12")
+    store.ensure_ready("ns/rs")
+
+
 def test_versions_without_order_are_not_stale_and_later_write_wins():
     store = ConsistencyStore({"pods": lambda: "opaque"})
     store.wrote_at("ns/rs", "uid", "pods", "12")

@@ -9,9 +9,11 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.server.metrics import RequestMetrics
 from kubeloop.devcluster.server.metrics_page import metrics_response
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from support.api_requests import InProcessApi, request
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -52,6 +54,7 @@ async def test_families_have_the_types_of_kube_apiserver(api: InProcessApi):
         "apiserver_response_sizes": "histogram",
         "apiserver_storage_objects": "gauge",
         "authentication_attempts": "counter",
+        "kubernetes_feature_enabled": "gauge",
         "kubernetes_healthcheck": "gauge",
     }
     assert len(list(text_string_to_metric_families(text))) == len(types)
@@ -127,7 +130,18 @@ async def test_failed_authentication_is_counted():
 
 def test_slis_page_has_health_checks_only():
     store = ObjectStore(seconds=lambda: 0.0)
-    response = metrics_response(request("GET", "/metrics/slis"), RequestMetrics(), store, (), began=12.5)
+    response = metrics_response(
+        request("GET", "/metrics/slis"), RequestMetrics(), store, (), DEFAULT_FEATURE_GATES, began=12.5
+    )
     assert b'kubernetes_healthcheck{name="ping",type="livez"} 1.0\n' in response.body
     assert response.body.count(b"# TYPE") == 1
     assert response.headers == [("Process-Start-Time-Unix", "12")]
+
+
+async def test_feature_gates_are_a_metric_and_a_flag():
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates({"MemoryQoS": True})))
+    values = samples(api)
+    assert values['kubernetes_feature_enabled{name="MemoryQoS",stage="ALPHA"}'] == 1
+    assert values['kubernetes_feature_enabled{name="SidecarContainers",stage=""}'] == 1
+    assert values['kubernetes_feature_enabled{name="GangScheduling",stage="ALPHA"}'] == 0
+    assert "feature-gates: MemoryQoS=true" in api("GET", "/flagz", accept="text/plain")[1]

@@ -3,7 +3,7 @@
 import pytest
 
 from kubeloop.cli.apiserver import serve
-from kubeloop.cli.options import DevClusterOptions, ServeOptions
+from kubeloop.cli.options import DevClusterOptions, FeatureGateOptions, ServeOptions
 from kubeloop.kube.errors import UserError
 
 
@@ -16,9 +16,9 @@ from kubeloop.kube.errors import UserError
 )
 def test_invalid_capacity_is_rejected_before_the_start(options, problem):
     with pytest.raises(UserError, match=problem):
-        serve(options, ServeOptions())
+        serve(options, ServeOptions(), FeatureGateOptions())
 
 
 def test_missing_stage_file_is_rejected_before_the_start(tmp_path):
     with pytest.raises(UserError, match=r"stages\.yaml: No such file"):
-        serve(DevClusterOptions(stages=(tmp_path / "stages.yaml",)), ServeOptions())
+        serve(DevClusterOptions(stages=(tmp_path / "stages.yaml",)), ServeOptions(), FeatureGateOptions())

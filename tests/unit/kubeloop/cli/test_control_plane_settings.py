@@ -5,21 +5,32 @@ import pytest
 from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.options import ProcessOptions
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 
 
 def test_options_become_settings():
     process = ProcessOptions(concurrent_deployment_syncs=7, trace_until="ready", trace_tail_sampling="failed")
     settings = control_plane_settings(
-        process, frozenset({"deployment"}), SchedulerConfiguration(), namespace_grace_seconds=1.5
+        process,
+        frozenset({"deployment"}),
+        SchedulerConfiguration(),
+        FeatureGates({"MemoryQoS": True}),
+        namespace_grace_seconds=1.5,
     )
     assert settings.controllers == {"deployment"}
     assert settings.concurrent_deployment_syncs == 7
     assert settings.concurrent_replicaset_syncs == 5
     assert settings.trace_until_ready
+    assert settings.feature_gates.enabled("MemoryQoS")
     assert settings.namespace_grace_seconds == 1.5
 
 
 def test_invalid_trace_rule_is_rejected():
     with pytest.raises(UserError, match="sometimes"):
-        control_plane_settings(ProcessOptions(trace_tail_sampling="sometimes"), frozenset(), SchedulerConfiguration())
+        control_plane_settings(
+            ProcessOptions(trace_tail_sampling="sometimes"),
+            frozenset(),
+            SchedulerConfiguration(),
+            DEFAULT_FEATURE_GATES,
+        )

@@ -9,7 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from kubeloop.cli.main import commands
-from kubeloop.cli.options import DevClusterOptions, DisplayOptions, ServerOptions, UpOptions, arguments_of, with_options
+from kubeloop.cli.options import (
+    DevClusterOptions,
+    DisplayOptions,
+    FeatureGateOptions,
+    ServerOptions,
+    UpOptions,
+    arguments_of,
+    with_options,
+)
 from kubeloop.kube.errors import UserError
 
 
@@ -112,3 +120,26 @@ def test_help_lists_options_in_declaration_order_with_defaults():
     assert text.index("--kubeconfig") < text.index("--controllers") < text.index("--config") < text.index("--leader-el")
     assert ServerOptions().controllers in text
     assert "127.0.0.1]" in text
+
+
+def test_feature_gates_are_read_from_all_occurrences():
+    output = CliRunner().invoke(
+        commands, ["apiserver", "--feature-gates", "MemoryQoS=true", "--feature-gates=NoSuchGate=true"]
+    )
+    assert isinstance(output.exception, UserError)
+    assert str(output.exception) == "unrecognized feature gate: NoSuchGate"
+
+
+def test_feature_gate_options_round_trip_through_the_command_line():
+    options = FeatureGateOptions(("MemoryQoS=true", "CRIListStreaming=true,SELinuxMount=true"))
+    assert arguments_of(options) == [
+        "--feature-gates=MemoryQoS=true",
+        "--feature-gates=CRIListStreaming=true,SELinuxMount=true",
+    ]
+
+
+@pytest.mark.parametrize("command", ["run", "up", "apiserver"])
+def test_help_lists_the_feature_gates(command):
+    lines = [line.strip() for line in CliRunner().invoke(commands, [command, "--help"]).output.splitlines()]
+    assert "kube:PodDeletionCost=true|false (BETA - default=true)" in lines
+    assert "kube:GangScheduling=true|false (ALPHA - default=false)" in lines
