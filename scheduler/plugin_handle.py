@@ -21,7 +21,7 @@ from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.types import Profile
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.framework.dry_run import NodeDryRuns
-from kubeloop.scheduler.framework.registry import Registry
+from kubeloop.scheduler.framework.profile_plugins import Registry
 from kubeloop.scheduler.framework.runtime import Framework
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.queue.nominator import Nominator

@@ -38,7 +38,7 @@ from kubeloop.scheduler.event_handlers import EventDurations, NodeEvents, OtherE
 from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from kubeloop.scheduler.framework.registry import Registry
+from kubeloop.scheduler.framework.profile_plugins import Registry
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.full_objects import FullObjects

@@ -1,11 +1,13 @@
-"""The plugins of a profile at each extension point, in order.
+"""The plugins of a profile: created by name, and in order at each extension point.
 
+A plugin is a class constructed as `PluginClass(args, handle)`. Its args are a msgspec Struct: for in-tree plugins the
+one in `config.plugin_args`, for others the class attribute `args_type`, or plain JSON.
 Source: expandMultiPointPlugins and NewFramework of pkg/scheduler/framework/runtime/framework.go, v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kubeloop.kube.errors import UserError
@@ -26,8 +28,14 @@ from kubeloop.scheduler.api.extension_points import (
     ScorePlugin,
     ScoreRowsPlugin,
 )
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.config import out_of_tree_plugins
+from kubeloop.scheduler.config.plugin_config import args_type
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
+
+Registry = Mapping[str, Callable[[Any, Handle], Plugin]]
+"""Plugin name -> factory(args, handle). The in-tree ones are `plugins.registry.IN_TREE_PLUGINS`."""
 
 _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "preEnqueue": (PreEnqueuePlugin,),
@@ -57,6 +65,28 @@ def enabled_plugins(profile: Profile) -> Iterable[PluginRef]:
     yield from profile.multi_point.enabled
     for plugin_set in profile.points.values():
         yield from plugin_set.enabled
+
+
+def create_plugin(name: str, args: Any, handle: Handle, registry: Registry) -> Plugin:
+    """Return the plugin `name`. args None: its default arguments.
+
+    Raises UserError if there is no such plugin or its constructor fails.
+    """
+    if args is None:
+        type_ = args_type(name)
+        args = type_() if type_ is not None else {}
+    try:
+        construct = registry[name] if name in registry else out_of_tree_plugins.load_plugin_class(name)
+        plugin: Plugin = construct(args, handle)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"cannot create the scheduler plugin {name!r}: {error}", hint="check its arguments") from error
+    if ":" not in name and plugin.name != name:
+        raise UserError(
+            f"the scheduler plugin {name!r} has the name {plugin.name!r}", hint="configure it under that name"
+        )
+    return plugin
 
 
 def plugins_at(point: str, profile: Profile, plugins: Mapping[str, Plugin]) -> list[PluginRef]:

@@ -15,8 +15,13 @@ from kubeloop.scheduler.framework.binding_points import BindingPoints
 from kubeloop.scheduler.framework.class_cache import ClassCache
 from kubeloop.scheduler.framework.filter_points import FilterPoints
 from kubeloop.scheduler.framework.node_filters import NodeFilters
-from kubeloop.scheduler.framework.profile_plugins import check_points, enabled_plugins, plugins_at
-from kubeloop.scheduler.framework.registry import Registry, create_plugin
+from kubeloop.scheduler.framework.profile_plugins import (
+    Registry,
+    check_points,
+    create_plugin,
+    enabled_plugins,
+    plugins_at,
+)
 from kubeloop.scheduler.framework.score_points import ScorePoints
 from kubeloop.scheduler.framework.timing import TimedPreEnqueue, Timing
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods

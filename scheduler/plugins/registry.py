@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.scheduler.framework.registry import Registry
+from kubeloop.scheduler.framework.profile_plugins import Registry
 from kubeloop.scheduler.plugins.default_binder import DefaultBinder
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources

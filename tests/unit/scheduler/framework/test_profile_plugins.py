@@ -1,4 +1,4 @@
-"""Plugins of a profile by extension point: order, overrides, and required plugins."""
+"""Plugins of a profile: creation by name; order, overrides and required plugins of extension points."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.framework.profile_plugins import check_points, plugins_at
+from kubeloop.scheduler.framework.profile_plugins import check_points, create_plugin, plugins_at
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
 
 class Filters:
@@ -63,3 +65,28 @@ def test_one_queue_sort_and_a_bind_plugin_are_required():
         check_points(Profile(), no_plugins | {"queueSort": [PluginRef("a"), PluginRef("b")]})
     with pytest.raises(UserError, match="at least one bind plugin is needed"):
         check_points(Profile(), no_plugins | {"queueSort": [PluginRef("a")]})
+
+
+def test_plugin_gets_default_arguments(plugin_cluster: Any) -> None:
+    created: list[Any] = []
+
+    class Recording:
+        name = "NodeResourcesFit"
+
+        def __init__(self, args: Any, handle: Any) -> None:
+            created.append((args, handle))
+
+    handle = plugin_cluster()
+    create_plugin("NodeResourcesFit", None, handle, {"NodeResourcesFit": Recording})
+    assert created == [(plugin_args.NodeResourcesFitArgs(), handle)]
+
+
+def test_plugin_with_another_name_raises(plugin_cluster: Any) -> None:
+    with pytest.raises(UserError, match="the scheduler plugin 'Other' has the name 'NodeName'"):
+        create_plugin("Other", {}, plugin_cluster(), {"Other": IN_TREE_PLUGINS["NodeName"]})
+
+
+def test_registered_names_are_the_plugins_names(plugin_cluster: Any) -> None:
+    handle = plugin_cluster()
+    for name in IN_TREE_PLUGINS.keys() - {"RequestedToCapacityRatio"}:  # needs arguments
+        assert create_plugin(name, None, handle, IN_TREE_PLUGINS).name == name
