@@ -75,8 +75,8 @@ def _revision_or_none(obj: Object) -> int | None:
 
 
 def max_revision(replica_sets: Iterable[ReplicaSet]) -> int:
-    """Return the highest revision; 0 if there is none."""
-    return max((revision for rs in replica_sets if (revision := _revision_or_none(rs)) is not None), default=0)
+    """Return the highest revision; 0 if none is positive."""
+    return max([0, *(revision for rs in replica_sets if (revision := _revision_or_none(rs)) is not None)])
 
 
 def last_revision(replica_sets: Iterable[ReplicaSet]) -> int:
