@@ -256,6 +256,19 @@ async def test_pod_waits_for_permit(cluster, scheduling):
         assert "rejected while waiting on permit: timeout" in failure[2]
 
 
+async def test_plugin_allows_a_waiting_pod_of_another_profile(cluster, scheduling):
+    cluster.node("a")
+    (waiting,) = with_plugin("ManualPermit")["profiles"]
+    (other,) = with_plugin("ManualPermit", scheduler_name="other")["profiles"]
+    async with scheduling(profiles=(waiting, other)) as scheduler:
+        pod = cluster.pod("p")
+        await asyncio.sleep(1)
+        assert cluster.bindings == []
+        scheduler.frameworks["other"].plugins["ManualPermit"].handle.waiting_pod(pod.metadata.uid).allow("ManualPermit")
+        await asyncio.sleep(1)
+        assert cluster.bindings == [("default/p", "a")]
+
+
 async def test_pod_deleted_while_waiting_for_permit(cluster, scheduling):
     cluster.node("a")
     async with scheduling(**with_plugin("ManualPermit")) as scheduler:
