@@ -44,7 +44,7 @@ class BindingCycle:
     ) -> None:
         """max_in_flight: limit of bind requests. Requires a running event loop."""
         self._client = context.client
-        self._recorder = context.recorder
+        self._recorder_for = context.recorder_for
         self._traces = context.traces
         self._metrics = context.metrics
         self._time = asyncio.get_running_loop().time
@@ -175,7 +175,8 @@ class BindingCycle:
     def _bound(self, attempt: Attempt) -> None:
         """Report that the pod is bound, then run the PostBind plugins."""
         message = f"Successfully assigned {attempt.pod.key} to {attempt.node}"
-        self._recorder.event(attempt.pod.pod, "Normal", "Scheduled", message)
+        recorder = self._recorder_for(attempt.framework.profile_name)
+        recorder.event(attempt.pod.pod, "Normal", "Scheduled", message)
         if self._metrics is not None:
             queued = attempt.queued
             seconds = (self._now_ns() - attempt.start_ns) / 1e9

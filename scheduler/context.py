@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import msgspec
 
@@ -15,12 +16,15 @@ from kubeloop.tracing.recording.pod_recorder import PodRecorder
 
 
 class SchedulerContext(msgspec.Struct, frozen=True):
-    """Interfaces to the outside: the API server, time, randomness, events, traces and metrics (None: not collected)."""
+    """Interfaces to the outside: the API server, time, randomness, events, traces and metrics (None: not collected).
+
+    recorder_for: the event recorder of a profile, by its scheduler name; the same one for each call.
+    """
 
     client: Client
     clock: Clock
     rng: random.Random
-    recorder: EventSink
+    recorder_for: Callable[[str], EventSink]
     traces: PodRecorder
     metrics: SchedulerMetrics | None = None
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES

@@ -58,7 +58,7 @@ class PluginHandle:
         self.client = context.client
         self.clock = context.clock
         self.rng = context.rng
-        self.recorder = context.recorder
+        self.recorder = context.recorder_for(profile.scheduler_name)
         self.metrics = context.metrics
         self.feature_gates = context.feature_gates
         self.snapshot = shared.snapshot

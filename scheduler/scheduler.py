@@ -31,14 +31,14 @@ from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.snapshot import Snapshot
-from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
-from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from kubeloop.scheduler.config.extenders import with_ignored_resources
+from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.context import SchedulerContext
 from kubeloop.scheduler.event_handlers import EventDurations, NodeEvents, OtherEvents, PodEvents, other_resources
 from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from kubeloop.scheduler.framework.profile_plugins import Registry
+from kubeloop.scheduler.framework.profile_plugins import Registry, check_queue_sort
 from kubeloop.scheduler.framework.timing import MEASURED_CYCLES
 from kubeloop.scheduler.framework.waiting_pods import WaitingPods
 from kubeloop.scheduler.full_objects import FullObjects
@@ -73,7 +73,7 @@ class Scheduler:
     ) -> None:
         """registry: the in-tree plugins. Raises UserError for an invalid configuration. Needs a running event loop."""
         self.config = config
-        self._recorder = context.recorder
+        self._recorder_for = context.recorder_for
         self._traces = context.traces
         self._metrics = context.metrics
         self._time = asyncio.get_running_loop().time
@@ -110,10 +110,17 @@ class Scheduler:
         )
         self.frameworks = {
             profile.scheduler_name: PluginHandle(
-                self._without_managed_resources(profile), context, shared, registry, class_cache=config.class_cache
+                with_ignored_resources(profile, config.extenders),
+                context,
+                shared,
+                registry,
+                class_cache=config.class_cache,
             ).framework
             for profile in config.profiles
         }
+        check_queue_sort(
+            config.profiles, {name: framework.queue_sort.name for name, framework in self.frameworks.items()}
+        )
         hint_maps = {
             name: QueueingHintMap(registrations(framework.event_plugins)) for name, framework in self.frameworks.items()
         }
@@ -170,21 +177,7 @@ class Scheduler:
         )
 
     def _queue_plugin_failed(self, pod: Pod, message: str) -> None:
-        self._recorder.event(pod, "Warning", "FailedScheduling", message)
-
-    def _without_managed_resources(self, profile: Profile) -> Profile:
-        """Return the profile with NodeResourcesFit ignoring the resources with ignoredByScheduler of extenders."""
-        ignored = tuple(
-            resource.name
-            for extender in self.config.extenders
-            for resource in extender.managed_resources
-            if resource.ignored_by_scheduler
-        )
-        if not ignored:
-            return profile
-        fit = profile.args.get("NodeResourcesFit", NodeResourcesFitArgs())
-        fit = msgspec.structs.replace(fit, ignored_resources=(*fit.ignored_resources, *ignored))
-        return msgspec.structs.replace(profile, args={**profile.args, "NodeResourcesFit": fit})
+        self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
 
     def _register(
         self, informers: InformerFactory, hint_maps: dict[str, QueueingHintMap]
@@ -321,7 +314,7 @@ class Scheduler:
     def _skip_pod_schedule(self, pod: Pod) -> bool:
         if pod.metadata.deletion_timestamp is not None:
             message = f"skip schedule deleting pod: {pod.key}"
-            self._recorder.event(pod, "Warning", "FailedScheduling", message)
+            self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
             return True
         return self.cache.is_assumed(pod)  # it was updated during the cycle that placed it
 
@@ -461,7 +454,7 @@ class Scheduler:
         queued.update(newest)
         self.queue.add_unschedulable_if_not_present(queued)
         self.queue.nominator.add(queued.info, nominated_node_name)
-        self._recorder.event(pod, "Warning", "FailedScheduling", message)
+        self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
         self._patches.set(
             pod,
             reason="SchedulerError" if diagnosis is None else "Unschedulable",

@@ -17,8 +17,34 @@ def read_scheduler_configuration(
     """Return the configuration of --config (KubeSchedulerConfiguration or Policy), or kube-scheduler's defaults.
 
     algorithm_provider selects a built-in configuration instead. scheduler_name renames the only profile. Raises
-    UserError for a file that cannot be read or is invalid.
+    UserError for a file that cannot be read or is invalid, or whose plugins cannot be used as configured.
     """
+    config = _configuration(path, algorithm_provider=algorithm_provider)
+    if path is not None:
+        _check_plugins(config, path)
+    if scheduler_name is None:
+        return config
+    if not scheduler_name:
+        raise UserError("--scheduler-name is empty", hint="pods name it in spec.schedulerName")
+    if len(config.profiles) != 1:
+        raise UserError(
+            f"--scheduler-name with {len(config.profiles)} profiles in {path}", hint="name the profiles in the file"
+        )
+    profile = msgspec.structs.replace(config.profiles[0], scheduler_name=scheduler_name)
+    return msgspec.structs.replace(config, profiles=(profile,))
+
+
+def _check_plugins(config: SchedulerConfiguration, path: Path) -> None:
+    from kubeloop.scheduler.framework.profile_plugins import check_profiles
+    from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
+
+    try:
+        check_profiles(config.profiles, IN_TREE_PLUGINS)
+    except UserError as error:
+        raise UserError(f"{path}: {error}", hint=error.hint) from None
+
+
+def _configuration(path: Path | None, *, algorithm_provider: str | None) -> SchedulerConfiguration:
     if path is not None and algorithm_provider is not None:
         raise UserError(
             "--algorithm-provider and --config are mutually exclusive",
@@ -42,24 +68,15 @@ def read_scheduler_configuration(
             ) from None
         except UserError as error:
             raise UserError(f"{path}: {error}", hint=error.hint) from None
-    if scheduler_name is None:
-        return config
-    if not scheduler_name:
-        raise UserError("--scheduler-name is empty", hint="pods name it in spec.schedulerName")
-    if len(config.profiles) != 1:
-        raise UserError(
-            f"--scheduler-name with {len(config.profiles)} profiles in {path}", hint="name the profiles in the file"
-        )
-    profile = msgspec.structs.replace(config.profiles[0], scheduler_name=scheduler_name)
-    return msgspec.structs.replace(config, profiles=(profile,))
+    return config
 
 
 def options_from_configuration(path: Path | None, *, algorithm_provider: str | None = None) -> dict[str, Any]:
     """Return options of `kubeloop run` that the configuration file sets: client connection and leader election.
 
-    Raises UserError as read_scheduler_configuration does.
+    Raises UserError for a file that cannot be read or is invalid.
     """
-    config = read_scheduler_configuration(path, algorithm_provider=algorithm_provider)
+    config = _configuration(path, algorithm_provider=algorithm_provider)
     options: dict[str, Any] = {}
     connection, election = config.client_connection, config.leader_election
     if connection is not None:

@@ -8,6 +8,7 @@ that the process can connect to the API server before slow imports (numpy above 
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib
 import random
 from collections.abc import Awaitable, Callable
@@ -335,7 +336,7 @@ class ControlPlane:
             client=self.client,
             clock=self._clock,
             rng=self._rng,
-            recorder=self._recorder.for_component("default-scheduler"),
+            recorder_for=functools.cache(self._recorder.for_component),
             traces=self.tracing.pods,
             metrics=PrometheusSchedulerMetrics(self._registry),
             feature_gates=self.settings.feature_gates,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.objects.api_types import NodeAffinity, Struct, TopologySpreadConstraint
 
 
@@ -90,7 +91,10 @@ class DynamicResourcesArgs(Struct):
 
 
 def with_defaults(args: Struct) -> Struct:
-    """Replace empty or zero fields by their defaults. Source: pkg/scheduler/apis/config/v1/defaults.go."""
+    """Replace empty or zero fields by their defaults, and write durations as Go does.
+
+    Source: pkg/scheduler/apis/config/v1/defaults.go.
+    """
     match args:
         case NodeResourcesFitArgs():
             strategy = args.scoring_strategy
@@ -100,6 +104,11 @@ def with_defaults(args: Struct) -> Struct:
             return msgspec.structs.replace(args, resources=_with_weights(args.resources))
         case PodTopologySpreadArgs(defaulting_type=""):
             return msgspec.structs.replace(args, defaulting_type="System")
+        case DynamicResourcesArgs():
+            return DynamicResourcesArgs(
+                filter_timeout=duration_text(parse_duration_seconds(args.filter_timeout)),
+                binding_timeout=duration_text(parse_duration_seconds(args.binding_timeout)),
+            )
     return args
 
 
@@ -134,6 +143,9 @@ ARGS_TYPES: Mapping[str, type[Struct]] = {
     "VolumeBinding": VolumeBindingArgs,
     "VolumeZone": NoArgs,
     "PodTopologySpread": PodTopologySpreadArgs,
+    "GangScheduling": NoArgs,
+    "TopologyPlacementGenerator": NoArgs,
+    "PodGroupPodsCount": NoArgs,
     # Plugins of older schedulers, for Policy documents.
     "SelectorSpread": NoArgs,
     "NodePreferAvoidPods": NoArgs,

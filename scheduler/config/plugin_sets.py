@@ -25,9 +25,10 @@ def merge_plugin_sets(default: PluginSet, custom: PluginSet) -> PluginSet:
     Source: mergePluginSet of default_plugins.go.
     """
     disabled = (*custom.disabled, *default.disabled)
-    by_name = {ref.name: ref for ref in custom.enabled}
+    index_of = {ref.name: index for index, ref in enumerate(custom.enabled)}
     remaining = [] if "*" in disabled else [ref for ref in default.enabled if ref.name not in disabled]
-    replaced = {ref.name for ref in remaining if ref.name in by_name}
-    enabled = [by_name.get(ref.name, ref) for ref in remaining]
-    enabled += [ref for ref in custom.enabled if ref.name not in replaced]
+    replacing = {index_of[ref.name] for ref in remaining if ref.name in index_of}
+    enabled = [custom.enabled[index_of[ref.name]] if ref.name in index_of else ref for ref in remaining]
+    # A plugin that is listed twice stays twice: validation reports it.
+    enabled += [ref for index, ref in enumerate(custom.enabled) if index not in replacing]
     return PluginSet(tuple(enabled), disabled)

@@ -295,7 +295,8 @@ def _profile(translation: _Translation) -> Profile:
     filters_only = tuple(name for name in filters if name not in translation.scores)
     names = ("SchedulingGates", "PrioritySort", *filters, *scores_only, "DefaultPreemption", "DefaultBinder")
     return Profile(
-        multi_point=PluginSet(tuple(PluginRef(name, translation.scores.get(name, 0)) for name in names)),
+        # No default plugin is added when the written configuration is read again.
+        multi_point=PluginSet(tuple(PluginRef(name, translation.scores.get(name, 0)) for name in names), ("*",)),
         points={
             "preFilter": PluginSet(disabled=scores_only),
             "filter": PluginSet(disabled=scores_only),

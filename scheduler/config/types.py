@@ -6,7 +6,7 @@ Durations are seconds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -20,7 +20,7 @@ from kubeloop.scheduler.config.defaults import (
     DEFAULT_POD_MAX_BACKOFF_SECONDS,
     DEFAULT_SCHEDULER_NAME,
 )
-from kubeloop.scheduler.config.plugin_sets import PluginSet
+from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 
 EXTENSION_POINTS = (
     "preEnqueue",
@@ -35,7 +35,10 @@ EXTENSION_POINTS = (
     "preBind",
     "bind",
     "postBind",
+    "placementGenerate",
+    "placementScore",
 )
+"""placementGenerate and placementScore are accepted without effect: they concern pod groups."""
 
 TieBreak = Literal["random", "roundRobin"]
 
@@ -55,6 +58,12 @@ class Profile(msgspec.Struct, frozen=True):
     args: Mapping[str, Any] = msgspec.field(default_factory=dict)
     percentage_of_nodes_to_score: int | None = None
     check_all_filters: bool = False
+
+    def enabled(self) -> Iterator[PluginRef]:
+        """Yield every plugin that is enabled at some extension point; some more than once."""
+        yield from self.multi_point.enabled
+        for plugin_set in self.points.values():
+            yield from plugin_set.enabled
 
 
 class ExtenderTLS(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +26,8 @@ from kubeloop.scheduler.config.defaults import (
     DEFAULT_POD_MAX_BACKOFF_SECONDS,
     DEFAULT_SCHEDULER_NAME,
 )
-from kubeloop.scheduler.config.extenders import extender_configuration
+from kubeloop.scheduler.config.extenders import extender_configuration, with_ignored_resources
+from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 from kubeloop.scheduler.config.plugin_config import args_type, decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet, merge_plugin_sets
 from kubeloop.scheduler.config.types import (
@@ -49,9 +50,12 @@ class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_
     """A type of the document."""
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
 class _Plugin(_Strict, frozen=True):
-    name: str
-    weight: int = 0
+    name: str = ""
+    weight: Int32 = 0
 
 
 class _PluginSet(_Strict, frozen=True):
@@ -73,6 +77,8 @@ class _Plugins(_Strict, frozen=True):
     pre_bind: _PluginSet = _PluginSet()
     bind: _PluginSet = _PluginSet()
     post_bind: _PluginSet = _PluginSet()
+    placement_generate: _PluginSet = _PluginSet()
+    placement_score: _PluginSet = _PluginSet()
 
 
 class _PluginConfig(_Strict, frozen=True):
@@ -112,7 +118,7 @@ class _Extender(_Strict, frozen=True):
     bind_verb: str = ""
     enable_https: bool = msgspec.field(default=False, name="enableHTTPS")
     tls_config: _TLSConfig | None = None
-    http_timeout: str | int = msgspec.field(default="5s", name="httpTimeout")
+    http_timeout: str = msgspec.field(default="5s", name="httpTimeout")
     node_cache_capable: bool = False
     managed_resources: tuple[_ManagedResource, ...] = ()
     ignorable: bool = False
@@ -194,7 +200,7 @@ def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
         client_connection=_client_connection(v1.client_connection),
         leader_election=_leader_election(v1.leader_election),
     )
-    errors = [*validate_configuration(config), *_duplicate_plugin_configs(v1)]
+    errors = [*validate_configuration(config), *_duplicate_plugin_configs(v1), *_ignored_resources_errors(config)]
     if errors:
         raise UserError("; ".join(dict.fromkeys(map(str, errors))), hint="correct the scheduler configuration")
     return config
@@ -293,6 +299,18 @@ def _duplicate_plugin_configs(v1: _Configuration) -> list[str]:
     return errors
 
 
+def _ignored_resources_errors(config: SchedulerConfiguration) -> list[str]:
+    """Return an error if extenders have ignored resources, and a profile no NodeResourcesFit that could ignore them."""
+    managed = (resource for extender in config.extenders for resource in extender.managed_resources)
+    if not any(resource.ignored_by_scheduler for resource in managed):
+        return []
+    return [
+        f"profiles[{number}]: can't find NodeResourcesFitArgs in plugin config"
+        for number, profile in enumerate(config.profiles)
+        if "NodeResourcesFit" not in {ref.name for ref in profile.enabled()} | profile.args.keys()
+    ]
+
+
 # --- Encoding ------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +322,9 @@ def configuration_document(config: SchedulerConfiguration) -> dict[str, JSONValu
         "parallelism": config.parallelism,
         "podInitialBackoffSeconds": int(config.pod_initial_backoff_seconds),
         "podMaxBackoffSeconds": int(config.pod_max_backoff_seconds),
-        "profiles": [_profile_document(profile) for profile in config.profiles],
+        "profiles": [
+            _profile_document(with_ignored_resources(profile, config.extenders)) for profile in config.profiles
+        ],
         "kubeloop": {
             "tieBreak": config.tie_break,
             "classCache": config.class_cache,
@@ -346,46 +366,43 @@ def configuration_text(config: SchedulerConfiguration) -> str:
 
 
 def _profile_document(profile: Profile) -> dict[str, JSONValue]:
-    names = {ref.name for ref in profile.multi_point.enabled}
-    names |= {ref.name for plugin_set in profile.points.values() for ref in plugin_set.enabled}
-    # The default plugins are included, and "*" is disabled, so that reading the document adds none.
-    plugins: dict[str, JSONValue] = {
-        "multiPoint": {
-            "enabled": [_ref_document(ref) for ref in profile.multi_point.enabled],
-            "disabled": [{"name": "*"}],
-        }
+    """Return the profile as kube-scheduler prints it: merged multiPoint plugins, every other point as configured."""
+    points = {"multiPoint": profile.multi_point} | {
+        point: profile.points.get(point, PluginSet()) for point in EXTENSION_POINTS
     }
-    for point, plugin_set in profile.points.items():
-        plugins[point] = {}
-        if plugin_set.enabled:
-            plugins[point]["enabled"] = [_ref_document(ref) for ref in plugin_set.enabled]
-        if plugin_set.disabled:
-            plugins[point]["disabled"] = [{"name": name} for name in plugin_set.disabled]
-    document: dict[str, JSONValue] = {"schedulerName": profile.scheduler_name, "plugins": plugins}
+    document: dict[str, JSONValue] = {
+        "schedulerName": profile.scheduler_name,
+        "plugins": {point: _plugin_set_document(plugin_set) for point, plugin_set in points.items()},
+    }
     if profile.percentage_of_nodes_to_score is not None:
         document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
     configs = []
-    for name in sorted(names | profile.args.keys()):
+    for name in sorted({ref.name for ref in profile.enabled()}):
         args = profile.args.get(name)
         if args is None:
             type_ = args_type(name)
             if type_ is None or not msgspec.structs.fields(type_):
                 continue
             args = type_()
-        shown = _to_json(args) if isinstance(args, msgspec.Struct) else dict(args)
-        configs.append({"name": name, "args": {"apiVersion": API_VERSION, "kind": f"{name}Args"} | shown})
+        entry: dict[str, JSONValue] = {"name": name}
+        if isinstance(args, msgspec.Struct):
+            in_tree = {"apiVersion": API_VERSION, "kind": f"{name}Args"} if name in ARGS_TYPES else {}
+            entry["args"] = in_tree | _to_json(args)
+        elif args:
+            entry["args"] = dict(args)
+        configs.append(entry)
     if configs:
         document["pluginConfig"] = configs
     return document
 
 
 def _to_json(value: Any) -> Any:
-    """Return a Struct as JSON, including fields with default values."""
+    """Return a Struct as JSON, including fields with default values, except empty lists."""
     if isinstance(value, msgspec.Struct):
         shown = {}
         for field in msgspec.structs.fields(value):
             member = getattr(value, field.name)
-            if member is not None:
+            if member not in (None, ()):
                 shown[field.encode_name] = _to_json(member)
         return shown
     if isinstance(value, (list, tuple)):
@@ -393,8 +410,13 @@ def _to_json(value: Any) -> Any:
     return value
 
 
-def _ref_document(ref: PluginRef) -> dict[str, JSONValue]:
-    return {"name": ref.name, "weight": ref.weight} if ref.weight else {"name": ref.name}
+def _plugin_set_document(plugin_set: PluginSet) -> dict[str, JSONValue]:
+    document: dict[str, JSONValue] = {}
+    if plugin_set.enabled:
+        document["enabled"] = [{"name": ref.name, "weight": ref.weight} for ref in plugin_set.enabled]
+    if plugin_set.disabled:
+        document["disabled"] = [{"name": name} for name in plugin_set.disabled]
+    return document
 
 
 def _extender_document(extender: ExtenderConfiguration) -> dict[str, JSONValue]:

@@ -131,7 +131,7 @@ def _queue_sort_errors(profiles: Sequence[Profile]) -> list[FieldError]:
         plugin_set = profile.points.get("queueSort", PluginSet())
         if plugin_set != first:
             shown = {"enabled": [r.name for r in plugin_set.enabled], "disabled": list(plugin_set.disabled)}
-            errors.append(invalid(f"profiles[{index}].plugins.queueSort", shown, "has to match for all profiles"))
+            errors.append(invalid(f"profiles[{index}].plugins.queueSort", shown, "must be the same for all profiles"))
     return errors
 
 

@@ -7,10 +7,11 @@ Source: expandMultiPointPlugins and NewFramework of pkg/scheduler/framework/runt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.field_errors import quoted
 from kubeloop.scheduler.api.extension_points import (
     BindPlugin,
     FilterPlugin,
@@ -50,6 +51,8 @@ _PROTOCOLS: Mapping[str, tuple[type[Any], ...]] = {
     "preBind": (PreBindPlugin,),
     "bind": (BindPlugin,),
     "postBind": (PostBindPlugin,),
+    "placementGenerate": (),
+    "placementScore": (),
 }
 assert tuple(_PROTOCOLS) == EXTENSION_POINTS
 _METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -60,11 +63,14 @@ _METHODS: Mapping[str, tuple[tuple[str, ...], ...]] = {
 CPython 3.11 computes the protocol's members again in each of the 240 checks of a profile."""
 
 
-def enabled_plugins(profile: Profile) -> Iterable[PluginRef]:
-    """Yield every plugin that the profile enables at some extension point; some more than once."""
-    yield from profile.multi_point.enabled
-    for plugin_set in profile.points.values():
-        yield from plugin_set.enabled
+NO_OP_POINTS = "no_op_points"
+"""The attribute of an in-tree plugin with the extension points that kube-scheduler's plugin implements in addition, and
+where this one has nothing to do. Configurations may enable it there."""
+
+
+def plugin_class(name: str, registry: Registry) -> Callable[[Any, Handle], Plugin]:
+    """Return the class of the plugin `name`. Raises UserError if there is no such plugin."""
+    return registry[name] if name in registry else out_of_tree_plugins.load_plugin_class(name)
 
 
 def create_plugin(name: str, args: Any, handle: Handle, registry: Registry) -> Plugin:
@@ -76,8 +82,7 @@ def create_plugin(name: str, args: Any, handle: Handle, registry: Registry) -> P
         type_ = args_type(name)
         args = type_() if type_ is not None else {}
     try:
-        construct = registry[name] if name in registry else out_of_tree_plugins.load_plugin_class(name)
-        plugin: Plugin = construct(args, handle)
+        plugin = plugin_class(name, registry)(args, handle)
     except UserError:
         raise
     except Exception as error:
@@ -89,22 +94,24 @@ def create_plugin(name: str, args: Any, handle: Handle, registry: Registry) -> P
     return plugin
 
 
-def plugins_at(point: str, profile: Profile, plugins: Mapping[str, Plugin]) -> list[PluginRef]:
+def plugins_at(point: str, profile: Profile, plugins: Mapping[str, object]) -> list[PluginRef]:
     """Return the plugins of one extension point in order. Raises UserError for one that does not implement it.
+
+    plugins: by name, or their classes.
 
     First the multiPoint plugins that are also enabled at the point (which overrides their entry), then the other
     multiPoint plugins, then those enabled at the point only.
     """
     plugin_set = profile.points.get(point, PluginSet())
     for ref in plugin_set.enabled:
-        if not _implements(plugins[ref.name], point):
+        if not _can_be_enabled(plugins[ref.name], point):
             raise UserError(
                 f"plugin {ref.name!r} does not extend {point} plugin", hint=f"remove it from plugins.{point}"
             )
     everywhere: dict[str, PluginRef] = {}
     if "*" not in plugin_set.disabled:
         for ref in profile.multi_point.enabled:
-            if ref.name not in plugin_set.disabled and _implements(plugins[ref.name], point):
+            if ref.name not in plugin_set.disabled and _can_be_enabled(plugins[ref.name], point):
                 everywhere[ref.name] = ref
     named_at_point = {ref.name for ref in plugin_set.enabled}
     return [
@@ -114,12 +121,51 @@ def plugins_at(point: str, profile: Profile, plugins: Mapping[str, Plugin]) -> l
     ]
 
 
-def _implements(plugin: Plugin, point: str) -> bool:
+def implements(plugin: object, point: str) -> bool:
+    """Return True if the plugin, or its class, has the methods of an extension point."""
     return any(all(callable(getattr(plugin, name, None)) for name in names) for names in _METHODS[point])
 
 
+def _can_be_enabled(plugin: object, point: str) -> bool:
+    return implements(plugin, point) or point in getattr(plugin, NO_OP_POINTS, ())
+
+
+def check_profiles(profiles: Sequence[Profile], registry: Registry) -> None:
+    """Raise UserError if a scheduler with these profiles would not start; the plugins are only imported."""
+    sorting = {}
+    for profile in profiles:
+        classes = {ref.name: plugin_class(ref.name, registry) for ref in profile.enabled()}
+        points = {point: plugins_at(point, profile, classes) for point in EXTENSION_POINTS}
+        check_points(profile, points)
+        if any(ref.weight < 0 for ref in points["score"]):
+            raise UserError(
+                f"profile {profile.scheduler_name!r}: total score of Score plugins could overflow",
+                hint="the weights of plugins are positive",
+            )
+        sorting[profile.scheduler_name] = points["queueSort"][0].name
+    check_queue_sort(profiles, sorting)
+
+
+def check_queue_sort(profiles: Sequence[Profile], plugin_of: Mapping[str, str]) -> None:
+    """Raise UserError unless all profiles, which share one queue, sort it by the same plugin with the same arguments.
+
+    plugin_of: scheduler name -> queue sort plugin. Source: cfgValidator of pkg/scheduler/profile/profile.go.
+    """
+    first, hint = profiles[0], "all profiles share one scheduling queue"
+    name = plugin_of[first.scheduler_name]
+    for profile in profiles[1:]:
+        if plugin_of[profile.scheduler_name] != name:
+            raise UserError(
+                f"different queue sort plugins for profile {quoted(profile.scheduler_name)}: "
+                f"{quoted(plugin_of[profile.scheduler_name])}, first: {quoted(name)}",
+                hint=hint,
+            )
+        if profile.args.get(name) != first.args.get(name):
+            raise UserError(f"different queue sort plugin args for profile {quoted(profile.scheduler_name)}", hint=hint)
+
+
 def check_points(profile: Profile, points: Mapping[str, list[PluginRef]]) -> None:
-    """Raise UserError if the profile has no bind plugin, or not exactly one queue sort plugin."""
+    """Raise UserError without exactly one queue sort plugin, without a bind plugin, or with two that place groups."""
     sorting = len(points["queueSort"])
     if sorting != 1:
         problem = "only one queue sort plugin can be enabled" if sorting else "no queue sort plugin is enabled"
@@ -130,4 +176,9 @@ def check_points(profile: Profile, points: Mapping[str, list[PluginRef]]) -> Non
         raise UserError(
             f"profile {profile.scheduler_name!r}: at least one bind plugin is needed",
             hint="the default bind plugin is DefaultBinder",
+        )
+    if len(points["placementGenerate"]) > 1:
+        raise UserError(
+            f"profile {profile.scheduler_name!r}: at most one placement generate plugin is allowed",
+            hint="disable the others in plugins.placementGenerate",
         )

@@ -19,7 +19,7 @@ from kubeloop.scheduler.framework.profile_plugins import (
     Registry,
     check_points,
     create_plugin,
-    enabled_plugins,
+    implements,
     plugins_at,
 )
 from kubeloop.scheduler.framework.score_points import ScorePoints
@@ -53,12 +53,15 @@ class Framework:
         self.percentage_of_nodes_to_score = profile.percentage_of_nodes_to_score
         self.timing = timing = Timing(handle.metrics, profile.scheduler_name, handle.clock.time_ns)
         self.plugins: dict[str, Plugin] = {}
-        for ref in enabled_plugins(profile):
+        for ref in profile.enabled():
             if ref.name not in self.plugins:
                 self.plugins[ref.name] = create_plugin(ref.name, profile.args.get(ref.name), handle, registry)
         refs = {point: plugins_at(point, profile, self.plugins) for point in EXTENSION_POINTS}
         check_points(profile, refs)
-        points = {point: [self.plugins[ref.name] for ref in chosen] for point, chosen in refs.items()}
+        points = {
+            point: [self.plugins[ref.name] for ref in chosen if implements(self.plugins[ref.name], point)]
+            for point, chosen in refs.items()
+        }
         rejecting = {id(plugin) for point in _REJECTING_POINTS for plugin in points[point]}
         self.event_plugins = [plugin for plugin in self.plugins.values() if id(plugin) in rejecting]
         pre_enqueue = cast("list[PreEnqueuePlugin]", points["preEnqueue"])

@@ -50,6 +50,7 @@ _TOO_MANY_PODS = "Too many pods"
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
+    no_op_points = ("placementScore",)  # there are no pod groups
     row_local = True
     reads_only_pod_sums = True
 

@@ -26,6 +26,7 @@ from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeRe
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from kubeloop.scheduler.plugins.node_unschedulable import NodeUnschedulable
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
+from kubeloop.scheduler.plugins.pod_groups import GangScheduling, PodGroupPodsCount, TopologyPlacementGenerator
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
@@ -55,6 +56,9 @@ IN_TREE_PLUGINS: Registry = {
     "VolumeBinding": VolumeBinding,
     "VolumeZone": VolumeZone,
     "PodTopologySpread": PodTopologySpread,
+    "GangScheduling": GangScheduling,
+    "TopologyPlacementGenerator": TopologyPlacementGenerator,
+    "PodGroupPodsCount": PodGroupPodsCount,
     # Plugins of older schedulers, for Policy documents.
     "SelectorSpread": SelectorSpread,
     "NodePreferAvoidPods": NodePreferAvoidPods,

@@ -40,6 +40,7 @@ class TaintToleration:
     name = "TaintToleration"
     row_local = True
     ignores_other_pods = True
+    no_op_points = ("preScore",)  # kube-scheduler's plugin selects the pod's tolerations there
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unresolvable(self.name, "node(s) had untolerated taint(s)")

@@ -10,6 +10,7 @@ import msgspec
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.event_recorder import ComponentEvents
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -28,7 +29,7 @@ def new_scheduler(informers: Any, config: SchedulerConfiguration, clock: Clock, 
 
     context: other fields of SchedulerContext than the defaults here; client and event sink are `informers`.
     """
-    fields: JSON = {"client": informers, "clock": clock, "rng": random.Random(1), "recorder": informers}
+    fields: JSON = {"client": informers, "clock": clock, "rng": random.Random(1), "recorder_for": lambda _: informers}
     fields["traces"] = DisabledPodRecorder()
     return Scheduler(SchedulerContext(**(fields | context)), informers, config, IN_TREE_PLUGINS)
 
@@ -37,9 +38,9 @@ class SchedulerCluster:
     """A fake API server and event sink. Objects are stored without admission and validation.
 
     bindings: those that took effect, as (pod key, node). patches: status patches, as (pod key, status). events: as (pod
-    key, reason, message). before_bind(pod key, node): called before the server handles a binding; may return an
-    awaitable, and raise TransportError or StatusError. lost_responses: number of bindings that take effect although the
-    client gets no response.
+    key, reason, message). event_sources: the component of each event. before_bind(pod key, node): called before the
+    server handles a binding; may return an awaitable, and raise TransportError or StatusError. lost_responses:
+    number of bindings that take effect although the client gets no response.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -49,20 +50,26 @@ class SchedulerCluster:
         self.server.transport.before_request = self._before_request
         self.server.transport.lose_response = self._lose_response
         self.events: list[tuple[str, str, str]] = []
+        self.event_sources: list[str] = []
         self.bindings: list[tuple[str, str]] = []
         self.patches: list[tuple[str, JSON]] = []
         self.before_bind: Callable[[str, str], Awaitable[None] | None] | None = None
         self.lost_responses = 0
         self._uids = 0
 
-    def event(self, about: Any, type_: str, reason: str, message: str) -> None:
+    def record(self, component: str, about: Any, type_: str, reason: str, message: str) -> None:
         self.events.append((about.key, reason, message))
+        self.event_sources.append(component)
+
+    def recorder_for(self, component: str) -> ComponentEvents:
+        recorder: Any = self
+        return ComponentEvents(recorder, component)
 
     def scheduler(
         self, config: SchedulerConfiguration, informers: InformerFactory | None = None, **context: Any
     ) -> Scheduler:
         """Return a scheduler with `informers`, or with those of the server. context: see new_scheduler."""
-        fields = {"client": self.server.client, "recorder": self, **context}
+        fields = {"client": self.server.client, "recorder_for": self.recorder_for, **context}
         return new_scheduler(informers or self.server.informers, config, self.clock, **fields)
 
     # --- objects -----------------------------------------------------------------------------------------------------

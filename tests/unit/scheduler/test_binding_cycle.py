@@ -60,9 +60,10 @@ class Binding:
         self.waiting_pods = WaitingPods()
         points = dict.fromkeys(("reserve", "permit", "preBind", "postBind"), ()) | {"bind": [self.binder]}
         binding = BindingPoints(Timing(None, "profile", int), points, self.waiting_pods)  # type: ignore[arg-type]
-        self.framework: Any = SimpleNamespace(binding=binding)
+        self.framework: Any = SimpleNamespace(binding=binding, profile_name="profile")
         client: Any = self
-        context = SchedulerContext(client, clock, random.Random(1), RecordedEvents(), DisabledPodRecorder())  # type: ignore[arg-type]
+        events = RecordedEvents()
+        context = SchedulerContext(client, clock, random.Random(1), lambda _: events, DisabledPodRecorder())  # type: ignore[arg-type]
         queue = SchedulingQueue(
             sort_key=lambda queued: queued.key,
             hint_maps={},

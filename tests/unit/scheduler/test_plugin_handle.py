@@ -23,7 +23,7 @@ def cluster() -> PluginCluster:
 
 @pytest.fixture
 def handle(cluster: PluginCluster) -> PluginHandle:
-    context = SchedulerContext(cluster.client, cluster.clock, cluster.rng, cluster.recorder, cluster.traces)
+    context = SchedulerContext(cluster.client, cluster.clock, cluster.rng, lambda _: cluster.recorder, cluster.traces)
     shared = SharedState(
         snapshot=cluster.snapshot,
         listers=cluster.listers,

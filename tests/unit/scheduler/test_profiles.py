@@ -78,3 +78,25 @@ async def test_profiles_do_not_share_cached_scores(cluster, scheduling, first):
             assert placed == ("with-terms" if name == "near" else "empty"), name
             cluster.delete_pod(f"default/{name}")
             await asyncio.sleep(0.1)
+
+
+async def test_events_carry_the_scheduler_name_of_the_profile(cluster, scheduling):
+    config = """
+        profiles:
+        - schedulerName: default-scheduler
+        - schedulerName: packing
+    """
+    cluster.node("n", cpu="1", pods=3)
+    cluster.pod("victim", cpu="1")
+    async with scheduling(**profiles(config)):
+        await asyncio.sleep(0.1)
+        cluster.pod("large", cpu="2", schedulerName="packing")
+        cluster.pod("preemptor", cpu="1", schedulerName="packing", priority=10)
+        await asyncio.sleep(0.5)
+    sources = {
+        (key, reason): source for (key, reason, _), source in zip(cluster.events, cluster.event_sources, strict=True)
+    }
+    assert sources[("default/victim", "Scheduled")] == "default-scheduler"
+    assert sources[("default/large", "FailedScheduling")] == "packing"
+    assert sources[("default/victim", "Preempted")] == "packing"  # the profile of the preemptor
+    assert sources[("default/preemptor", "Scheduled")] == "packing"

@@ -177,3 +177,11 @@ def test_option_takes_precedence_over_the_file(tmp_path, monkeypatch):
     _, _, more, election, _ = started
     assert (more.kube_api_qps, more.kube_api_burst, election.leader_elect) == (3.0, 9, False)
     assert election.leader_elect_resource_name == "kube-scheduler"
+
+
+def test_plugin_at_a_wrong_extension_point_is_an_error(tmp_path, capsys):
+    head = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    path = written(tmp_path, f"{head}profiles: [{{plugins: {{score: {{enabled: [{{name: NodeName}}]}}}}}}]")
+    assert run(["run", "--config", str(path), "--write-config-to", str(tmp_path / "result.yaml")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {path}: plugin 'NodeName' does not extend score plugin\n")
+    assert not (tmp_path / "result.yaml").exists()

@@ -58,11 +58,30 @@ def test_invalid_arguments_are_user_errors(document: dict[str, Any], message: st
     assert raised.value.hint == hint
 
 
-def test_plugin_without_arguments_accepts_none() -> None:
-    decode_plugin_args("NodeName", {}, "args")
+@pytest.mark.parametrize("name", ["NodeName", "NoSuchPlugin"])
+def test_plugins_without_arguments_accept_any_as_kube_scheduler(name: str) -> None:
+    assert decode_plugin_args(name, {"a": 1}, "args") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        pytest.param(
+            {"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu"}, {"nam": "memory"}]}},
+            'strict decoding error: unknown field "scoringStrategy.resources[1].nam"',
+            id="nested field",
+        ),
+        pytest.param(
+            {"apiVersion": "kubescheduler.config.k8s.io/v1beta3", "kind": "NodeResourcesFitArgs"},
+            'no kind "NodeResourcesFitArgs" is registered for version "kubescheduler.config.k8s.io/v1beta3"',
+            id="version",
+        ),
+    ],
+)
+def test_strict_decoding_of_arguments(args: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserError) as raised:
-        decode_plugin_args("NodeName", {"a": 1}, "args")
-    assert raised.value.hint == "it takes no arguments"
+        decode_plugin_args("NodeResourcesFit", args, "args")
+    assert str(raised.value) == f"decoding args for plugin NodeResourcesFit: {problem}"
 
 
 def test_out_of_tree_plugin_takes_plain_json() -> None:

@@ -11,6 +11,7 @@ from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef
 from kubeloop.scheduler.config.types import (
+    EXTENSION_POINTS,
     ClientConnectionConfiguration,
     LeaderElectionConfiguration,
     SchedulerConfiguration,
@@ -78,9 +79,64 @@ def test_configuration_round_trip():
     ]
 
 
+def test_document_shows_plugins_and_ignored_resources_as_kube_scheduler():
+    config = load("""
+        extenders:
+        - {urlPrefix: http://x, managedResources: [{name: a.io/b, ignoredByScheduler: true}, {name: a.io/c}]}
+        profiles:
+        - plugins:
+            multiPoint: {disabled: [{name: ImageLocality}], enabled: [{name: GangScheduling}]}
+            placementScore: {enabled: [{name: NodeResourcesFit, weight: 2}]}
+            score: {disabled: [{name: "*"}]}
+          pluginConfig:
+          - {name: NodeResourcesFit, args: {ignoredResources: [a.io/own]}}
+          - {name: DynamicResources, args: {bindingTimeout: 5m}}
+          - {name: NotEnabled, args: {any: 1}}
+        """)
+    profile = configuration_document(config)["profiles"][0]
+    plugins = profile["plugins"]
+    enabled = plugins.pop("multiPoint")["enabled"]
+    assert [plugin["name"] for plugin in enabled] == [
+        *(ref.name for ref in DEFAULT_PLUGINS if ref.name != "ImageLocality"),
+        "GangScheduling",
+    ]
+    assert {point: plugin_set for point, plugin_set in plugins.items() if plugin_set} == {
+        "placementScore": {"enabled": [{"name": "NodeResourcesFit", "weight": 2}]},
+        "score": {"disabled": [{"name": "*"}]},
+    }
+    assert plugins.keys() == set(EXTENSION_POINTS)
+    args = {entry["name"]: entry["args"] for entry in profile["pluginConfig"]}
+    assert args["NodeResourcesFit"]["ignoredResources"] == ["a.io/b"]
+    assert args["DynamicResources"]["bindingTimeout"] == "5m0s"
+    assert "shape" not in args["VolumeBinding"]  # kube-scheduler refuses even an empty one
+    assert "NotEnabled" not in args
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
+        pytest.param(
+            "profiles: [{plugins: {multiPoint: {enabled: [{name: NodeName}, {name: NodeName}]}}}]",
+            'profiles[0].plugins.multiPoint.enabled[20]: Duplicate value: "NodeName"',
+            id="default plugin twice",
+        ),
+        pytest.param(
+            "profiles: [{plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}}]\n"
+            "extenders: [{urlPrefix: http://x, managedResources: [{name: a.io/b, ignoredByScheduler: true}]}]",
+            "profiles[0]: can't find NodeResourcesFitArgs in plugin config",
+            id="no plugin to ignore resources",
+        ),
+        pytest.param(
+            "profiles: [{plugins: {score: {enabled: [{name: NodeName, weight: 3000000000}]}}}]",
+            "cannot read the scheduler configuration: Expected `int` <= 2147483647 - at "
+            "`profiles[0].plugins.score.enabled[0].weight`",
+            id="weight above 32 bits",
+        ),
+        pytest.param(
+            "extenders: [{urlPrefix: http://x, httpTimeout: 5}]",
+            "cannot read the scheduler configuration: Expected `str`, got `int` - at `extenders[0].httpTimeout`",
+            id="timeout without a unit",
+        ),
         pytest.param(
             "percentageOfNodesToScore: 101",
             "percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]",

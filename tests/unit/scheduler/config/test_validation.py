@@ -67,7 +67,7 @@ NODE_NAME = PluginRef("NodeName")
             {"profiles": (Profile("a"), Profile("b", points={"queueSort": PluginSet(disabled=("*",))}))},
             [
                 "profiles[1].plugins.queueSort: Invalid value: "
-                '{"enabled":[],"disabled":["*"]}: has to match for all profiles'
+                '{"enabled":[],"disabled":["*"]}: must be the same for all profiles'
             ],
             id="different queue sort",
         ),

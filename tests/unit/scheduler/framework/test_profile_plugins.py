@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.scheduler.config import plugin_args
+from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import EXTENSION_POINTS, Profile
-from kubeloop.scheduler.framework.profile_plugins import check_points, create_plugin, plugins_at
+from kubeloop.scheduler.framework.profile_plugins import (
+    check_points,
+    check_profiles,
+    create_plugin,
+    implements,
+    plugins_at,
+)
 from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
 
@@ -90,3 +98,93 @@ def test_registered_names_are_the_plugins_names(plugin_cluster: Any) -> None:
     handle = plugin_cluster()
     for name in IN_TREE_PLUGINS.keys() - {"RequestedToCapacityRatio"}:  # needs arguments
         assert create_plugin(name, None, handle, IN_TREE_PLUGINS).name == name
+
+
+# The extension points of kube-scheduler's in-tree plugins, as the interfaces of v1.36 define them.
+EXTENSION_POINTS_OF = {
+    "DefaultBinder": "bind",
+    "DefaultPreemption": "preEnqueue postFilter",
+    "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
+    "GangScheduling": "preEnqueue permit",
+    "ImageLocality": "score",
+    "InterPodAffinity": "preFilter filter preScore score",
+    "NodeAffinity": "preFilter filter preScore score",
+    "NodeDeclaredFeatures": "preFilter filter",
+    "NodeName": "filter",
+    "NodePorts": "preFilter filter",
+    "NodeResourcesBalancedAllocation": "preScore score",
+    "NodeResourcesFit": "preFilter filter preScore score placementScore",
+    "NodeUnschedulable": "filter",
+    "NodeVolumeLimits": "preFilter filter",
+    "PodGroupPodsCount": "placementScore",
+    "PodTopologySpread": "preFilter filter preScore score",
+    "PrioritySort": "queueSort",
+    "SchedulingGates": "preEnqueue",
+    "TaintToleration": "filter preScore score",
+    "TopologyPlacementGenerator": "placementGenerate",
+    "VolumeBinding": "preFilter filter preScore score reserve preBind",
+    "VolumeRestrictions": "preFilter filter",
+    "VolumeZone": "preFilter filter",
+}
+
+
+def profile(name: str = "default-scheduler", **fields: Any) -> Profile:
+    return Profile(name, multi_point=PluginSet(DEFAULT_PLUGINS), **fields)
+
+
+@pytest.mark.parametrize("name", EXTENSION_POINTS_OF)
+def test_in_tree_plugin_is_accepted_where_kube_schedulers_is(name):
+    for point in EXTENSION_POINTS:
+        # as the only plugin where there must be one
+        points = {point: PluginSet((PluginRef(name),), ("*",) if point == "queueSort" else ())}
+        accepted = point in EXTENSION_POINTS_OF[name].split()
+        refused = pytest.raises(UserError, match=f"plugin '{name}' does not extend {point} plugin")
+        with contextlib.nullcontext() if accepted else refused:
+            check_profiles([profile(points=points)], IN_TREE_PLUGINS)
+
+
+def test_no_op_points_do_not_run_the_plugin():
+    plugin = IN_TREE_PLUGINS["TaintToleration"]
+    assert not implements(plugin, "preScore")
+    assert implements(plugin, "score")
+
+
+class OtherSort:
+    name = "OtherSort"
+
+    def sort_key(self, queued: Any) -> Any:
+        return queued.key
+
+
+@pytest.mark.parametrize(
+    ("second", "problem"),
+    [
+        pytest.param(
+            {"points": {"queueSort": PluginSet((PluginRef("OtherSort"),), ("*",))}},
+            'different queue sort plugins for profile "b": "OtherSort", first: "PrioritySort"',
+            id="another plugin",
+        ),
+        pytest.param(
+            {"points": {}, "args": {"PrioritySort": {"order": "name"}}},
+            'different queue sort plugin args for profile "b"',
+            id="other arguments",
+        ),
+    ],
+)
+def test_profiles_with_different_queue_sorts_raise(second, problem):
+    with pytest.raises(UserError) as error:
+        check_profiles([profile("a"), profile("b", **second)], {**IN_TREE_PLUGINS, "OtherSort": OtherSort})
+    assert str(error.value) == problem
+
+
+def test_different_queue_sort_of_multi_point_raises():
+    multi_point = PluginSet((PluginRef("OtherSort"), PluginRef("DefaultBinder")))
+    profiles = [profile("a"), Profile("b", multi_point=multi_point)]
+    with pytest.raises(UserError, match='different queue sort plugins for profile "b"'):
+        check_profiles(profiles, {**IN_TREE_PLUGINS, "OtherSort": OtherSort})
+
+
+def test_negative_score_weight_raises():
+    points = {"score": PluginSet((PluginRef("NodeResourcesFit", -4),))}
+    with pytest.raises(UserError, match="total score of Score plugins could overflow"):
+        check_profiles([profile(points=points)], IN_TREE_PLUGINS)
