@@ -66,10 +66,12 @@ class Tracing:
         exporter: TraceExporter | None = None,
         tail_rules: TailRules = NO_TAIL_RULES,
         until_ready: bool = False,
+        annotates: bool = False,
         metrics: TraceMetrics | None = None,
     ) -> None:
         """`exporter` replaces the one that `environ` (default: os.environ) configures. `until_ready`: pod traces end
-        when the pod is ready, not when it is bound."""
+        when the pod is ready, not when it is bound. `annotates`: workloads get the context of the request or reconcile
+        that writes them as an annotation; pods always do."""
         environ = os.environ if environ is None else environ
         self.sampler = sampler_from_environment(environ, tail_rules)
         self.until_ready = until_ready
@@ -95,7 +97,7 @@ class Tracing:
             until_ready=until_ready,
         )
         self.reconciles = ReconcileRecorder(
-            clock=clock, rng=rng, sampler=self.sampler, on_finished=self._reconcile_finished
+            clock=clock, rng=rng, sampler=self.sampler, annotates=annotates, on_finished=self._reconcile_finished
         )
         self.recent = RecentTraces(clock=clock, open_records=self.pods.open_records)
 
@@ -126,7 +128,11 @@ class Tracing:
     def apply(self) -> ApplyRecorder:
         """Start the trace of an apply command."""
         return ApplyRecorder(
-            clock=self._clock, rng=self._rng, sampler=self.sampler, on_finished=self._reconcile_finished
+            clock=self._clock,
+            rng=self._rng,
+            sampler=self.sampler,
+            reconciles=self.reconciles,
+            on_finished=self._reconcile_finished,
         )
 
     def start_leading(self) -> None:

@@ -181,6 +181,7 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             self._consistency.forget(key)
+            self._traces.forget("deployment", key)
             return None
         reconcile = self._traces.reconcile("deployment", key, reason)
         reconcile.link(deployment.metadata.annotations.get(TRACEPARENT, ""))  # request that changed the Deployment

@@ -13,7 +13,6 @@ from kubeloop.controllers.deployment.pod_template_hash import equal_ignore_hash
 from kubeloop.controllers.runtime.integers import InvalidInteger, int_or_none, non_negative_int32, parse_int
 from kubeloop.kube.objects.api_types import Deployment, Object, ReplicaSet
 from kubeloop.kube.objects.object_fields import replicas_of
-from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
@@ -224,10 +223,6 @@ def _append_revision_history(annotations: dict[str, str], revision: str, max_cha
 
 
 def rolled_back_annotations(deployment: Mapping[str, str], rs: Mapping[str, str]) -> dict[str, str]:
-    """Return the Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's.
-
-    The ReplicaSet's trace context is not copied either: it belongs to the time of its creation.
-    """
-    not_copied = {*NOT_COPIED, TRACEPARENT_ANNOTATION}
-    annotations = {name: value for name, value in deployment.items() if name in not_copied}
-    return annotations | {name: value for name, value in rs.items() if name not in not_copied}
+    """Return the Deployment's annotations after a rollback: its own that are never copied, else the ReplicaSet's."""
+    annotations = {name: value for name, value in deployment.items() if name in NOT_COPIED}
+    return annotations | {name: value for name, value in rs.items() if name not in NOT_COPIED}

@@ -266,7 +266,7 @@ class DeploymentSync:
             with self._reconcile.action_span(f"create replicaset {name}"):
                 rs = await self._client.create(
                     REPLICA_SETS,
-                    self._with_traceparent(body),
+                    self._with_trace_annotation(body),
                     deployment.metadata.namespace,
                 )
         except AlreadyExists:
@@ -580,13 +580,13 @@ class DeploymentSync:
     def _event(self, type_: EventType, reason: str, message: str) -> None:
         self._events.event(self._deployment, type_, reason, message)
 
-    def _with_traceparent(self, replica_set: dict[str, JSONValue]) -> dict[str, JSONValue]:
-        """Return the new ReplicaSet with the trace context of this sync, unless it has the one of its Deployment."""
-        metadata = replica_set["metadata"]
+    def _with_trace_annotation(self, replica_set: dict[str, JSONValue]) -> dict[str, JSONValue]:
+        """Return the new ReplicaSet; with --trace-annotate, with the trace context of its Deployment or this sync."""
+        metadata, traceparent = replica_set["metadata"], self._reconcile.annotation
         annotations = metadata.get("annotations") or {}
-        if not self._reconcile.traceparent or TRACEPARENT_ANNOTATION in annotations:
+        if not traceparent or TRACEPARENT_ANNOTATION in annotations:
             return replica_set
-        annotations = {**annotations, TRACEPARENT_ANNOTATION: self._reconcile.traceparent}
+        annotations = {**annotations, TRACEPARENT_ANNOTATION: traceparent}
         return {**replica_set, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -222,6 +222,7 @@ class ReplicaSetController:
         if cached is None:  # deleted; the garbage collector deletes its Pods
             self.consistency.forget(key)
             self.expectations.forget(key)
+            self._traces.forget(self._variant.name, key)
             return None
         rs = self._variant.to_replica_set(cached)
         try:

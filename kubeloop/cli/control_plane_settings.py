@@ -32,4 +32,5 @@ def control_plane_settings(
         feature_gates=gates,
         trace_tail_rules=parse_tail_rules(process.trace_tail_sampling),
         trace_until_ready=process.trace_until == "ready",
+        trace_annotate=process.trace_annotate,
     )

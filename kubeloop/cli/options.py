@@ -291,6 +291,15 @@ class ProcessOptions(msgspec.Struct, frozen=True):
         Literal["bound", "ready"],
         option("State of a pod at which its trace ends.", type=click.Choice(["bound", "ready"])),
     ] = "bound"
+    trace_annotate: Annotated[
+        bool,
+        option(
+            "Annotate the Deployments and ReplicationControllers of -f, and the ReplicaSets of Deployments, with the"
+            " trace context of the request or reconcile that writes them (tracing.k8s.io/traceparent), so that"
+            " reconciles in other processes link to it. Pods are always annotated.",
+            is_flag=True,
+        ),
+    ] = False
     trace_tail_sampling: Annotated[
         str,
         option(

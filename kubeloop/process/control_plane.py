@@ -88,7 +88,8 @@ class Settings(msgspec.Struct, frozen=True):
     controllers: names from CONTROLLERS. The concurrent_*_syncs fields are the numbers of concurrent reconciles.
     namespace_grace_seconds: delay between the deletion of a namespace and that of its content; 0 with a single API
     server. trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready:
-    a trace ends when the pod is Ready, else when it is bound.
+    a trace ends when the pod is Ready, else when it is bound. trace_annotate: workloads are annotated with a trace
+    context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
@@ -100,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True):
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
     trace_until_ready: bool = False
+    trace_annotate: bool = False
 
 
 class Component(Protocol):
@@ -266,6 +268,7 @@ class ControlPlane:
             rng=rng,
             tail_rules=settings.trace_tail_rules,
             until_ready=settings.trace_until_ready,
+            annotates=settings.trace_annotate,
             metrics=metrics,
         )
         metrics.open.set_function(tracing.pods.open_count)

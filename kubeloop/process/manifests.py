@@ -75,7 +75,7 @@ async def apply(
     CustomResourceDefinitions precede namespaces if there are objects of the kinds that they define.
 
     resources: result of an earlier discovery; discovery is repeated if it lacks a kind. trace: records a span for each
-    request; workloads carry its context in an annotation, so that their reconciles belong to it.
+    request, and the reconciles of workloads link to it.
     Returns ("deployment.apps/web", "created") per object, in the order of application. Raises UserError with the
     server's message for the first object that is rejected.
     """
@@ -134,13 +134,15 @@ def last_applied(body: Mapping[str, Any]) -> str:
 async def _apply_traced(
     client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace: ApplyRecorder | None
 ) -> tuple[str, Outcome]:
-    traceparent = trace.begin() if trace is not None else ""
-    if trace is None or not traceparent:
+    if trace is None:
         return await _apply_one(client, manifest, resource, default_namespace, "")
     kind, name = str(manifest.body["kind"]), manifest.name
     namespace = str(manifest.body["metadata"].get("namespace") or default_namespace) if resource.namespaced else ""
+    is_workload = resource.group_resource in _TRACED
+    traceparent = trace.begin(kind.lower(), f"{namespace}/{name}") if is_workload and name else trace.begin()
+    annotation = traceparent if is_workload and trace.annotates else ""
     try:
-        title, outcome = await _apply_one(client, manifest, resource, default_namespace, traceparent)
+        title, outcome = await _apply_one(client, manifest, resource, default_namespace, annotation)
     except (UserError, ServerUnreachable) as error:
         failed = "refused" if isinstance(error, UserError) else "unknown"
         trace.end(traceparent, kind, namespace, name, failed, str(error))
@@ -150,7 +152,7 @@ async def _apply_traced(
 
 
 async def _apply_one(
-    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, traceparent: str
+    client: Client, manifest: Manifest, resource: Resource[Any], default_namespace: str, trace_annotation: str
 ) -> tuple[str, Outcome]:
     metadata = manifest.body["metadata"]
     namespace = str(metadata.get("namespace") or default_namespace) if resource.namespaced else ""
@@ -159,11 +161,9 @@ async def _apply_one(
     metadata = {**metadata, "annotations": annotations, **({"namespace": namespace} if namespace else {})}
     applied = last_applied({**manifest.body, "metadata": metadata})
     annotations = {**annotations, LAST_APPLIED: applied}
-    if traceparent and resource.group_resource in _TRACED:
-        annotations = {
-            TRACEPARENT_ANNOTATION: traceparent,
-            **annotations,
-        }  # an annotation in the manifest takes precedence
+    if trace_annotation:
+        # an annotation in the manifest takes precedence
+        annotations = {TRACEPARENT_ANNOTATION: trace_annotation, **annotations}
     body = {**manifest.body, "metadata": {**metadata, "annotations": annotations}}
     title = f"{resource.singular}{'.' + resource.group if resource.group else ''}/{manifest.name}"
     try:

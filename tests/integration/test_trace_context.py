@@ -124,8 +124,12 @@ async def test_traced_requests_have_a_traceparent_header(tmp_path):
                 for traceparent, _ in transport.sent(method, part)
             )
         (rs,) = [rs for rs in plane.informers.informer(REPLICA_SETS).store.list() if rs.key.startswith("default/low")]
-        syncs = plane.tracing.recent.reconciles("default/low")
-        assert rs.metadata.annotations[ANNOTATION].split("-")[2] in {sync["spans"][0]["spanId"] for sync in syncs}
+        assert ANNOTATION not in rs.metadata.annotations
+        syncs = {sync["spans"][0]["spanId"] for sync in plane.tracing.recent.reconciles("default/low")}
+        created, *_ = plane.tracing.recent.reconciles(rs.key)
+        causes = [link for link in created["spans"][0]["links"] if link["attributes"]["kubeloop.link"] == "cause"]
+        assert {link["spanId"] for link in causes} <= syncs
+        assert causes
         first, *_ = plane.tracing.recent.reconciles("default/high")
         assert {"traceId": "1" * 32, "spanId": "2" * 16, "attributes": {"kubeloop.link": "cause"}} in first["spans"][0][
             "links"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.clock import Clock
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Attributes, Span, Trace
 from kubeloop.tracing.spans.traceparent import TraceContext, new_span_id
@@ -22,13 +23,21 @@ class ApplyRecorder:
     """One apply command in progress. Call begin() and end() for each object's request, then finish()."""
 
     def __init__(
-        self, *, clock: Clock, rng: random.Random, sampler: Sampler, on_finished: Callable[[Trace, bool], None]
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        sampler: Sampler,
+        reconciles: ReconcileRecorder,
+        on_finished: Callable[[Trace, bool], None],
     ) -> None:
+        """reconciles: those that follow from the requests in this process; they link to them."""
+        self._reconciles = reconciles
         self._time_ns = clock.time_ns
         self._rng = rng
         self._on_finished = on_finished
         self._root: TraceContext | None = None
-        self._started: dict[str, int] = {}  # start (ns) by traceparent
+        self._started: dict[str, tuple[int, str, str]] = {}  # start (ns), controller and key by traceparent
         self._spans: list[Span] = []
         self._objects = 0
         self._error: str | None = None  # the first
@@ -36,22 +45,34 @@ class ApplyRecorder:
         if sampler.starts_traces:
             self._root = sampler.root_context(rng)
 
-    def begin(self) -> str:
-        """Start the span of an object's requests, which are sent by the running task. Returns its traceparent, for the
-        object; "" without tracing."""
+    @property
+    def annotates(self) -> bool:
+        """True if workloads get the traceparent as an annotation, for the reconciles of other processes."""
+        return self._reconciles.annotates
+
+    def begin(self, controller: str = "", key: str = "") -> str:
+        """Start the span of an object's requests, which are sent by the running task. Returns its traceparent; ""
+        without tracing.
+
+        controller, key: those of the reconciles that follow, if the object is a workload.
+        """
         if self._root is None:
             return ""
         context = TraceContext(self._root.trace_id, new_span_id(self._rng), self._root.sampled)
-        self._started[context.traceparent] = self._time_ns()
+        self._started[context.traceparent] = self._time_ns(), controller, key
+        if key:
+            self._reconciles.add_cause(controller, key, context.traceparent)
         current_span.set(context)
         return context.traceparent
 
     def end(self, traceparent: str, kind: str, namespace: str, name: str, outcome: str, error: str = "") -> None:
         """Record the end of the object's requests."""
         current_span.set(None)
-        start_ns = self._started.pop(traceparent, 0)
+        start_ns, controller, key = self._started.pop(traceparent, (0, "", ""))
         if self._root is None or not start_ns:
             return
+        if outcome in ("unchanged", "refused"):
+            self._reconciles.remove_cause(controller, key, traceparent)
         self._objects += 1
         self._error = self._error or error or None
         if len(self._spans) >= MAX_OBJECTS:

@@ -17,7 +17,7 @@ from kubeloop.tracing.spans.traceparent import TraceContext
 
 MAX_ACTIONS = 100  # listed in a span; further ones are only counted
 MAX_LINKS = 128  # OTEL_SPAN_LINK_COUNT_LIMIT's default
-MAX_CAUSES = 10_000  # written objects whose reconcile has not started yet
+MAX_CAUSES = 10_000  # objects whose last write is remembered, before its reconcile and after
 
 
 class Reconcile:
@@ -60,6 +60,11 @@ class Reconcile:
             self._traceparent = self._context.traceparent if self._context else ""
         return self._traceparent
 
+    @property
+    def annotation(self) -> str:
+        """Traceparent to annotate the objects with that the reconcile creates; "" unless annotations are requested."""
+        return self.traceparent if self._owner.annotates else ""
+
     def log_context(self) -> str:
         """Return the traceparent for a log record. A reconcile that logs something is recorded."""
         self._logged = True
@@ -98,11 +103,11 @@ class Reconcile:
                 self._links.append(link)
 
     def will_trigger(self, controller: str, key: str) -> None:
-        """Announce a write to an object that `controller` reconciles: the next reconcile of `key` links to this one.
+        """Announce a write to an object that `controller` reconciles: the reconciles of `key` link to this one.
 
         Call it before the write, because the watch event may arrive before the response.
         """
-        self._owner._add_cause(controller, key, self.traceparent)
+        self._owner.add_cause(controller, key, self.traceparent)
 
     def finish(
         self, changed: bool | None = None, error: str | None = None, *, handled_cause: bool | None = None
@@ -115,14 +120,14 @@ class Reconcile:
         current_span.set(None)
         if changed is None:
             changed = self._action_count > 0
-        if self._cause and (changed if handled_cause is None else handled_cause):
-            cause = self._cause, "cause"
-            if cause not in self._links[:4]:
-                self._links.insert(0, cause)
-        elif self._cause:
-            self._owner._restore_cause(self.controller, self.key, self._cause)
+        handled = changed if handled_cause is None else handled_cause
+        if self._cause:
+            self._owner._keep_cause(self.controller, self.key, self._cause, handled=handled)
         if not changed and error is None and not self._logged:
             return
+        cause = self._cause if handled and self._cause else self._owner._handled_cause(self.controller, self.key)
+        if cause and (cause, "cause") not in self._links[:4]:
+            self._links.insert(0, (cause, "cause"))
         if self.traceparent and self._context is not None and self._owner._records(self._context):
             self._owner._pass_on(self, self._context, error)
 
@@ -151,14 +156,20 @@ class ReconcileRecorder:
         clock: Clock,
         rng: random.Random,
         sampler: Sampler = Sampler(),  # noqa: B008  # immutable
+        annotates: bool = False,
         on_finished: Callable[[ReconcileRecord, bool], None] = lambda record, sampled: None,
     ) -> None:
-        """`on_finished` receives each finished reconcile that has a trace, and whether the sampler selected it."""
+        """`annotates`: created objects get the trace context of their reconcile as an annotation, for other processes.
+        `on_finished` receives each finished reconcile that has a trace, and whether the sampler selected it.
+        """
+        self.annotates = annotates
         self._clock = clock
         self._rng = rng
         self._sampler = sampler
         self._on_finished = on_finished
-        self._causes: dict[tuple[str, str], str] = {}  # traceparent by controller and key, oldest first
+        # Traceparent of the last write by controller and key, oldest first; of one that no reconcile has handled yet:
+        self._causes: dict[tuple[str, str], str] = {}
+        self._handled_causes: dict[tuple[str, str], str] = {}
 
     def now_ns(self) -> int:
         return self._clock.time_ns()
@@ -171,17 +182,29 @@ class ReconcileRecorder:
         current_span.set(reconcile)
         return reconcile
 
-    def _add_cause(self, controller: str, key: str, traceparent: str) -> None:
-        if not traceparent:
-            return
-        self._causes.pop((controller, key), None)
-        self._causes[controller, key] = traceparent
-        if len(self._causes) > MAX_CAUSES:
-            del self._causes[next(iter(self._causes))]
+    def add_cause(self, controller: str, key: str, traceparent: str) -> None:
+        """Announce a write to an object that `controller` reconciles: the reconciles of `key` link to its span."""
+        if traceparent:
+            _put(self._causes, (controller, key), traceparent)
 
-    def _restore_cause(self, controller: str, key: str, traceparent: str) -> None:
-        """Keep the cause for the next reconcile of `key`: the caches did not show the write yet."""
-        self._causes.setdefault((controller, key), traceparent)
+    def remove_cause(self, controller: str, key: str, traceparent: str) -> None:
+        """Withdraw an announced write that changed nothing."""
+        if self._causes.get((controller, key)) == traceparent:
+            del self._causes[controller, key]
+
+    def forget(self, controller: str, key: str) -> None:
+        """Drop the handled write to an object that was deleted; a write that is pending may create it again."""
+        self._handled_causes.pop((controller, key), None)
+
+    def _keep_cause(self, controller: str, key: str, traceparent: str, *, handled: bool) -> None:
+        """Keep the cause for later reconciles of `key`; if not `handled`, the caches did not show the write yet."""
+        if handled:
+            _put(self._handled_causes, (controller, key), traceparent)
+        else:
+            self._causes.setdefault((controller, key), traceparent)
+
+    def _handled_cause(self, controller: str, key: str) -> str:
+        return self._handled_causes.get((controller, key), "")
 
     def _records(self, context: TraceContext) -> bool:
         return self._sampler.records(context.sampled)
@@ -193,3 +216,10 @@ class ReconcileRecorder:
 
     def _pass_on(self, reconcile: Reconcile, context: TraceContext, error: str | None) -> None:
         self._on_finished(reconcile._record(context, self.now_ns(), error), context.sampled)
+
+
+def _put(causes: dict[tuple[str, str], str], key: tuple[str, str], traceparent: str) -> None:
+    causes.pop(key, None)
+    causes[key] = traceparent
+    if len(causes) > MAX_CAUSES:
+        del causes[next(iter(causes))]

@@ -21,11 +21,14 @@ from support.rollout_simulation import RolloutSimulation, deployment
 pytestmark = pytest.mark.virtual_time
 
 
-def traced_simulation(clock: VirtualClock) -> tuple[RolloutSimulation, list[Trace]]:
+def traced_simulation(clock: VirtualClock, *, annotates: bool = False) -> tuple[RolloutSimulation, list[Trace]]:
     """Return a simulation, and the list of traces of its finished reconciles."""
     finished: list[Trace] = []
     reconciles = ReconcileRecorder(
-        clock=clock, rng=random.Random(2), on_finished=lambda record, sampled: finished.append(record.trace())
+        clock=clock,
+        rng=random.Random(2),
+        annotates=annotates,
+        on_finished=lambda record, sampled: finished.append(record.trace()),
     )
     pods = PodRecorder(clock=clock, rng=random.Random(3))
     return RolloutSimulation(1, traces=reconciles, pod_traces=pods), finished
@@ -61,12 +64,43 @@ async def test_created_pods_carry_trace_context_but_templates_do_not(clock: Virt
     assert created.name == "reconcile replicaset"
     assert {Link(parent, "pod") for parent in parents} <= set(created.links)
     rolled_out = next(root for root in roots if root.name == "reconcile deployment")
-    assert rs["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")[2] == rolled_out.span_id
+    assert TRACEPARENT_ANNOTATION not in rs["metadata"]["annotations"]
     (cause,) = [link for link in created.links if link.relation == "cause"]
     assert cause.traceparent.split("-")[2] == rolled_out.span_id
     assert created.attributes["kubeloop.reason"]
     assert any(action.startswith("create pod") for action in created.attributes["kubeloop.actions"])
     assert any(root.attributes["kubeloop.key"] == "default/web" for root in roots)
+
+
+async def test_replica_sets_are_annotated_if_requested(clock: VirtualClock):
+    cluster, finished = traced_simulation(clock, annotates=True)
+    cluster.apply(DEPLOYMENTS, deployment(replicas=3))
+    await run_for(cluster, 60.0)
+    (rs,) = cluster.all(REPLICA_SETS)
+    rolled_out = next(trace.spans[0] for trace in finished if trace.spans[0].name == "reconcile deployment")
+    assert rs["metadata"]["annotations"][TRACEPARENT_ANNOTATION].split("-")[2] == rolled_out.span_id
+
+
+async def test_every_reconcile_of_a_replica_set_links_to_the_deployments_reconcile(clock: VirtualClock):
+    cluster, finished = traced_simulation(clock)
+    refused = iter(range(2))
+    cluster.server.transport.reject = lambda method, path: (
+        injected_error(500) if method == "POST" and path.endswith("/pods") and next(refused, None) is not None else None
+    )
+    cluster.apply(DEPLOYMENTS, deployment(replicas=5))
+    await run_for(cluster, 60.0)
+    roots = [trace.spans[0] for trace in finished]
+    rolled_out = next(root for root in roots if root.name == "reconcile deployment")
+    creating = [
+        root
+        for root in roots
+        if root.name == "reconcile replicaset"
+        and any(action.startswith("create pod") for action in root.attributes.get("kubeloop.actions", ()))
+    ]
+    assert len(cluster.all(PODS)) == 5
+    causes = [[link.traceparent.split("-")[2] for link in root.links if link.relation == "cause"] for root in creating]
+    assert causes
+    assert causes == [[rolled_out.span_id]] * len(creating)
 
 
 async def test_rollout_steps_are_linked_to_the_pods_they_cause(clock: VirtualClock):

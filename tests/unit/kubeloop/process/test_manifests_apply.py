@@ -6,11 +6,13 @@ import pytest
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import ServerUnreachable, UserError
-from kubeloop.kube.objects.resources import CONFIG_MAPS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS
 from kubeloop.process.manifests import Manifest, apply
 from kubeloop.tracing.recording.apply_recorder import MAX_OBJECTS, ApplyRecorder
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import Sampler
 from kubeloop.tracing.spans.trace import Trace
+from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION
 from support.fake_apiserver import FakeApiServer
 from support.faulty_transport import SentRequest
 
@@ -19,11 +21,13 @@ def config_map(**metadata: str) -> Manifest:
     return Manifest("app.yaml", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
 
 
-def apply_trace(finished: list[Trace]) -> ApplyRecorder:
+def apply_trace(finished: list[Trace], *, annotates: bool = False) -> ApplyRecorder:
+    clock, rng = SystemClock(), random.Random(1)
     return ApplyRecorder(
-        clock=SystemClock(),
-        rng=random.Random(1),
+        clock=clock,
+        rng=rng,
         sampler=Sampler(),
+        reconciles=ReconcileRecorder(clock=clock, rng=rng, annotates=annotates),
         on_finished=lambda trace, _sampled: finished.append(trace),
     )
 
@@ -132,3 +136,26 @@ def test_root_span_has_the_rejection_beyond_the_span_limit() -> None:
     trace.finish()
     assert traces[0].root.error == "no"
     assert len(traces[0].spans) == 1 + MAX_OBJECTS
+
+
+@pytest.mark.parametrize("annotates", [False, True])
+async def test_apply_annotates_workloads_only_if_requested(annotates: bool) -> None:
+    server, traces = FakeApiServer(), list[Trace]()
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"containers": [{"name": "main", "image": "app:1"}]},
+            },
+        },
+    }
+    manifests = [Manifest("app.yaml", deployment), config_map(name="app")]
+    await apply(server.client, manifests, trace=apply_trace(traces, annotates=annotates))
+    (created,), (other,) = server.objects(DEPLOYMENTS), server.objects(CONFIG_MAPS)
+    annotation = created["metadata"]["annotations"].get(TRACEPARENT_ANNOTATION, "")
+    assert annotation.split("-")[2:3] == ([traces[0].spans[1].span_id] if annotates else [])
+    assert TRACEPARENT_ANNOTATION not in other["metadata"]["annotations"]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from kubeloop.tracing.recording.apply_recorder import ApplyRecorder
+from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from kubeloop.tracing.sampling.samplers import DISABLED_SAMPLER, Sampler
 
 
-def recorder(clock, finished, sampler):
+def recorder(clock, finished, sampler, reconciles=None):
     return ApplyRecorder(
-        clock=clock, rng=random.Random(1), sampler=sampler, on_finished=lambda trace, _: finished.append(trace)
+        clock=clock,
+        rng=random.Random(1),
+        sampler=sampler,
+        reconciles=reconciles or ReconcileRecorder(clock=clock, rng=random.Random(2)),
+        on_finished=lambda trace, _: finished.append(trace),
     )
 
 
@@ -37,3 +44,18 @@ def test_disabled_sampler_records_nothing(manual_clock):
     apply.end("", "Pod", "", "a", "created")
     apply.finish()
     assert finished == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "is_cause"), [("created", True), ("unknown", True), ("unchanged", False), ("refused", False)]
+)
+def test_reconciles_link_to_requests_that_may_have_changed_the_object(manual_clock, outcome, is_cause):
+    records = []
+    reconciles = ReconcileRecorder(
+        clock=manual_clock, rng=random.Random(2), on_finished=lambda record, _: records.append(record)
+    )
+    apply = recorder(manual_clock, [], Sampler(), reconciles)
+    traceparent = apply.begin("deployment", "shop/web")
+    apply.end(traceparent, "Deployment", "shop", "web", outcome)
+    reconciles.reconcile("deployment", "shop/web").finish(changed=True)
+    assert records[0].links == ([(traceparent, "cause")] if is_cause else [])

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kubeloop.kube.client.current_span import log_traceparent
-from kubeloop.tracing.recording.reconcile_recorder import MAX_ACTIONS, MAX_LINKS, ReconcileRecorder
+from kubeloop.tracing.recording.reconcile_recorder import MAX_ACTIONS, MAX_CAUSES, MAX_LINKS, ReconcileRecorder
 from kubeloop.tracing.spans.trace import Link
 
 
@@ -75,7 +75,7 @@ def test_reconcile_that_logged_has_trace(tracing):
     assert document["traceId"] == traceparent.split("-")[1]
 
 
-def test_next_reconcile_links_to_reconcile_that_wrote_object(tracing):
+def test_reconciles_link_to_reconcile_that_wrote_object(tracing):
     first = tracing.reconciles.reconcile("deployment", "shop/web")
     first.will_trigger("replicaset", "shop/web-5f")
     first.finish(changed=True)
@@ -83,9 +83,21 @@ def test_next_reconcile_links_to_reconcile_that_wrote_object(tracing):
     second.finish(changed=True)
     third = tracing.reconciles.reconcile("replicaset", "shop/web-5f")
     third.finish(changed=True)
+    tracing.reconciles.forget("replicaset", "shop/web-5f")
+    tracing.reconciles.reconcile("replicaset", "shop/web-5f").finish(changed=True)
     links = [document["spans"][0]["links"] for document in tracing.recent.reconciles()]
     cause = {"traceId": first.traceparent.split("-")[1], "spanId": first.traceparent.split("-")[2]}
-    assert links == [[], [{**cause, "attributes": {"kubeloop.link": "cause"}}], []]
+    link = {**cause, "attributes": {"kubeloop.link": "cause"}}
+    assert links == [[], [link], [link], []], "the last: the object was deleted, another one has its name"
+
+
+def test_written_objects_are_limited(manual_clock):
+    recorder = ReconcileRecorder(clock=manual_clock, rng=random.Random(1))
+    for number in range(MAX_CAUSES + 5):
+        recorder.reconcile("deployment", "shop/web").will_trigger("replicaset", f"shop/web-{number}")
+    for number in range(MAX_CAUSES + 5):
+        recorder.reconcile("replicaset", f"shop/web-{number}").finish(changed=True)
+    assert len(recorder._handled_causes) == MAX_CAUSES
 
 
 def test_actions_and_links_are_limited(manual_clock):
