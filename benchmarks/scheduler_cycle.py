@@ -27,6 +27,7 @@ import msgspec
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.api_types import Node, Pod, ReplicaSet, Service, convert
 from kubeloop.scheduler.algorithm import Algorithm
 from kubeloop.scheduler.api.listers import Listers
@@ -71,6 +72,7 @@ class Bench:
         self.traces = PodRecorder(clock=SystemClock(), rng=self.rng, sampler=DISABLED_SAMPLER)
         self.extenders = ()
         self.metrics = None
+        self.feature_gates = DEFAULT_FEATURE_GATES
         self.nominator = Nominator(lookup)
         document = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
         profile = read_configuration(document).profiles[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from kubeloop.kube.objects.api_types import Taint, Toleration
@@ -11,10 +12,14 @@ PREFER_NO_SCHEDULE = "PreferNoSchedule"
 NO_EXECUTE = "NoExecute"
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*")
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+def tolerates(toleration: Toleration, taint: Taint, *, comparison_operators: bool = False) -> bool:
     """Return True if the toleration tolerates the taint.
 
-    Gt and Lt tolerate nothing: the feature gate TaintTolerationComparisonOperators is off (alpha in v1.36).
+    comparison_operators: the feature gate TaintTolerationComparisonOperators; if False, Gt and Lt tolerate nothing.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -25,17 +30,34 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
             return toleration.value == taint.value
         case "Exists":
             return True
+        case "Lt" | "Gt" if comparison_operators:
+            limit, value = _int64(toleration.value), _int64(taint.value)
+            if limit is None or value is None:
+                return False
+            return value < limit if toleration.operator == "Lt" else value > limit
     return False
 
 
-def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def _int64(text: str) -> int | None:
+    """Return the integer in canonical decimal form; None for any other text."""
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration], *, comparison_operators: bool = False) -> bool:
     """Return True if any of the tolerations tolerates the taint."""
-    return any(tolerates(toleration, taint) for toleration in tolerations)
+    return any(tolerates(toleration, taint, comparison_operators=comparison_operators) for toleration in tolerations)
 
 
-def find_untolerated_taint(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> Taint | None:
+def find_untolerated_taint(
+    taints: Iterable[Taint], tolerations: Sequence[Toleration], *, comparison_operators: bool = False
+) -> Taint | None:
     """Return the first taint NoSchedule or NoExecute that no toleration tolerates; None if there is none."""
     for taint in taints:
-        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations):
+        if taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(
+            taint, tolerations, comparison_operators=comparison_operators
+        ):
             return taint
     return None

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
-from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.api_types import Node, Pod, Taint, Toleration
 from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
 from kubeloop.kube.selectors import Selector
 from kubeloop.scheduler.api.cycle_state import CycleState
@@ -60,6 +61,8 @@ if TYPE_CHECKING:
     from kubeloop.scheduler.cache.snapshot import Snapshot
 
 Int64 = npt.NDArray[np.int64]
+
+_FindUntoleratedTaint = Callable[[Sequence[Taint], Sequence[Toleration]], Taint | None]
 
 _HARD = "PreFilterPodTopologySpread"
 _SOFT = "PreScorePodTopologySpread"
@@ -150,19 +153,21 @@ class _HardConstraint:
 class _PreFilterState:
     """All DoNotSchedule constraints of the incoming pod."""
 
-    __slots__ = ("constraints", "required", "tolerations")
+    __slots__ = ("_find_untolerated_taint", "_required", "constraints")
 
     def __init__(
-        self, constraints: tuple[_HardConstraint, ...], required: RequiredNodeAffinity, tolerations: Any
+        self,
+        constraints: tuple[_HardConstraint, ...],
+        required: RequiredNodeAffinity,
+        find_untolerated_taint: _FindUntoleratedTaint,
     ) -> None:
         self.constraints = constraints
-        self.required = required
-        self.tolerations = tolerations
+        self._required = required
+        self._find_untolerated_taint = find_untolerated_taint
 
     def clone(self) -> _PreFilterState:
-        return _PreFilterState(
-            tuple(constraint.clone() for constraint in self.constraints), self.required, self.tolerations
-        )
+        constraints = tuple(constraint.clone() for constraint in self.constraints)
+        return _PreFilterState(constraints, self._required, self._find_untolerated_taint)
 
     def update(self, pod: PodInfo, other: PodInfo, node: NodeInfo, delta: int) -> None:
         """Account for `other` added to `node` (delta 1) or removed from it (-1), if the constraints count it."""
@@ -173,12 +178,18 @@ class _PreFilterState:
             return
         for constraint in self.constraints:
             spec = constraint.spec
-            if spec.selector.matches(other.pod.metadata.labels) and _matches_node_inclusion_policies(
-                spec, node.node, self.required, self.tolerations
-            ):
+            if spec.selector.matches(other.pod.metadata.labels) and self._is_included(spec, pod.pod, node.node):
                 code = constraint.column.code_of.get(labels[spec.topology_key])
                 if code is not None:
                     constraint.add(code, delta)
+
+    def _is_included(self, constraint: SpreadConstraint, pod: Pod, node: Node) -> bool:
+        """Return True if the constraint's node inclusion policies include the node."""
+        if constraint.honors_node_affinity and not self._required.matches(node.metadata.name, node.metadata.labels):
+            return False
+        if not constraint.honors_node_taints:
+            return True
+        return self._find_untolerated_taint(node.spec.taints, pod.spec.tolerations) is None
 
 
 class _SoftConstraint:
@@ -227,6 +238,11 @@ class PodTopologySpread:
     def __init__(self, args: PodTopologySpreadArgs, handle: Handle) -> None:
         self._handle = handle
         self._selectors = DefaultSelectors(handle.listers)
+        self._match_label_keys = handle.feature_gates.enabled("MatchLabelKeysInPodTopologySpread")
+        self._find_untolerated_taint = partial(
+            find_untolerated_taint,
+            comparison_operators=handle.feature_gates.enabled("TaintTolerationComparisonOperators"),
+        )
         self._system_defaulted = args.defaulting_type == "System"
         self._defaults = SYSTEM_DEFAULTS if self._system_defaulted else args.default_constraints
         self._default_hard = compile_constraints(self._defaults, {}, DO_NOT_SCHEDULE)
@@ -246,7 +262,8 @@ class PodTopologySpread:
         """Return the pod's own constraints with this action, or else the default ones. Raises SelectorError."""
         own = pod.spec.topology_spread_constraints
         if own:
-            return compile_constraints(own, pod.metadata.labels, action)
+            # matchLabelKeys select by labels of the incoming pod, if their feature gate is on
+            return compile_constraints(own, pod.metadata.labels if self._match_label_keys else {}, action)
         defaults = self._default_hard if action == DO_NOT_SCHEDULE else self._default_soft
         if not defaults:
             return ()
@@ -280,7 +297,7 @@ class PodTopologySpread:
                 mask = _intersection(mask, matches_affinity)
             if constraint.honors_node_taints:
                 if tolerated is None:
-                    tolerated = _tolerated(pod, snapshot)
+                    tolerated = self._tolerated(pod, snapshot)
                 mask = _intersection(mask, tolerated)
             domains.append(
                 self._domains_of_all_nodes(column, stamp) if mask is None else _TopologyDomains(column, mask)
@@ -298,6 +315,12 @@ class PodTopologySpread:
                 self._domains_over_all_nodes.clear()
             cached = self._domains_over_all_nodes[column.key] = (stamp, _TopologyDomains(column, None))
         return cached[1]
+
+    def _tolerated(self, pod: PodInfo, snapshot: Snapshot) -> Mask:
+        taints = snapshot.columns.taints
+        tolerations = pod.pod.spec.tolerations
+        tolerated = [self._find_untolerated_taint(taint_set, tolerations) is None for taint_set in taints.values]
+        return np.array(tolerated, np.bool_)[taints.codes]
 
     # --- filter ----------------------------------------------------------------------------------------------------
 
@@ -322,9 +345,8 @@ class PodTopologySpread:
             )
             for constraint, topology_domains in zip(constraints, domains, strict=True)
         )
-        state.write(
-            _HARD, _PreFilterState(hard, RequiredNodeAffinity(spec.node_selector, spec.affinity), spec.tolerations)
-        )
+        required = RequiredNodeAffinity(spec.node_selector, spec.affinity)
+        state.write(_HARD, _PreFilterState(hard, required, self._find_untolerated_taint))
         return None, None
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, node: NodeInfo) -> Status | None:
@@ -571,21 +593,6 @@ def _match_counter(namespace: str, selector: Selector) -> Callable[[LabelClass],
     return lambda pod_class: (
         1 if pod_class.namespace == namespace and not pod_class.terminating and matches(pod_class.labels) else 0
     )
-
-
-def _tolerated(pod: PodInfo, snapshot: Snapshot) -> Mask:
-    taints = snapshot.columns.taints
-    tolerations = pod.pod.spec.tolerations
-    tolerated = [find_untolerated_taint(taint_set, tolerations) is None for taint_set in taints.values]
-    return np.array(tolerated, np.bool_)[taints.codes]
-
-
-def _matches_node_inclusion_policies(
-    constraint: SpreadConstraint, node: Node, required: RequiredNodeAffinity, tolerations: Any
-) -> bool:
-    if constraint.honors_node_affinity and not required.matches(node.metadata.name, node.metadata.labels):
-        return False
-    return not constraint.honors_node_taints or find_untolerated_taint(node.spec.taints, tolerations) is None
 
 
 def _round_all(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

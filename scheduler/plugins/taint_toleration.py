@@ -6,6 +6,7 @@ Source: plugins/tainttoleration of v1.36.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,9 +45,12 @@ class TaintToleration:
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._rejection = unresolvable(self.name, "node(s) had untolerated taint(s)")
+        comparison_operators = handle.feature_gates.enabled("TaintTolerationComparisonOperators")
+        self._find_untolerated_taint = partial(find_untolerated_taint, comparison_operators=comparison_operators)
+        self._is_tolerated = partial(is_tolerated, comparison_operators=comparison_operators)
 
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        untolerated = node.node and find_untolerated_taint(node.node.spec.taints, pod.pod.spec.tolerations)
+        untolerated = node.node and self._find_untolerated_taint(node.node.spec.taints, pod.pod.spec.tolerations)
         return None if untolerated is None else self._rejection
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
@@ -57,7 +61,7 @@ class TaintToleration:
         codes = select_rows(taints.codes, rows, snapshot)  # [K]
         tolerated = np.zeros(len(taints.values), np.bool_)  # one per set of taints
         for code in taints.used(codes):
-            tolerated[code] = find_untolerated_taint(taints.values[code], tolerations) is None
+            tolerated[code] = self._find_untolerated_taint(taints.values[code], tolerations) is None
         return RowFilterResult(tolerated[codes], explain_as(self._rejection))
 
     def explain_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowStatuses:
@@ -68,7 +72,7 @@ class TaintToleration:
         return (
             0
             if node.node is None
-            else _count_untolerated_prefer_no_schedule(node.node.spec.taints, pod.pod.spec.tolerations)
+            else self._count_untolerated_prefer_no_schedule(node.node.spec.taints, pod.pod.spec.tolerations)
         )
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
@@ -79,8 +83,13 @@ class TaintToleration:
         codes = select_rows(taints.codes, rows, snapshot)  # [K]
         counts = np.zeros(len(taints.values), np.int64)
         for code in taints.used(codes):
-            counts[code] = _count_untolerated_prefer_no_schedule(taints.values[code], tolerations)
+            counts[code] = self._count_untolerated_prefer_no_schedule(taints.values[code], tolerations)
         return counts[codes]
+
+    def _count_untolerated_prefer_no_schedule(self, taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+        return sum(
+            taint.effect == PREFER_NO_SCHEDULE and not self._is_tolerated(taint, tolerations) for taint in taints
+        )
 
     def normalize_scores(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, scores: Scores
@@ -97,14 +106,10 @@ class TaintToleration:
         if new is None:
             return Hint.SKIP
         tolerations = pod.spec.tolerations
-        untolerated_before = old is None or find_untolerated_taint(old.spec.taints, tolerations) is not None
-        tolerated_now = find_untolerated_taint(new.spec.taints, tolerations) is None
+        untolerated_before = old is None or self._find_untolerated_taint(old.spec.taints, tolerations) is not None
+        tolerated_now = self._find_untolerated_taint(new.spec.taints, tolerations) is None
         return Hint.QUEUE if untolerated_before and tolerated_now else Hint.SKIP
 
     def _after_pod_change(self, pod: Pod, old: Any, new: Any) -> Hint:
         """Return QUEUE for a change of this pod's own tolerations; other pods' changes cannot help it."""
         return Hint.QUEUE if new.metadata.uid == pod.metadata.uid else Hint.SKIP
-
-
-def _count_untolerated_prefer_no_schedule(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    return sum(taint.effect == PREFER_NO_SCHEDULE and not is_tolerated(taint, tolerations) for taint in taints)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from kubeloop.informers.store import Store
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.extender import Extender
@@ -88,7 +89,10 @@ def make_pod(name: str, node_name: str = "", **spec: Any) -> Pod:
 class PluginCluster:
     """A cache with nodes and pods, its snapshot, the handle of plugins, and a Framework that is created on demand."""
 
-    def __init__(self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = ()) -> None:
+    def __init__(
+        self, nodes: Iterable[Node] = (), pods: Iterable[Pod] = (), feature_gates: Mapping[str, bool] | None = None
+    ) -> None:
+        self.feature_gates = FeatureGates(feature_gates or {})
         self.cache = Cache(lambda: 0.0)
         self.snapshot = Snapshot()
         self.listers = Listers()

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from kubeloop.informers.store import Store
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects import api_types, storage_types
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.algorithm import Algorithm
@@ -95,6 +96,7 @@ class RecordedCluster:
         self.traces = DisabledPodRecorder()
         self.extenders = ()
         self.metrics = None
+        self.feature_gates = DEFAULT_FEATURE_GATES
         self.framework = Framework(default_profile(), self, IN_TREE_PLUGINS, self.nominator, WaitingPods())
         self.plugins: dict[str, Any] = dict(self.framework.plugins)
 

@@ -11,6 +11,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from support.plugin_cluster import rejections
 
 OWNER = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}]
 
@@ -52,3 +53,48 @@ def test_new_service_applies_to_next_pod_of_class(plugin_cluster: Any, node: Any
         convert(Service, {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"app": "web"}}}),
     )
     assert not skips()
+
+
+def spread_by_host(**fields: Any) -> list[dict[str, Any]]:
+    constraint = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    return [constraint | {"labelSelector": {"matchLabels": {"app": "web"}}} | fields]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_match_label_keys_need_their_feature_gate(enabled: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    old = [pod("old", "a", labels={"app": "web", "revision": "1"})]
+    cluster = plugin_cluster([node("a"), node("b")], old, {"MatchLabelKeysInPodTopologySpread": enabled})
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new = pod(
+        "new",
+        labels={"app": "web", "revision": "2"},
+        topologySpreadConstraints=spread_by_host(matchLabelKeys=["revision"]),
+    )
+    skew = ("node(s) didn't match pod topology spread constraints",)
+    assert rejections(plugin, cluster, new) == ({} if enabled else {"a": skew})
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_node_taints_policy_obeys_comparison_operators(enabled: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
+    """Whether the empty node `b` counts as a domain decides the skew of `a`, also when a pod is removed there."""
+    tainted = node("b", taints=[{"key": "sla", "value": "7", "effect": "NoSchedule"}])
+    old = [pod(name, "a", labels={"app": "web"}) for name in ("one", "two")]
+    other = pod("three", "b", labels={"app": "web"})
+    cluster = plugin_cluster([node("a"), tainted], [*old, other], {"TaintTolerationComparisonOperators": enabled})
+    plugin = PodTopologySpread(plugin_args.PodTopologySpreadArgs(), cluster)
+    new = PodInfo(
+        pod(
+            "new",
+            labels={"app": "web"},
+            tolerations=[{"key": "sla", "operator": "Gt", "value": "5"}],
+            topologySpreadConstraints=spread_by_host(nodeTaintsPolicy="Honor"),
+        )
+    )
+    state, snapshot = CycleState(), cluster.snapshot
+    plugin.pre_filter(state, new, snapshot)
+    passed = [plugin.filter(state, new, info) is None for info in snapshot.node_infos]
+    assert passed == ([False, True] if enabled else [True, True])
+    b = snapshot.get("b")
+    plugin.remove_pod(state, new, PodInfo(other), b)
+    plugin.remove_pod(state, new, PodInfo(old[0]), snapshot.get("a"))
+    assert (plugin.filter(state, new, snapshot.get("a")) is None) is not enabled
