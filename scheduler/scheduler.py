@@ -76,6 +76,7 @@ class Scheduler:
         self._recorder_for = context.recorder_for
         self._traces = context.traces
         self._metrics = context.metrics
+        self._gates = context.feature_gates
         self._time = asyncio.get_running_loop().time
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._pods = informers.informer(PODS).store
@@ -157,6 +158,7 @@ class Scheduler:
                 initial_backoff_seconds=config.pod_initial_backoff_seconds,
                 max_backoff_seconds=config.pod_max_backoff_seconds,
                 max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
+                pops_from_backoff=self._gates.enabled("SchedulerPopFromBackoffQ"),
             ),
             observer=QueueObserver(
                 metrics=self._metrics,

@@ -2,6 +2,7 @@
 
 Expiration times are truncated to whole seconds: pods that expire within the same second leave in the order of the
 active queue, so that priority counts. Pods whose attempt ended in an error are separate, and are not popped early.
+With the feature gate SchedulerPopFromBackoffQ off no pod is popped early, and the exact expiration is the order.
 Source: backoff_queue.go of v1.36.
 """
 
@@ -24,11 +25,18 @@ class BackoffQueue:
         *,
         initial_backoff_seconds: float,
         max_backoff_seconds: float,
+        pops_early: bool = True,
     ) -> None:
+        """pops_early: the feature gate SchedulerPopFromBackoffQ."""
+        self._ordering_window_ns = ORDERING_WINDOW_NS if pops_early else 1
         self._now_ns = now_ns
         self._initial_ns = round(initial_backoff_seconds * 1e9)
         self._max_ns = round(max_backoff_seconds * 1e9)
-        self.rejected = PodHeap(lambda queued: (self.expiration_ns(queued), sort_key(queued)))
+        self.rejected = PodHeap(
+            (lambda queued: (self.expiration_ns(queued), sort_key(queued)))
+            if pops_early
+            else (lambda queued: (self.expiration_ns(queued), queued.key))
+        )
         self.failed = PodHeap(lambda queued: (self.expiration_ns(queued), queued.key))
 
     def __len__(self) -> int:
@@ -73,7 +81,7 @@ class BackoffQueue:
         return expiration != 0 and expiration >= self._window(self._now_ns())
 
     def expiration_ns(self, queued: QueuedPodInfo) -> int:
-        """Return the time the pod's backoff expires, in whole seconds; 0 if it has none. Cached in the pod."""
+        """Return when the backoff expires, truncated to the ordering window; 0 if there is none. Cached in the pod."""
         if queued.backoff_expiration_ns == 0:
             backoff = self.backoff_ns(queued)
             if backoff:
@@ -89,6 +97,5 @@ class BackoffQueue:
             return 0
         return min(self._max_ns, self._initial_ns << min(failures - 1, 63))
 
-    @staticmethod
-    def _window(time_ns: int) -> int:
-        return time_ns - time_ns % ORDERING_WINDOW_NS
+    def _window(self, time_ns: int) -> int:
+        return time_ns - time_ns % self._ordering_window_ns

@@ -78,11 +78,14 @@ class _PendingMove(msgspec.Struct):
 
 class QueueSettings(msgspec.Struct, frozen=True):
     """initial_backoff_seconds, max_backoff_seconds: see queue.backoff. max_in_unschedulable_seconds: a pod is retried
-    after this time although no event made it schedulable."""
+    after this time although no event made it schedulable. pops_from_backoff: the feature gate SchedulerPopFromBackoffQ,
+    by which a pod is popped before its backoff has expired if no pod is active; PreEnqueue then runs before the
+    backoff instead of after it."""
 
     initial_backoff_seconds: float = 1.0
     max_backoff_seconds: float = 10.0
     max_in_unschedulable_seconds: float = 300.0
+    pops_from_backoff: bool = True
 
 
 def _ignore(*_: object) -> None: ...
@@ -134,7 +137,9 @@ class SchedulingQueue:
             now_ns,
             initial_backoff_seconds=settings.initial_backoff_seconds,
             max_backoff_seconds=settings.max_backoff_seconds,
+            pops_early=settings.pops_from_backoff,
         )
+        self._pops_from_backoff = settings.pops_from_backoff
         self._unschedulable = UnschedulablePods()
         self._in_flight = InFlightEvents()
         self.nominator = nominator
@@ -159,7 +164,7 @@ class SchedulingQueue:
         while True:
             queued = self._active.pop()
             if queued is None:
-                queued = self._backoff.pop()
+                queued = self._backoff.pop() if self._pops_from_backoff else None
                 if queued is None:
                     self._work.clear()
                     return None
@@ -258,9 +263,7 @@ class SchedulingQueue:
             from_backoff = queued is None
             if queued is None:
                 queued = self._backoff.discard(pod.key)
-            if queued is not None and self._to_active(
-                queued, events.FORCE_ACTIVATE.label, passed_pre_enqueue=from_backoff
-            ):
+            if queued is not None and self._to_active(queued, events.FORCE_ACTIVATE.label, from_backoff=from_backoff):
                 continue
             if pod.metadata.uid in self._in_flight:
                 self._in_flight.add_event(events.FORCE_ACTIVATE, None, pod)
@@ -320,7 +323,7 @@ class SchedulingQueue:
     def flush_backoff_completed(self) -> None:
         """Move the pods whose backoff has expired to the active queue. Called once a second."""
         for queued in self._backoff.pop_completed():
-            self._to_active(queued, events.BACKOFF_COMPLETE, passed_pre_enqueue=True)
+            self._to_active(queued, events.BACKOFF_COMPLETE, from_backoff=True)
 
     def flush_unschedulable_leftover(self) -> None:
         """Retry pods that were unschedulable for 5 minutes, in case an event was missed. Called every 30 seconds."""
@@ -446,10 +449,10 @@ class SchedulingQueue:
             return BACKOFF if self._to_backoff(queued, event) else UNSCHEDULABLE
         return ACTIVE if self._to_active(queued, event) else UNSCHEDULABLE
 
-    def _to_active(self, queued: QueuedPodInfo, event: str, *, passed_pre_enqueue: bool = False) -> bool:
+    def _to_active(self, queued: QueuedPodInfo, event: str, *, from_backoff: bool = False) -> bool:
         """Move the pod to the active queue; False: it is gated, and was moved to the unschedulable pods."""
         key = queued.key
-        if not passed_pre_enqueue:
+        if not (from_backoff and self._pops_from_backoff):  # else PreEnqueue ran before the backoff
             self._run_pre_enqueue(queued)
         if queued.gated:
             if key not in self._active and key not in self._backoff:
@@ -468,10 +471,11 @@ class SchedulingQueue:
         return True
 
     def _to_backoff(self, queued: QueuedPodInfo, event: str) -> bool:
-        self._run_pre_enqueue(queued)
-        if queued.gated:
-            self._to_unschedulable(queued, event)
-            return False
+        if self._pops_from_backoff:
+            self._run_pre_enqueue(queued)
+            if queued.gated:
+                self._to_unschedulable(queued, event)
+                return False
         self._unschedulable.discard(queued.key)
         self._backoff.put(queued)
         self._count(BACKOFF, event)

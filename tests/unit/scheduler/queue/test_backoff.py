@@ -11,12 +11,13 @@ from kubeloop.scheduler.queue.backoff import BackoffQueue
 SECOND = 1_000_000_000
 
 
-def backoff_queue(now_ns: int = 0) -> BackoffQueue:
+def backoff_queue(now_ns: int = 0, *, pops_early: bool = True) -> BackoffQueue:
     return BackoffQueue(
         lambda queued: -queued.pod.spec.priority,
         lambda: now_ns,
         initial_backoff_seconds=1.0,
         max_backoff_seconds=10.0,
+        pops_early=pops_early,
     )
 
 
@@ -53,3 +54,12 @@ def test_pods_after_errors_are_not_popped_early(queued: Any) -> None:
     assert popped is not None
     assert popped.key == "n/rejected"
     assert len(queue) == 1
+
+
+def test_exact_expiration_is_the_order_without_early_pops(queued: Any) -> None:
+    queue = backoff_queue(now_ns=SECOND + 901, pops_early=False)
+    rejected = {"unschedulable_plugins": {"X"}, "unschedulable_count": 1}
+    queue.put(queued("high", 9, timestamp_ns=900, **rejected))
+    queue.put(queued("early", 1, timestamp_ns=100, **rejected))
+    queue.put(queued("pending", 99, timestamp_ns=901, **rejected))
+    assert [pod.key for pod in queue.pop_completed()] == ["n/early", "n/high"]

@@ -14,7 +14,7 @@ from kubeloop.scheduler.api.events import ClusterEvent, Hint
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.queue.nominator import Nominator
 from kubeloop.scheduler.queue.queueing_hints import QueueingHintMap, Registration
-from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
+from kubeloop.scheduler.queue.scheduling_queue import QueueSettings, SchedulingQueue
 
 SECOND = 1_000_000_000
 
@@ -29,7 +29,7 @@ class Gates:
 class QueueModel:
     """A queue with a fake clock and a pod lister."""
 
-    def __init__(self, hint: Any = None) -> None:
+    def __init__(self, hint: Any = None, *, pops_from_backoff: bool = True) -> None:
         self.now_ns = 1000 * SECOND
         self.pods: dict[str, Pod] = {}
         self.version = 0
@@ -43,6 +43,7 @@ class QueueModel:
             pre_enqueue={"s": [Gates()]},
             nominator=Nominator(self.pods.get),
             now_ns=lambda: self.now_ns,
+            settings=QueueSettings(pops_from_backoff=pops_from_backoff),
         )
 
     def pod(self, name: str, **spec: Any) -> Pod:
@@ -75,9 +76,9 @@ STEPS = st.lists(
 
 
 @settings(max_examples=200)
-@given(steps=STEPS)
-def test_each_pod_is_in_exactly_one_queue(steps):
-    model = QueueModel()
+@given(steps=STEPS, pops_from_backoff=st.booleans())
+def test_each_pod_is_in_exactly_one_queue(steps, pops_from_backoff):
+    model = QueueModel(pops_from_backoff=pops_from_backoff)
     queue, in_flight = model.queue, {}
     for step, name, number in steps:
         key = f"n/{name}"
@@ -234,3 +235,32 @@ async def test_event_is_processed_at_once_if_run_is_not_running():
     model.now_ns += 60 * SECOND
     model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
     assert not model.queue.unschedulable_pods()
+
+
+def test_pod_is_popped_from_backoff_only_if_the_gate_is_on():
+    for pops_from_backoff in (True, False):
+        model = QueueModel(pops_from_backoff=pops_from_backoff)
+        model.queue.add(model.pod("p"))
+        model.fail("NodeResourcesFit")
+        model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+        assert model.queue_of("p") == "backoff"
+        assert (model.queue.pop() is not None) is pops_from_backoff
+
+
+def test_pre_enqueue_runs_after_the_backoff_if_pods_are_not_popped_from_it():
+    outcomes = []
+    for pops_from_backoff in (True, False):
+        model = QueueModel(pops_from_backoff=pops_from_backoff)
+        pod = model.pod("p")
+        model.queue.add(pod)
+        queued = model.queue.pop()
+        queued.update(model.pod("p", schedulingGates=[{"name": "g"}]))
+        queued.unschedulable_plugins = {"NodeResourcesFit"}
+        model.queue.move_all_to_active_or_backoff(events.NODE_ADD, None, Node())
+        model.queue.add_unschedulable_if_not_present(queued)
+        before = model.queue_of("p")
+        model.now_ns += 2 * SECOND
+        model.queue.flush_backoff_completed()
+        outcomes.append((before, model.queue_of("p")))
+        model.queue.check()
+    assert outcomes == [("gated", "gated"), ("backoff", "gated")]
