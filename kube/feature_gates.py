@@ -491,6 +491,8 @@ DEPENDENCIES: dict[str, tuple[str, ...]] = {
 
 OBEYED: frozenset[str] = frozenset(
     {
+        "NominatedNodeNameForExpectation",
+        "SchedulerPopFromBackoffQ",
         "StaleControllerConsistencyReplicaSet",
     }
 )
@@ -586,7 +588,6 @@ REFUSED: dict[str, str] = {
             "MutableSchedulingDirectivesForSuspendedJobs",
             "MutatingAdmissionPolicy",
             "NodeDeclaredFeatures",
-            "NominatedNodeNameForExpectation",
             "OpenAPIEnums",
             "OpportunisticBatching",
             "PodDeletionCost",
@@ -600,7 +601,6 @@ REFUSED: dict[str, str] = {
             "SELinuxMount",
             "SchedulerAsyncAPICalls",
             "SchedulerAsyncPreemption",
-            "SchedulerPopFromBackoffQ",
             "ServiceCIDRStatusFieldWiping",
             "StorageCapacityScoring",
             "StorageVersionHash",

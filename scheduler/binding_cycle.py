@@ -54,6 +54,7 @@ class BindingCycle:
         self._patches = patches
         self._waiting_pods = waiting_pods
         self._extenders = extenders
+        self._reports_expected_node = context.feature_gates.enabled("NominatedNodeNameForExpectation")
         self._slots = max_in_flight  # remaining bind requests that may be in flight
         self._slot_freed = asyncio.Event()
 
@@ -79,13 +80,15 @@ class BindingCycle:
 
     async def _run_until_bound(self, attempt: Attempt) -> Status | None:
         binding, pod = attempt.framework.binding, attempt.pod.pod
-        flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node)
-        if flight is not None and flight.code is not Code.SKIP:
-            return flight
+        flight: Status | None = None  # Code.SKIP: no PreBind plugin has work to do
         waits_on_permit = self._waiting_pods.get(attempt.pod.uid) is not None
-        if flight is None or waits_on_permit:
-            # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
-            self._patches.set(pod, nominated_node_name=attempt.node)
+        if self._reports_expected_node:
+            flight = binding.run_pre_bind_pre_flight(attempt.state, attempt.pod, attempt.node)
+            if flight is not None and flight.code is not Code.SKIP:
+                return flight
+            if flight is None or waits_on_permit:
+                # Binding will take a while: a cluster autoscaler reads from the nominated node where the pod will run.
+                self._patches.set(pod, nominated_node_name=attempt.node)
         if waits_on_permit:
             status = await self._wait_on_permit(attempt)
             if status is not None:

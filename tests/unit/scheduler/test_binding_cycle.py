@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, from_status
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import Status as ApiStatus
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
-from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache
@@ -53,17 +54,25 @@ class Binder:
 
 
 class Binding:
-    """A binding cycle with `binder` as its only plugin. stored: the pod's node in the API server."""
+    """A binding cycle with `binder` and `pre_bind` as its plugins. stored: the pod's node in the API server."""
 
-    def __init__(self, clock: Any, *results: ApiError | ServerUnreachable | None, stored: str = "") -> None:
+    def __init__(
+        self,
+        clock: Any,
+        *results: ApiError | ServerUnreachable | None,
+        stored: str = "",
+        pre_bind: Any = (),
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
+    ) -> None:
         self.binder, self.stored = Binder(list(results)), stored
         self.waiting_pods = WaitingPods()
-        points = dict.fromkeys(("reserve", "permit", "preBind", "postBind"), ()) | {"bind": [self.binder]}
+        points = dict.fromkeys(("reserve", "permit", "postBind"), ()) | {"preBind": pre_bind, "bind": [self.binder]}
         binding = BindingPoints(Timing(None, "profile", int), points, self.waiting_pods)  # type: ignore[arg-type]
         self.framework: Any = SimpleNamespace(binding=binding, profile_name="profile")
         client: Any = self
-        events = RecordedEvents()
-        context = SchedulerContext(client, clock, random.Random(1), lambda _: events, DisabledPodRecorder())  # type: ignore[arg-type]
+        recorder: Any = RecordedEvents()
+        traces: Any = DisabledPodRecorder()
+        context = SchedulerContext(client, clock, random.Random(1), lambda _: recorder, traces, feature_gates=gates)
         queue = SchedulingQueue(
             sort_key=lambda queued: queued.key,
             hint_maps={},
@@ -71,8 +80,9 @@ class Binding:
             nominator=Nominator(lambda key: None),
             now_ns=lambda: 0,
         )
+        self.patches = StatusPatches(client, clock)
         self.cycle = BindingCycle(
-            context, Cache(lambda: 0.0), queue, StatusPatches(client, clock), self.waiting_pods, (), max_in_flight=1
+            context, Cache(lambda: 0.0), queue, self.patches, self.waiting_pods, (), max_in_flight=1
         )
 
     async def get(self, resource: Any, name: str, namespace: str, *, lane: str) -> Any:
@@ -122,3 +132,51 @@ async def test_rejected_permit_sends_no_request(clock: Any) -> None:
     assert status is not None
     assert (status.plugin, status.is_rejection) == ("Mine", True)
     assert binding.binder.started == []
+
+
+class PreBinder:
+    """A PreBind plugin that has work if `works`."""
+
+    name = "PreBinder"
+
+    def __init__(self, *, works: bool) -> None:
+        self.works = works
+        self.calls: list[str] = []
+        self.pending_patches: list[int] = []
+        self.binding: Binding | None = None
+
+    def pre_bind_pre_flight(self, state: Any, pod: PodInfo, node_name: str) -> Status | None:
+        self.calls.append("flight")
+        return None if self.works else Status(Code.SKIP)
+
+    async def pre_bind(self, state: Any, pod: PodInfo, node_name: str) -> None:
+        self.calls.append("work")
+        assert self.binding is not None
+        self.pending_patches.append(len(self.binding.patches))
+
+
+@pytest.mark.parametrize(
+    ("enabled", "works", "calls", "patches"),
+    [
+        pytest.param(True, True, ["flight", "work"], [1], id="expected node reported"),
+        pytest.param(True, False, ["flight"], [], id="nothing to wait for"),
+        pytest.param(False, True, ["work"], [0], id="gate off"),
+        pytest.param(False, False, ["work"], [0], id="gate off, every PreBind plugin runs"),
+    ],
+)
+async def test_expected_node_is_reported_while_pre_bind_works(
+    clock: Any, enabled: bool, works: bool, calls: list[str], patches: list[int]
+) -> None:
+    plugin = PreBinder(works=works)
+    gates = FeatureGates({"NominatedNodeNameForExpectation": enabled})
+    plugin.binding = binding = Binding(clock, None, pre_bind=[plugin], gates=gates)
+    assert await binding.run() is None
+    assert (plugin.calls, plugin.pending_patches) == (calls, patches)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+async def test_expected_node_is_reported_while_the_pod_waits_on_permit(clock: Any, enabled: bool) -> None:
+    binding = Binding(clock, gates=FeatureGates({"NominatedNodeNameForExpectation": enabled}))
+    binding.waiting_pods.add(PodInfo(make_pod("p", "n")), {"Mine": 5.0})
+    await binding.run()
+    assert len(binding.patches) == enabled
