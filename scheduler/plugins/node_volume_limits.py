@@ -243,7 +243,9 @@ class NodeVolumeLimits:
         return Hint.QUEUE if uses_claim(pod, new) else Hint.SKIP
 
     def _after_attachment_delete(self, pod: Pod, old: VolumeAttachment | None, new: Any) -> Hint:
-        return Hint.QUEUE if any(volume.persistent_volume_claim for volume in pod.spec.volumes) else Hint.SKIP
+        """Return QUEUE if `pod` has a claim, or an inline volume that is migrated to the attachment's driver."""
+        attacher = old.spec.attacher if old is not None else ""
+        return Hint.QUEUE if any(_may_be_attached_by(attacher, volume) for volume in pod.spec.volumes) else Hint.SKIP
 
 
 NO_LIMIT = -1
@@ -317,6 +319,19 @@ def _counts_as_csi(plugin: InTreePlugin, csi_node: CSINode | None) -> bool:
 
 def _node_name_index(attachment: VolumeAttachment) -> tuple[str, ...]:
     return (attachment.spec.node_name,)
+
+
+def _may_be_attached_by(attacher: str, volume: Volume) -> bool:
+    if volume.persistent_volume_claim is not None:
+        return True
+    plugin = in_tree_plugin(volume)
+    if plugin is None:
+        return False
+    try:
+        inline_volume_handle(volume, plugin)
+    except TranslationError:
+        return True  # kube-scheduler queues a pod when its hint fails
+    return plugin.driver == attacher
 
 
 def _is_limited(volume: Volume) -> bool:

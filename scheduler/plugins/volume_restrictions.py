@@ -123,13 +123,13 @@ class VolumeRestrictions:
         )
 
     def _after_pod_delete(self, pod: Pod, old: Pod | None, new: Any) -> Hint:
-        """Return QUEUE if the deleted pod shared a restricted disk or, with any access mode, a claim with `pod`."""
-        if old is None:
+        """Return QUEUE if the deleted pod shared a restricted disk or, with any access mode, a claim with `pod`.
+
+        As in kube-scheduler, only for pods of the same namespace, although disks are shared between namespaces.
+        """
+        if old is None or old.metadata.namespace != pod.metadata.namespace:
             return Hint.SKIP
-        if has_disk_conflict(pod, (old,)):
-            return Hint.QUEUE
-        shared = _claims(pod) & _claims(old)
-        return Hint.QUEUE if shared and old.metadata.namespace == pod.metadata.namespace else Hint.SKIP
+        return Hint.QUEUE if has_disk_conflict(pod, (old,)) or _claims(pod) & _claims(old) else Hint.SKIP
 
     def _after_claim_add(self, pod: Pod, old: Any, new: PersistentVolumeClaim) -> Hint:
         return Hint.QUEUE if references_claim(pod, new) else Hint.SKIP

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.storage_types import CSINode
+from kubeloop.kube.objects.storage_types import CSINode, VolumeAttachment
+from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
 from support.plugin_cluster import rejections
@@ -31,3 +34,22 @@ def test_node_at_its_limit_is_rejected(plugin_cluster: Any, node: Any, pod: Any)
     }
     # a volume that the node has already does not count again
     assert rejections(plugin, cluster, pod("q", volumes=volume_of("c0"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("volume", "attacher", "expected"),
+    [
+        ({"persistentVolumeClaim": {"claimName": "data"}}, "other.csi.example", Hint.QUEUE),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, "ebs.csi.aws.com", Hint.QUEUE),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, "pd.csi.storage.gke.io", Hint.SKIP),
+        ({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}}, "pd.csi.storage.gke.io", Hint.QUEUE),
+        ({"emptyDir": {}}, "ebs.csi.aws.com", Hint.SKIP),
+    ],
+)
+def test_deleted_attachment_wakes_pods_with_volumes_of_its_driver(
+    volume: dict[str, Any], attacher: str, expected: Hint, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), plugin_cluster([node("a")], []))
+    attachment = convert(VolumeAttachment, {"metadata": {"name": "x"}, "spec": {"attacher": attacher, "nodeName": "a"}})
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if "VolumeAttachment" in entry.event.resource]
+    assert hint(pod("p", volumes=[{"name": "v", **volume}]), attachment, None) == expected

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kubeloop.kube.objects.api_types import convert, to_json
 from kubeloop.kube.objects.storage_types import PersistentVolumeClaim
+from kubeloop.scheduler.api.events import POD, Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volume_restrictions import VolumeRestrictions, has_disk_conflict
 from support.plugin_cluster import rejections
@@ -42,3 +44,23 @@ def test_read_write_once_pod_claim_in_use(plugin_cluster: Any, node: Any, pod: A
     assert rejections(plugin, cluster, pod("q", volumes=missing)) == {
         "": ('persistentvolumeclaim "missing" not found',)
     }
+
+
+def hint(plugin: VolumeRestrictions, resource: str) -> Any:
+    """Return the queueing hint that the plugin registers for the deletion of a resource."""
+    return next(registered.hint for registered in plugin.events_to_register() if registered.event.resource == resource)
+
+
+@pytest.mark.parametrize("namespace", ["default", "other"])
+@pytest.mark.parametrize(
+    "source", [{"persistentVolumeClaim": {"claimName": "data"}}, {"gcePersistentDisk": {"pdName": "disk"}}]
+)
+def test_deleted_pod_wakes_pods_of_its_namespace_only(
+    source: dict[str, Any], namespace: str, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    plugin = VolumeRestrictions(plugin_args.NoArgs(), plugin_cluster([node("a")], []))
+    waiting = pod("p", volumes=[{"name": "v", **source}])
+    deleted = pod("q", "a", volumes=[{"name": "v", **source}])
+    deleted = replace(deleted, metadata=replace(deleted.metadata, namespace=namespace))
+    expected = Hint.QUEUE if namespace == waiting.metadata.namespace else Hint.SKIP
+    assert hint(plugin, POD)(waiting, deleted, None) == expected
