@@ -23,7 +23,7 @@ from aiohttp import web
 
 from kubeloop.kube.client.aiohttp_transport import AiohttpTransport
 from kubeloop.kube.client.asyncio_transport import AsyncioTransport
-from kubeloop.kube.client.endpoint import EndpointServer, endpoint_from_url
+from kubeloop.kube.client.endpoint import Endpoint, endpoint_from_url
 
 BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web","labels":{"app":"web"}},"x":"' + b"x" * 2700 + b'"}'
 HEADERS = {"accept": "application/json", "user-agent": "benchmark", "content-type": "application/json"}
@@ -56,7 +56,7 @@ def _serve(tls_files: tuple[Path, Path] | None, port: Connection) -> None:
 
 
 async def _cpu_microseconds(
-    make: Callable[[EndpointServer], Any], endpoint: EndpointServer, requests: int, at_once: int
+    make: Callable[[Endpoint], Any], endpoint: Endpoint, requests: int, at_once: int
 ) -> tuple[float, float]:
     """Return CPU microseconds per request, and requests per second."""
     transport = make(endpoint)
