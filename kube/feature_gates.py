@@ -492,6 +492,7 @@ DEPENDENCIES: dict[str, tuple[str, ...]] = {
 OBEYED: frozenset[str] = frozenset(
     {
         "NominatedNodeNameForExpectation",
+        "SchedulerAsyncPreemption",
         "SchedulerPopFromBackoffQ",
         "StaleControllerConsistencyReplicaSet",
     }
@@ -600,7 +601,6 @@ REFUSED: dict[str, str] = {
             "RestartAllContainersOnContainerExits",
             "SELinuxMount",
             "SchedulerAsyncAPICalls",
-            "SchedulerAsyncPreemption",
             "ServiceCIDRStatusFieldWiping",
             "StorageCapacityScoring",
             "StorageVersionHash",

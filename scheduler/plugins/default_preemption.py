@@ -2,7 +2,8 @@
 
 A dry run on each node where that may help removes all pods of lower priority from a copy of the node, then reprieves
 them one by one, the most important first, as long as the preemptor still fits. The best node is nominated; its victims
-are evicted in the background. Source: plugins/defaultpreemption and framework/preemption of v1.36.
+are evicted in the background, or before the cycle ends if the feature gate SchedulerAsyncPreemption is off.
+Source: plugins/defaultpreemption and framework/preemption of v1.36.
 """
 
 from __future__ import annotations
@@ -96,6 +97,7 @@ class DefaultPreemption:
         self._handle = handle
         self._percentage = args.min_candidate_nodes_percentage
         self._absolute = args.min_candidate_nodes_absolute
+        self._evicts_in_background = handle.feature_gates.enabled("SchedulerAsyncPreemption")
         self._executor = PreemptionExecutor(handle, self.name)
         self._no_victims = unresolvable("", _NO_VICTIMS)
         self._preempting = unresolvable(self.name, "waiting for the preemption for this pod to be finished")
@@ -111,7 +113,7 @@ class DefaultPreemption:
     def post_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, statuses: NodeToStatusReader
     ) -> PostFilterReturn | Awaitable[PostFilterReturn]:
-        """Preempt on the best candidate. Returns an awaitable only if an extender takes part in preemption."""
+        """Preempt on the best candidate. Returns an awaitable if there are extenders or evictions to wait for."""
         reason = self.ineligible_reason(pod, snapshot, statuses)
         if reason:
             return None, self._not_possible(reason)
@@ -129,10 +131,18 @@ class DefaultPreemption:
             return self._preempt_with_extenders(pod, snapshot, dry_run.candidates, extenders)
         return self._preempt(pod, dry_run.candidates)
 
-    def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterReturn:
+    def _preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> PostFilterReturn | Awaitable[PostFilterReturn]:
         best = best_candidate(candidates, self._handle.clock.now())
+        if not self._evicts_in_background:
+            return self._evict_and_wait(pod, best)
         self._executor.start(pod, best.node, best.victims)
         return PostFilterResult(best.node, len(best.victims)), None
+
+    async def _evict_and_wait(self, pod: PodInfo, candidate: Candidate) -> PostFilterReturn:
+        error = await self._executor.run(pod, candidate.node, candidate.victims)
+        if error is not None:
+            return None, failed(self.name, f"preemption: {error}")
+        return PostFilterResult(candidate.node, len(candidate.victims)), None
 
     async def _preempt_with_extenders(
         self, pod: PodInfo, snapshot: Snapshot, candidates: Sequence[Candidate], extenders: Iterable[Extender]
@@ -153,7 +163,8 @@ class DefaultPreemption:
                 return None, failed(self.name, f"preemption: {error}")
             if not candidates:
                 return None, self._not_possible("no candidate node for preemption")
-        return self._preempt(pod, candidates)
+        outcome = self._preempt(pod, candidates)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
 
     def _extender_candidate(
         self, extender: Extender, snapshot: Snapshot, node: str, uids: Sequence[str], violations: int
@@ -312,7 +323,8 @@ class DefaultPreemption:
 
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         """Register for deleted pods, but never queue for them: the plugins that rejected the pod do."""
-        return (on_event(POD, ActionType.DELETE, _never),)
+        # without evictions in the background pre_enqueue rejects no pod
+        return (on_event(POD, ActionType.DELETE, _never),) if self._evicts_in_background else ()
 
 
 def _never(pod: Pod, old: Pod | None, new: Pod | None) -> Hint:

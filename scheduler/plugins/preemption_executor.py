@@ -1,4 +1,4 @@
-"""Background eviction of preempted pods. Source: framework/preemption/executor.go of v1.36."""
+"""Eviction of preempted pods. Source: framework/preemption/executor.go of v1.36."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class PreemptionExecutor:
-    """Evicts the victims of preemptors in background tasks.
+    """Evicts the victims of preemptors: in background tasks, or while the scheduling cycle waits.
 
     `is_preempting` is true for a preemptor until its last victim is about to be deleted: the event of that deletion
     moves the preemptor to the active queue, so PreEnqueue must not reject it any more.
@@ -42,6 +42,23 @@ class PreemptionExecutor:
         """Evict `victims` from `node_name` for `pod`, in the background; returns at once."""
         self._preempting.add(pod.uid)
         self._handle.spawn(self._evict_all(pod, node_name, victims), f"preemption for {pod.key}")
+
+    async def run(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> Exception | None:
+        """Evict `victims` from `node_name` for `pod`; return the first error. Cancellation: as in _evict_all()."""
+        error: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as evicting:  # as in kube-scheduler, a failure cancels the others
+                for victim in victims:
+                    evicting.create_task(self._evict(pod, node_name, victim), name=f"evict {victim.key}")
+        except* (ApiError, ServerUnreachable) as failures:
+            error = failures.exceptions[0]
+        if error is not None:
+            return error
+        try:
+            await self._clear_lower_nominations(pod, node_name)
+        except (ApiError, ServerUnreachable) as problem:  # the nominated pods are only rescheduled later
+            log.warning("cannot clear nominations", extra={"pod": pod.key, "node": node_name, "error": str(problem)})
+        return None
 
     async def _evict_all(self, pod: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:
         """Evict the victims. Cancellation: some may be evicted already; the pod's next attempt sees that."""

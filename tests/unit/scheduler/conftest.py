@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
@@ -30,9 +31,13 @@ def scheduling(cluster: SchedulerCluster) -> Callable[..., Any]:
     """`async with scheduling(profiles=...) as scheduler:` runs a scheduler and its informers on the cluster."""
 
     @asynccontextmanager
-    async def running(*, metrics: Any = None, traces: Any = None, **config: Any) -> AsyncIterator[Scheduler]:
+    async def running(
+        *, metrics: Any = None, traces: Any = None, gates: dict[str, bool] | None = None, **config: Any
+    ) -> AsyncIterator[Scheduler]:
         informers = InformerFactory(cluster.server.client, clock=cluster.clock, rng=random.Random(1))
-        context = {"metrics": metrics} | ({} if traces is None else {"traces": traces})
+        context = {"metrics": metrics, "feature_gates": FeatureGates(gates or {})} | (
+            {} if traces is None else {"traces": traces}
+        )
         scheduler = cluster.scheduler(SchedulerConfiguration(**config), informers, **context)
         tasks = [asyncio.create_task(part.run()) for part in (informers, scheduler)]
         await informers.wait_synced()

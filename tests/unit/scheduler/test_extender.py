@@ -171,7 +171,8 @@ def uid_of(cluster: Any, key: str) -> str:
     return uid
 
 
-async def test_extender_chooses_among_preemption_candidates(server, cluster, scheduling):
+@pytest.mark.parametrize("background", [True, False], ids=["async preemption", "sync preemption"])
+async def test_extender_chooses_among_preemption_candidates(server, cluster, scheduling, background):
     url, responses, requests = server
     two_full_nodes(cluster)
     uid = uid_of(cluster, "default/on-dear")
@@ -180,7 +181,9 @@ async def test_extender_chooses_among_preemption_candidates(server, cluster, sch
     }
     metrics = PreemptionMetrics()
     async with scheduling(
-        metrics=metrics, extenders=(ExtenderConfiguration(url, preempt_verb="preempt"),)
+        metrics=metrics,
+        gates={"SchedulerAsyncPreemption": background},
+        extenders=(ExtenderConfiguration(url, preempt_verb="preempt"),),
     ) as scheduler:
         cluster.pod("high", cpu="1", priority=10)
         await until(lambda: cluster.node_of("default/high") == "dear")

@@ -12,6 +12,7 @@ import pytest
 from kubeloop.kube.errors import NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Status
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.plugins.default_preemption import DefaultPreemption
 from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
@@ -27,9 +28,10 @@ class EvictionMetrics:
         self.evictions.append(result)
 
 
-def preempt(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreemption, PodInfo]:
+def post_filter(plugin_cluster: Any, node: Any, pod: Any, **gates: bool) -> tuple[Any, DefaultPreemption, PodInfo, Any]:
+    """Return the last item: the result of post_filter for a pod that needs the room of both pods on the only node."""
     cluster = plugin_cluster(
-        [node("a")], [pod("low-1", "a", cpu="2", priority=1), pod("low-2", "a", cpu="2", priority=2)]
+        [node("a")], [pod("low-1", "a", cpu="2", priority=1), pod("low-2", "a", cpu="2", priority=2)], gates
     )
     new = PodInfo(pod("high", cpu="4", priority=100))
     plugin: DefaultPreemption = cluster.framework.plugins["DefaultPreemption"]
@@ -37,7 +39,11 @@ def preempt(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreem
     cluster.framework.filters.run_pre_filter(state, new, cluster.snapshot)
     status = cluster.run_filters_with_nominated_pods(state, new, cluster.snapshot.node_infos[0])
     statuses = type("Statuses", (), {"get": lambda _, name: status, "nodes_with_code": lambda _, code: ["a"]})()
-    result, rejected = plugin.post_filter(state, new, cluster.snapshot, statuses)
+    return cluster, plugin, new, plugin.post_filter(state, new, cluster.snapshot, statuses)
+
+
+def preempt(plugin_cluster: Any, node: Any, pod: Any) -> tuple[Any, DefaultPreemption, PodInfo]:
+    cluster, plugin, new, (result, rejected) = post_filter(plugin_cluster, node, pod)
     assert rejected is None
     assert result is not None
     assert result.nominated_node_name == "a"
@@ -111,3 +117,53 @@ async def test_failed_eviction_cancels_the_others(plugin_cluster: Any, node: Any
     await cluster.spawned[0]
     assert cluster.activated == ["default/high"]
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def nominate(cluster: Any, pod: Any) -> None:
+    """Nominate a pod to node "a"."""
+    nominated = pod("nominated", priority=3, status={"nominatedNodeName": "a"})
+    cluster.pods.put(nominated.key, nominated)
+    cluster.nominator.add(PodInfo(nominated), "a")
+
+
+async def test_without_async_preemption_post_filter_waits_for_evictions(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster, plugin, new, outcome = post_filter(plugin_cluster, node, pod, SchedulerAsyncPreemption=False)
+    nominate(cluster, pod)
+    assert plugin.pre_enqueue(new.pod) is None
+    result, rejected = await outcome
+    assert (rejected, result.nominated_node_name, result.victims) == (None, "a", 2)
+    assert cluster.spawned == []
+    requests = [(request[0], request[3]) for request in cluster.client.requests]
+    assert sorted(requests[:4]) == [("delete", "low-1"), ("delete", "low-2"), ("patch", "low-1"), ("patch", "low-2")]
+    assert requests[4:] == [("patch", "nominated")], "nominations are cleared after the evictions"
+    assert cluster.client.requests[4][5]["status"] == {"nominatedNodeName": None}
+
+
+async def test_without_async_preemption_a_failed_eviction_fails_the_attempt(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster, _, _, outcome = post_filter(plugin_cluster, node, pod, SchedulerAsyncPreemption=False)
+    cluster.client.failures = [ServerUnreachable("no connection", maybe_applied=False)]
+    result, status = await outcome
+    assert result is None
+    assert (status.code, status.reasons) == (Code.ERROR, ("preemption: no connection",))
+    assert cluster.activated == []
+
+
+async def test_without_async_preemption_uncleared_nominations_are_no_failure(
+    plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster, _, _, outcome = post_filter(plugin_cluster, node, pod, SchedulerAsyncPreemption=False)
+    nominate(cluster, pod)
+    cluster.client.failures = [None] * 4 + [ServerUnreachable("no connection", maybe_applied=False)]
+    _, status = await outcome
+    assert status is None
+    assert len(cluster.client.requests) == 5
+
+
+@pytest.mark.parametrize(("enabled", "count"), [(True, 1), (False, 0)])
+def test_deleted_pods_concern_preemption_only_if_it_gates_pods(enabled: bool, count: int, plugin_cluster: Any) -> None:
+    cluster = plugin_cluster(feature_gates={"SchedulerAsyncPreemption": enabled})
+    assert len(cluster.framework.plugins["DefaultPreemption"].events_to_register()) == count
