@@ -118,7 +118,7 @@ async def test_definitions_and_objects_survive_sigkill(tmp_path):
     objects = "/apis/example.com/v1/namespaces/default/widgets"
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with aiohttp.ClientSession(headers=headers) as session:
-        async with running_apiserver(tmp_path, f"--data-dir={tmp_path / 'data'}") as (process, url):
+        async with running_apiserver(apiserver_command(tmp_path, f"--data-dir={tmp_path / 'data'}")) as (process, url):
             async with session.post(url + crds, json=WIDGETS) as response:
                 assert response.status == 201
             created = []
@@ -126,7 +126,7 @@ async def test_definitions_and_objects_survive_sigkill(tmp_path):
                 async with session.post(url + objects, json=widget(f"w{index:02}")) as response:
                     created.append(await response.json())
             kill_process(process)
-        async with running_apiserver(tmp_path, f"--data-dir={tmp_path / 'data'}") as (_, url):
+        async with running_apiserver(apiserver_command(tmp_path, f"--data-dir={tmp_path / 'data'}")) as (_, url):
             async with session.get(url + objects) as response:
                 listed = await response.json()
             async with session.post(url + objects, json=widget("bad", {"color": "pink"})) as response:

@@ -43,7 +43,7 @@ async def test_sigkill_loses_no_write_and_watches_stay_ordered(tmp_path, port):
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http, asyncio.TaskGroup() as watching:
         watches = [watching.create_task(view.run(http, server)) for view in views]
         for _ in range(ROUNDS):
-            async with running_apiserver(tmp_path, *flags(tmp_path, port)) as (process, _):
+            async with running_apiserver(apiserver_command(tmp_path, *flags(tmp_path, port))) as (process, _):
                 for writer in writers:
                     await writer.check(http, server)
                 async with asyncio.TaskGroup() as writing:
@@ -56,7 +56,7 @@ async def test_sigkill_loses_no_write_and_watches_stay_ordered(tmp_path, port):
                             await asyncio.sleep(0.001)
                     await asyncio.sleep(rng.uniform(0, 0.01))
                     kill_process(process)
-        async with running_apiserver(tmp_path, *flags(tmp_path, port)):
+        async with running_apiserver(apiserver_command(tmp_path, *flags(tmp_path, port))):
             for writer in writers:
                 await writer.check(http, server)
             await wait_until_equal(http, server, views)
@@ -101,7 +101,7 @@ def test_kubeconfig_and_tokens_are_valid_after_sigkill_and_restart(tmp_path, por
 
 
 async def test_second_server_on_a_data_directory_is_refused(tmp_path):
-    async with running_apiserver(tmp_path, *flags(tmp_path, 0)):
+    async with running_apiserver(apiserver_command(tmp_path, *flags(tmp_path, 0))):
         message = await asyncio.to_thread(startup_error, tmp_path)
     assert "another server uses the data directory" in message
 
@@ -122,7 +122,7 @@ async def test_second_server_on_a_data_directory_is_refused(tmp_path):
     ],
 )
 async def test_unusable_data_directory_is_refused_with_the_reason(tmp_path, damage, message):
-    async with running_apiserver(tmp_path, *flags(tmp_path, 0)) as (process, _):
+    async with running_apiserver(apiserver_command(tmp_path, *flags(tmp_path, 0))) as (process, _):
         process.terminate()
         await process.wait()
     damage(tmp_path / "data" / "store.db")
@@ -137,7 +137,10 @@ def _execute(path: Path, statement: str) -> None:
 
 async def test_write_on_a_full_disk_fails_and_stays_invisible(tmp_path, port):
     server_flags = flags(tmp_path, port, compaction_seconds=3600)  # compaction would free space
-    async with running_apiserver(tmp_path, *server_flags) as (process, _), aiohttp.ClientSession() as http:
+    async with (
+        running_apiserver(apiserver_command(tmp_path, *server_flags)) as (process, _),
+        aiohttp.ClientSession() as http,
+    ):
         limit = 600_000  # bytes per file
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limit, limit))
         url = f"http://127.0.0.1:{port}/api/v1/namespaces/default/configmaps"
@@ -157,7 +160,7 @@ async def test_write_on_a_full_disk_fails_and_stays_invisible(tmp_path, port):
         kill_process(process)
         await process.wait()
     async with (
-        running_apiserver(tmp_path, *server_flags),
+        running_apiserver(apiserver_command(tmp_path, *server_flags)),
         aiohttp.ClientSession() as http,
         http.get(url, headers=headers) as response,
     ):

@@ -12,7 +12,7 @@ import random
 import aiohttp
 import pytest
 
-from support.apiserver_process import TOKEN, running_apiserver
+from support.apiserver_process import TOKEN, apiserver_command, running_apiserver
 from support.random_writes import DELETED, Server, View, WatchBehaviour, Writer, wait_until_equal
 
 SECONDS = float(os.environ.get("KUBELOOP_SOAK_SECONDS", "60"))
@@ -27,7 +27,9 @@ async def test_every_watch_converges_to_the_store(tmp_path):
     views = [View(WatchBehaviour.random(rng), random.Random(100 + index)) for index in range(WATCHERS)]
     # two seconds of history: watchers that are disconnected longer must list again
     async with (
-        running_apiserver(tmp_path, "--compaction-interval=2", "--faults=drop-watch=0.002,seed=5") as (_, url),
+        running_apiserver(
+            apiserver_command(tmp_path, "--compaction-interval=2", "--faults=drop-watch=0.002,seed=5")
+        ) as (_, url),
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http,
         asyncio.TaskGroup() as watching,
     ):

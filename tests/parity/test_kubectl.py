@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.apiserver_process import apiserver_command, running_apiserver_sync
+from support.apiserver_process import bare_apiserver_command, running_apiserver_sync
 from support.kubectl_comparison import Difference, KubectlServer, Scenario, compare, read_scenarios
 from support.real_apiserver import needs_binaries, real_apiserver
 
@@ -24,7 +24,7 @@ def differences(tmp_path_factory) -> Iterator[dict[str, list[Difference]]]:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on the PATH")
     folder = tmp_path_factory.mktemp("kubectl")
-    with real_apiserver(folder / "real") as kubernetes, running_apiserver_sync(apiserver_command(folder)):
+    with real_apiserver(folder / "real") as kubernetes, running_apiserver_sync(bare_apiserver_command(folder)):
         real = KubectlServer(folder / "one", kubernetes.kubeconfig)
         ours = KubectlServer(folder / "two", folder / "kubeconfig")
         yield {scenario.about: different for scenario, different in compare(real, ours, read_scenarios())}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.apiserver_process import TOKEN, running_apiserver
+from support.apiserver_process import TOKEN, bare_apiserver_command, running_apiserver
 from support.real_apiserver import ADMIN_TOKEN, needs_binaries, real_apiserver
 from support.sequences import FOLDER, replay_script, sequences
 
@@ -40,7 +40,7 @@ def real(tmp_path_factory) -> Any:
 
 @pytest.fixture
 async def ours(tmp_path) -> AsyncIterator[Server]:
-    async with running_apiserver(tmp_path) as (_, url):
+    async with running_apiserver(bare_apiserver_command(tmp_path)) as (_, url):
         yield url, TOKEN
 
 

@@ -24,11 +24,19 @@ def apiserver_command(folder: Path, *flags: str) -> list[str]:
     ]  # fmt: skip
 
 
+def bare_apiserver_command(folder: Path) -> list[str]:
+    """Return the command of an API server without nodes and controllers, see `bare_apiserver`."""
+    return [sys.executable, str(Path(__file__).with_name("bare_apiserver.py")), str(folder)]
+
+
 @asynccontextmanager
-async def running_apiserver(folder: Path, *flags: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """Run an API server; yield the process and its URL without TLS once it serves. It is killed at the end."""
+async def running_apiserver(command: list[str]) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Start an API server by its command; yield the process and its URL without TLS once it serves.
+
+    The process is killed at the end.
+    """
     process = await asyncio.create_subprocess_exec(
-        *apiserver_command(folder, *flags), stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
+        *command, stdout=subprocess.PIPE, env={**os.environ, "KUBELOOP_TOKEN": TOKEN}
     )
     try:
         assert process.stdout is not None

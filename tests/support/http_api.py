@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from support.api_response import ApiResponse
-from support.apiserver_process import TOKEN, apiserver_command, running_apiserver_sync
+from support.apiserver_process import TOKEN, bare_apiserver_command, running_apiserver_sync
 from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
 
 JSON_TYPE = "application/json"
@@ -99,7 +99,7 @@ def server_pair(folder: Path, flags: Mapping[str, str] | None = None, user_agent
     needs_binaries()
     with (
         real_apiserver(folder / "real", flags=flags) as kubernetes,
-        running_apiserver_sync(apiserver_command(folder)) as (url, read_log),
+        running_apiserver_sync(bare_apiserver_command(folder)) as (url, read_log),
     ):
         tls_context = ssl.create_default_context(cafile=str(kubernetes.ca))
         with (
