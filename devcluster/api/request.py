@@ -14,6 +14,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from kubeloop.devcluster.api.request_info import RequestInfo
+    from kubeloop.devcluster.api.upgraded_connection import UpgradedConnection
 
 JSON_TYPE = "application/json"
 PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
@@ -82,7 +83,8 @@ class Request:
 class Response:
     """A response. `body` is complete, or an iterator of chunks, which must be closed (aclose) if it is not exhausted.
 
-    caching: Cache-Control of this response, if it differs from the server's default.
+    caching: Cache-Control of this response, if it differs from the server's default. upgrade: serves the connection
+    after this response, which has status 101.
     """
 
     status: int
@@ -90,6 +92,7 @@ class Response:
     content_type: str = JSON_TYPE
     headers: list[tuple[str, str]] = field(default_factory=list)
     caching: str = ""
+    upgrade: Callable[[UpgradedConnection], Awaitable[None]] | None = None
 
 
 PendingResponse = Callable[[], Awaitable[Response]]

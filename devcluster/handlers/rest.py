@@ -50,7 +50,7 @@ from kubeloop.devcluster.handlers.patch import (
     repeated_key_warnings,
 )
 from kubeloop.devcluster.handlers.scale import patch_scale, read_scale, update_scale
-from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
+from kubeloop.devcluster.handlers.streams import ContainerStreams, check_log_options, check_ports, refuse_proxy
 from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
 from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
@@ -111,12 +111,14 @@ class Rest:
         keys: TokenKey,
         addresses: ServiceAllocator,
         watch_settings: WatchSettings,
+        streams: ContainerStreams,
     ) -> None:
         self._store = store
         self._policies = policies
         self._authentication = authentication
         self._keys = keys
         self._watch_settings = watch_settings
+        self._streams = streams
         self._writer = ObjectWriter(store, policies, addresses)
         self._deleter = ObjectDeleter(store, clock)
         self._binder = PodBinder(store, clock)
@@ -581,7 +583,7 @@ class Rest:
                 return self._token_request(context)
             case "log":
                 check_log_options(context.request, context.info.name)
-                return log_of(self._store, self._stored(context.info).object, context.request.option("container"))
+                return self._streams.log(context.request, self._stored(context.info).object, context.clock.now())
         return self._connect(context)
 
     async def _connect(self, context: RequestContext) -> Response:
@@ -593,7 +595,7 @@ class Rest:
         if info.subresource == "proxy":
             return refuse_proxy(self._store, info.served.resource, info.namespace, info.name)
         pod = self._stored(info).object
-        return refuse_stream(self._store, pod, info.subresource, request.option("container"))
+        return self._streams.connect(request, pod, info.subresource)
 
     async def _bind(self, context: RequestContext) -> Response:
         """Handle pods/binding, and bindings, whose body names the pod and whose uid is ignored."""

@@ -1,7 +1,7 @@
-"""The subresources log, exec, attach, portforward and proxy, as far as the API server itself answers them.
+"""The subresources log, exec, attach, portforward and proxy.
 
-Simulated nodes run no containers: the log of a pod on a node is empty, and streams are refused. Source:
-pkg/registry/core/{pod,service,node} (strategy.go, rest, storage.go), ValidatePodLogOptions of v1.36.
+Simulated nodes run no containers: requests have the configured answers (kubelet.container_answers) or are refused.
+Source: pkg/registry/core/{pod,service,node} (strategy.go, rest, storage.go), ValidatePodLogOptions of v1.36.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from kubeloop.devcluster.api import errors
-from kubeloop.devcluster.api.request import Request, Response, text_response
+from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, PortForwardAnswer
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.field_errors import quoted
@@ -75,24 +76,79 @@ def check_ports(request: Request) -> None:
                 raise errors.bad_request(f"cannot convert to []int32: {message}")
 
 
-def log_of(store: ObjectStore, pod: JSON, container: str) -> Response:
-    """Return the pod's log, which is empty. Raises StatusError 400 for an unknown container, 404 for a missing node."""
-    _check_container(pod, container)
-    if not pod["spec"].get("nodeName"):
-        return Response(204, b"", "")  # no kubelet to read from
-    _check_node(store, pod)
-    return text_response(200, "")
+class ContainerStreams:
+    """Logs and streams of the pods in a store."""
 
+    def __init__(self, store: ObjectStore, answers: ContainerAnswers) -> None:
+        self._store = store
+        self._answers = answers
 
-def refuse_stream(store: ObjectStore, pod: JSON, subresource: str, container: str) -> Response:
-    """Refuse exec, attach and portforward. Always raises StatusError 400 or 404."""
-    name = pod["metadata"]["name"]
-    if subresource != "portforward":
-        _check_container(pod, container)
-    if not pod["spec"].get("nodeName"):
-        raise errors.bad_request(f"pod {name} does not have a host assigned")
-    _check_node(store, pod)
-    raise _no_containers(subresource)
+    def log(self, request: Request, pod: JSON, now: datetime) -> Response:
+        """Return the pod's log. Raises StatusError 400, also without a configured log, 404 for a missing node."""
+        container = _container(pod, request.option("container"))
+        if not pod["spec"].get("nodeName"):
+            return Response(204, b"", "")  # no kubelet to read from
+        _check_node(self._store, pod)
+        namespace, name, uid = (pod["metadata"].get(field, "") for field in ("namespace", "name", "uid"))
+        answer = self._answers.log(namespace, name, container)
+        if answer is None:
+            raise _not_configured("log", "Logs or ClusterLogs")
+        from kubeloop.devcluster.handlers.container_logs import LogOptions, log_chunks
+
+        def is_running() -> bool:
+            current = self._store.get(PODS, namespace, name)
+            ended = current is None or current["metadata"].get("uid") != uid
+            return not ended and (current or {}).get("status", {}).get("phase") not in ("Succeeded", "Failed")
+
+        body = log_chunks(answer, LogOptions.of(request, now), container, is_running)
+        return Response(200, body, "text/plain")
+
+    def connect(self, request: Request, pod: JSON, subresource: str) -> Response:
+        """Return the response that begins exec, attach or portforward. Raises StatusError 400 or 404."""
+        namespace, name = pod["metadata"].get("namespace", ""), pod["metadata"]["name"]
+        container = "" if subresource == "portforward" else _container(pod, request.option("container"))
+        if not pod["spec"].get("nodeName"):
+            raise errors.bad_request(f"pod {name} does not have a host assigned")
+        _check_node(self._store, pod)
+        match subresource:
+            case "exec":
+                return self._exec(request, namespace, name, container)
+            case "attach":
+                return self._attach(request, namespace, name, container)
+            case _:
+                return self._port_forward(request, namespace, name)
+
+    def _exec(self, request: Request, namespace: str, name: str, container: str) -> Response:
+        command = request.query.get("command", ())
+        answer = self._answers.command(namespace, name, container, command)
+        if answer is None:
+            raise _not_configured("exec", "Exec or ClusterExec", f" for the command {list(command)}")
+        from kubeloop.devcluster.handlers.remote_command import PROTOCOLS, CommandStreams, answer_exec
+        from kubeloop.devcluster.handlers.websocket import accept_websocket
+
+        streams = CommandStreams.of(request)
+        return accept_websocket(request, PROTOCOLS, lambda websocket: answer_exec(websocket, answer, streams))
+
+    def _attach(self, request: Request, namespace: str, name: str, container: str) -> Response:
+        answer = self._answers.attach(namespace, name, container)
+        if answer is None:
+            raise _not_configured("attach", "Attach or ClusterAttach")
+        from kubeloop.devcluster.handlers.remote_command import PROTOCOLS, CommandStreams, answer_attach
+        from kubeloop.devcluster.handlers.websocket import accept_websocket
+
+        streams = CommandStreams.of(request)
+        return accept_websocket(request, PROTOCOLS, lambda websocket: answer_attach(websocket, answer, streams))
+
+    def _port_forward(self, request: Request, namespace: str, name: str) -> Response:
+        if not self._answers.forwards_ports(namespace, name):
+            raise _not_configured("portforward", "PortForward or ClusterPortForward")
+        from kubeloop.devcluster.handlers.port_forward import PROTOCOLS, PortForwarder
+        from kubeloop.devcluster.handlers.websocket import accept_websocket
+
+        def answer(port: int) -> PortForwardAnswer | None:
+            return self._answers.port_forward(namespace, name, port)
+
+        return accept_websocket(request, PROTOCOLS, lambda websocket: PortForwarder(websocket, answer).run())
 
 
 def refuse_proxy(store: ObjectStore, resource: Resource[Any], namespace: str, target: str) -> Response:
@@ -109,7 +165,7 @@ def refuse_proxy(store: ObjectStore, resource: Resource[Any], namespace: str, ta
         raise errors.not_found(resource, name)
     elif resource is PODS and not _reachable((obj.get("status") or {}).get("podIP", "")):
         raise errors.bad_request("address not allowed")
-    raise _no_containers("proxy")
+    raise errors.bad_request("simulated nodes run no containers: there is no proxy")
 
 
 def _check_endpoints(
@@ -159,18 +215,22 @@ def _check_node(store: ObjectStore, pod: JSON) -> None:
         raise errors.not_found(PODS, node)
 
 
-def _no_containers(subresource: str) -> errors.StatusError:
-    return errors.bad_request(f"simulated nodes run no containers: there is no {subresource}")
+def _not_configured(subresource: str, kinds: str, detail: str = "") -> errors.StatusError:
+    return errors.bad_request(
+        f"simulated containers run nothing, and no answer to {subresource} is configured{detail}: describe it in a "
+        f"document of kind {kinds} in a file of --stages (docs/nodes.md)"
+    )
 
 
-def _check_container(pod: JSON, container: str) -> None:
+def _container(pod: JSON, container: str) -> str:
+    """Return the requested container, by default the only one. Raises StatusError 400."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     containers, init_containers, ephemeral_containers = (
         [container_spec["name"] for container_spec in spec.get(kind) or ()]
         for kind in ("containers", "initContainers", "ephemeralContainers")
     )
     if not container and len(containers) == 1:
-        return
+        return str(containers[0])
     if not container:
         choice = (
             f", choose one of: [{' '.join([*init_containers, *containers, *ephemeral_containers])}]"
@@ -180,3 +240,4 @@ def _check_container(pod: JSON, container: str) -> None:
         raise errors.bad_request(f"a container name must be specified for pod {name}{choice}")
     if container not in (*containers, *init_containers, *ephemeral_containers):
         raise errors.bad_request(f"container {container} is not valid for pod {name}")
+    return container

@@ -41,7 +41,9 @@ from kubeloop.devcluster.authentication.impersonation import impersonated_user
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.handlers.rest import Rest
+from kubeloop.devcluster.handlers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.registry.node_port_allocation import NODE_PORT_RANGE
 from kubeloop.devcluster.serializer.responses import error_response
@@ -77,7 +79,8 @@ class ServingSettings:
     """Settings of an API server, in the role of kube-apiserver's flags.
 
     compaction_seconds: age at which old versions are removed. event_seconds: lifetime of Events after their last write
-    or the start. service_range: cluster IPs. identity: name and addresses.
+    or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
+    the like for simulated containers.
     """
 
     compaction_seconds: float = 300.0
@@ -86,6 +89,7 @@ class ServingSettings:
     service_range: IPv4Network = SERVICE_CIDR
     identity: Identity = field(default_factory=Identity)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
+    container_answers: ContainerAnswers = field(default_factory=ContainerAnswers)
 
 
 class ApiServer:
@@ -130,6 +134,7 @@ class ApiServer:
             keys=self._keys,
             addresses=self._bootstrap.addresses,
             watch_settings=settings.watches,
+            streams=ContainerStreams(self.store, settings.container_answers),
         )
         self._began = clock.now()
         self._service_range = settings.service_range

@@ -1,7 +1,8 @@
 """HTTP/1.1 for the API server and the endpoint of a process: an asyncio Protocol around httptools' parser.
 
     bytes -> parser -> Request -> RequestHandler.respond -> bytes    within data_received, except watches
-                                                         -> a task   that writes chunks as they arrive
+                                                         -> a task   that writes chunks as they arrive, or that
+                                                                     serves an upgraded connection (WebSocket)
 
 A connection handles requests in order; pipelined requests wait, up to a limit. A client cannot make the server buffer
 more than a request's limits or wait without end: heads and bodies have maximum sizes and durations, and nothing is
@@ -40,6 +41,7 @@ _STALLED_SECONDS = 60.0  # a client may read nothing for this long
 _LINGER_SECONDS = 2.0  # a refused client may send for this long, so that it reads the response
 _SWEEP_SECONDS = 1.0
 _SHUTDOWN_SECONDS = 0.5  # for watches to end at shutdown
+_MAX_UNREAD_BYTES = 1 << 20  # of an upgraded connection; reading pauses at this number
 _GZIP_FROM_BYTES = 128 * 1024  # source: apiserver endpoints/handlers/responsewriters
 
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -140,6 +142,10 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.deadline = self._loop.time() + _IDLE_SECONDS
         self.task: asyncio.Task[None] | None = None  # completes a response or writes a stream
+        self._unread: deque[bytes] = deque()  # bytes of an upgraded connection
+        self._unread_bytes = 0
+        self._upgraded = False
+        self._readable = asyncio.Event()
         self._waiting: deque[tuple[Request, bool]] = deque()  # complete requests, and True to keep the connection
         self._in_message = False
         self._url = b""
@@ -167,6 +173,7 @@ class _Connection(asyncio.Protocol):
         self._transport = None
         self._waiting.clear()
         self._writable.set()
+        self._readable.set()
         if self.task is not None:
             self.task.cancel()
 
@@ -184,6 +191,12 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
+        if self._upgraded:
+            self._unread.append(data)
+            self._unread_bytes += len(data)
+            self._readable.set()
+            self._update_reading()
+            return
         if not self._in_message:
             self._in_message = True
             self._head_bytes, self._head_done = 0, False
@@ -194,7 +207,7 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            return  # handled as an ordinary request; the connection is closed afterwards
+            return  # handled as an ordinary request unless the handler upgrades; the connection is closed afterwards
         except httptools.HttpParserError:
             self._refuse(400, b"400 Bad Request")
             return
@@ -266,7 +279,7 @@ class _Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         request = Request.of(self._parser.get_method().decode(), self._url.decode("latin-1"), self._headers, body)
-        # the parser stops behind a request to upgrade the protocol, which is not supported
+        # the parser stops behind a request to upgrade the protocol
         keep_alive = self._parser.should_keep_alive() and not self._parser.should_upgrade()
         self._waiting.append((request, keep_alive))
         self._answer_waiting()
@@ -280,7 +293,7 @@ class _Connection(asyncio.Protocol):
         while self._waiting and self.task is None and self._writable.is_set() and not self._closing:
             request, keep_alive = self._waiting.popleft()
             response = api.respond(request)
-            if isinstance(response, Response) and isinstance(response.body, bytes):
+            if isinstance(response, Response) and isinstance(response.body, bytes) and response.upgrade is None:
                 self._write(request, response, response.body, keep_alive)
             else:
                 self.deadline = math.inf
@@ -293,7 +306,9 @@ class _Connection(asyncio.Protocol):
         try:
             if not isinstance(response, Response):
                 response = await response()
-            if isinstance(response.body, bytes):
+            if response.upgrade is not None:
+                await self._upgrade(response)
+            elif isinstance(response.body, bytes):
                 self._write(request, response, response.body, keep_alive)
             else:
                 await self._stream(request, response, keep_alive)
@@ -354,6 +369,35 @@ class _Connection(asyncio.Protocol):
                 await close()
         self._finish(keep_alive)
 
+    async def _upgrade(self, response: Response) -> None:
+        """Switch protocols, and serve the connection until the handler returns."""
+        assert response.upgrade is not None
+        self._upgraded = True
+        if self._send(self._head(response, b"", keep_alive=True)):
+            try:
+                await response.upgrade(self)
+            except ConnectionError:
+                log.debug("the client of an upgraded connection has disconnected")
+        self._finish(keep_alive=False)
+
+    async def receive(self) -> bytes:
+        """Implement UpgradedConnection."""
+        while not self._unread:
+            if self._transport is None:
+                return b""
+            self._readable.clear()
+            await self._readable.wait()
+        data = self._unread.popleft()
+        self._unread_bytes -= len(data)
+        self._update_reading()
+        return data
+
+    async def send(self, data: bytes) -> None:
+        """Implement UpgradedConnection."""
+        await self._writable.wait()
+        if not self._send(data):
+            raise ConnectionResetError("the client has disconnected")
+
     def _finish(self, keep_alive: bool) -> None:
         if not keep_alive and self._transport is not None:
             self._closing = True
@@ -386,10 +430,12 @@ class _Connection(asyncio.Protocol):
             self._transport.write_eof()
 
     def _update_reading(self) -> None:
-        """Read only from a client that reads responses and has few waiting requests."""
+        """Read only from a client that reads responses and has few waiting requests or unread bytes."""
         if self._transport is None:
             return
-        should_read = self._writable.is_set() and len(self._waiting) < _MAX_WAITING
+        should_read = (
+            self._writable.is_set() and len(self._waiting) < _MAX_WAITING and self._unread_bytes < _MAX_UNREAD_BYTES
+        )
         if should_read != self._reading and not self._transport.is_closing():
             self._reading = should_read
             if should_read:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubeloop.cli.gate_warnings import log_gate_warnings
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import SERVICE_CIDR
 from kubeloop.devcluster.server.faults import parse_faults
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -33,7 +34,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
     if not options.supervised:  # the process that starts this one logs them
         log_gate_warnings(gates)
     settings = _node_settings(cluster)
-    stages = _read_stages(cluster.stages)
+    stages, answers = _read_stages(cluster.stages)
     faults = parse_faults(options.faults) if options.faults else None
     temporary_kubeconfig = cluster.kubeconfig is None
     path = cluster.kubeconfig or runtime_directory() / f"kubeconfig-{os.getpid()}.yaml"
@@ -48,6 +49,7 @@ def serve(cluster: DevClusterOptions, options: ServeOptions, gate_options: Featu
         service_range=cluster.service_cluster_ip_range or SERVICE_CIDR,
         supervised=options.supervised,
         feature_gates=gates,
+        container_answers=answers,
     )
     try:
         return run_until_interrupted(serve_cluster(settings, stages, api), interrupted=0)
@@ -73,9 +75,10 @@ def _node_settings(cluster: DevClusterOptions) -> NodeSettings:
     )
 
 
-def _read_stages(paths: Sequence[Path]) -> list[Stage]:
+def _read_stages(paths: Sequence[Path]) -> tuple[list[Stage], ContainerAnswers]:
     if not paths:
-        return []
+        return [], ContainerAnswers()
+    from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
     from kubeloop.devcluster.kubelet.stages.files import read_stages
 
-    return read_stages(paths)
+    return read_stages(paths), read_container_answers(paths)

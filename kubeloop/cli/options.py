@@ -195,7 +195,11 @@ class DevClusterOptions(msgspec.Struct, frozen=True):
     ] = False
     stages: Annotated[
         tuple[Path, ...],
-        option("File of KWOK stages that simulate pods or nodes. May be repeated.", multiple=True, type=FILE),
+        option(
+            "File of KWOK stages, and of answers to logs, exec, attach and port-forward. May be repeated.",
+            multiple=True,
+            type=FILE,
+        ),
     ] = ()
     node_monitor_grace_period: Annotated[
         float, option("Time without a heartbeat after which a node becomes Unknown.", **duration(0.5))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kubeloop.devcluster.api.errors import NotDurable
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.faults import Faults
 from kubeloop.devcluster.server.http import HttpServer
@@ -38,7 +39,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     """Configuration of the API server; port 0 selects a free port.
 
     journal: storage of objects over restarts, None for memory only. supervised: print a Ready message on stdout, and
-    end at the end of stdin.
+    end at the end of stdin. container_answers: answers to logs, exec and the like for simulated containers.
     """
 
     port: int
@@ -50,6 +51,7 @@ class ApiServerSettings(msgspec.Struct, frozen=True):
     service_range: IPv4Network
     supervised: bool
     feature_gates: FeatureGates
+    container_answers: ContainerAnswers
 
 
 async def serve_cluster(settings: NodeSettings, stages: Sequence[Stage], server: ApiServerSettings) -> int:
@@ -92,6 +94,7 @@ async def _serve_on(
             service_range=server.service_range,
             identity=machine_identity(port),
             feature_gates=server.feature_gates,
+            container_answers=server.container_answers,
         ),
     )
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))

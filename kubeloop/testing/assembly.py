@@ -33,7 +33,9 @@ async def run_api_server(
     anything runs.
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
-    settings = ServingSettings(feature_gates=options.parsed_feature_gates())
+    settings = ServingSettings(
+        feature_gates=options.parsed_feature_gates(), container_answers=options.parsed_container_answers()
+    )
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults, settings=settings)
     async with running_cluster(api, nodes, stages, token=token, clock=clock, rng=rng):
         yield api

@@ -16,6 +16,7 @@ from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import FeatureGates
 
 if TYPE_CHECKING:
+    from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
     from kubeloop.devcluster.kubelet.stages.files import Stage
     from kubeloop.devcluster.server.faults import Faults
     from kubeloop.devcluster.simulation.node_objects import NodeSettings
@@ -115,6 +116,16 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         from kubeloop.devcluster.kubelet.stages.files import read_stages
 
         return read_stages([Path(path) for path in self.stages])
+
+    def parsed_container_answers(self) -> ContainerAnswers:
+        """Return the answers of simulated containers. Raises UserError."""
+        from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
+
+        if not self.stages:
+            return ContainerAnswers()
+        from kubeloop.devcluster.kubelet.stages.answer_files import read_container_answers
+
+        return read_container_answers([Path(path) for path in self.stages])
 
     def parsed_faults(self) -> Faults | None:
         """Return the faults to inject. Raises UserError."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,42 @@ def test_stages_of_custom_resources_apply_other_objects(page_commands):
         "patch", "database", "orders", "--type=merge", "-p", '{"spec":{"engine":"mysql"}}'
     )
     assert "the engine of a database is immutable" in refused.stderr
+
+
+def test_logs_and_commands_of_containers_are_answered(page_commands, tmp_path):
+    (tmp_path / "app.log").write_text("started\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "file").write_text("fixture")
+    page_commands.run("Logs, exec, attach, port-forward and cp", until="kubectl cp")
+    outputs, kubectl = page_commands.outputs, page_commands.kubectl
+    assert outputs["kubectl logs answers -c web"] == "started\n"
+    assert outputs["kubectl exec answers -c web -- hostname"] == "simulated\n"
+    kubectl("cp", "answers:/data", tmp_path / "copy", "-c", "web")
+    assert (tmp_path / "copy" / "file").read_text() == "fixture"
+    assert kubectl("logs", "answers", "-c", "sidecar") == "ready\n"
+    refused = kubectl.run("exec", "answers", "-c", "web", "--", "rm", "-rf", tmp_path)
+    assert refused.returncode != 0
+    assert "simulated containers run nothing, and no answer to exec is configured" in refused.stderr
+    assert (tmp_path / "app.log").exists()
+
+
+def test_kubectl_forwards_ports(page_commands, tmp_path):
+    (tmp_path / "app.log").touch()
+    page_commands.run("Logs, exec, attach, port-forward and cp", until="kubectl logs")
+    with page_commands.kubectl.start("port-forward", "pod/answers", ":1234") as forwarding:
+        assert forwarding.stdout is not None
+        port = int(re.search(r"127\.0\.0\.1:(\d+)", forwarding.stdout.readline())[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_SECONDS) as connection:
+            connection.sendall(b"through a command")
+            assert connection.recv(100) == b"through a command"
+        forwarding.terminate()
+
+
+def test_kubectl_without_websockets_is_refused(page_commands, tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "false")
+    page_commands.run("Logs, exec, attach, port-forward and cp", until="kubectl logs")
+    refused = page_commands.kubectl.run("exec", "answers", "-c", "web", "--", "hostname")
+    assert (refused.returncode != 0, "SPDY is not supported" in refused.stderr) == (True, True), refused.stderr
 
 
 def test_invalid_stage_file_is_reported_with_file_and_line(kubeloop, tmp_path):

@@ -154,6 +154,12 @@ class Kubectl:
             env=self._environment,
         )
 
+    def start(self, *arguments: object) -> subprocess.Popen[str]:
+        """Start a command whose stdout the caller reads."""
+        return subprocess.Popen(
+            ["kubectl", *map(str, arguments)], stdout=subprocess.PIPE, text=True, env=self._environment
+        )
+
     def __call__(self, *arguments: object, stdin: str | None = None) -> str:
         result = self.run(*arguments, stdin=stdin)
         assert result.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {result.stderr}{result.stdout}"

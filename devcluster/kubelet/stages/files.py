@@ -1,6 +1,7 @@
 """Stage files: YAML documents of kwok.x-k8s.io/v1alpha1, kind Stage, parsed, validated and compiled.
 
-Unsupported fields and values are errors that state file and line; none is ignored.
+The same files may contain answers of containers (answer_files). Unsupported fields and values are errors that state
+file and line; none is ignored.
 Source: KWOK's pkg/apis/v1alpha1/stage_types.go.
 """
 
@@ -42,6 +43,11 @@ CONTEXT: dict[str, Arity] = {
     "PodIPsWith": (5, 5),
 }
 """Template functions that need the cluster, and the least and greatest number of their arguments."""
+
+ANSWER_KINDS = frozenset(
+    f"{API_VERSION} {prefix}{kind}" for prefix in ("", "Cluster") for kind in ("Logs", "Exec", "Attach", "PortForward")
+)
+"""Documents that define answers of containers: apiVersion and kind."""
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 PatchType = Literal["json", "merge", "strategic"]
@@ -161,6 +167,16 @@ def read_stages(paths: Iterable[Path]) -> list[Stage]:
 
 
 def _read(path: Path) -> list[Stage]:
+    documents = read_documents(path)
+    if not documents:
+        raise UserError(
+            f"{path}: the file contains no stages", hint=f"a stage has apiVersion {API_VERSION} and kind Stage"
+        )
+    return [_stage(document) for document in documents if document.kind not in ANSWER_KINDS]
+
+
+def read_documents(path: Path) -> list[YamlValue]:
+    """Return the documents of a file that are not empty. Raises UserError."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -172,19 +188,14 @@ def _read(path: Path) -> list[Stage]:
             documents = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
     except yaml_text.InvalidYaml as error:
         raise UserError(f"{path}: {error.place}", hint="correct the YAML") from None
-    stages = [_stage(_YamlValue(path, document)) for document in documents if not _is_null(document)]
-    if not stages:
-        raise UserError(
-            f"{path}: the file contains no stages", hint=f"a stage has apiVersion {API_VERSION} and kind Stage"
-        )
-    return stages
+    return [YamlValue(path, document) for document in documents if not _is_null(document)]
 
 
 def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.value in ("", "null", "~")
 
 
-class _YamlValue:
+class YamlValue:
     """A YAML value with its position in the file. name: path of its field, such as `spec.delay`."""
 
     def __init__(self, path: Path, node: yaml.Node, name: str = "") -> None:
@@ -200,25 +211,38 @@ class _YamlValue:
             f"{self._path}:{number}: {field}{problem}", hint=hint or "docs/nodes.md lists what stages support"
         )
 
-    def fields(self, *known: str) -> dict[str, _YamlValue]:
+    @property
+    def kind(self) -> str:
+        """Return apiVersion and kind of a document in one text; "" if it is not a map."""
+        if not isinstance(self._node, yaml.MappingNode):
+            return ""
+        fields = {key.value: node.value for key, node in self._node.value}
+        return f"{fields.get('apiVersion', '')} {fields.get('kind', '')}"
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the file."""
+        return self._path.parent
+
+    def fields(self, *known: str) -> dict[str, YamlValue]:
         """Return the fields of a map that are not null. Raises UserError for fields that `known`, if any, lacks."""
         if not isinstance(self._node, yaml.MappingNode):
             raise self.error("a map is required")
-        fields: dict[str, _YamlValue] = {}
+        fields: dict[str, YamlValue] = {}
         for key, node in self._node.value:
             name = f"{self._name}.{key.value}" if self._name else key.value
             if key.value not in known and known:
-                raise _YamlValue(self._path, key, self._name).error(f"field {key.value!r} is not supported")
+                raise YamlValue(self._path, key, self._name).error(f"field {key.value!r} is not supported")
             if key.value in fields:
-                raise _YamlValue(self._path, key, self._name).error(f"{key.value!r} is set twice")
+                raise YamlValue(self._path, key, self._name).error(f"{key.value!r} is set twice")
             if not _is_null(node) or node.style:
-                fields[key.value] = _YamlValue(self._path, node, name)
+                fields[key.value] = YamlValue(self._path, node, name)
         return fields
 
-    def items(self) -> list[_YamlValue]:
+    def items(self) -> list[YamlValue]:
         if not isinstance(self._node, yaml.SequenceNode):
             raise self.error("a list is required")
-        return [_YamlValue(self._path, item, f"{self._name}[{index}]") for index, item in enumerate(self._node.value)]
+        return [YamlValue(self._path, item, f"{self._name}[{index}]") for index, item in enumerate(self._node.value)]
 
     def text(self) -> str:
         if not isinstance(self._node, yaml.ScalarNode):
@@ -280,7 +304,7 @@ class _YamlValue:
             raise self.error(f"template: {error.problem}", line=first + error.line - 1) from None
 
 
-def _stage(value: _YamlValue) -> Stage:
+def _stage(value: YamlValue) -> Stage:
     top = value.fields()
     if "apiVersion" not in top or "kind" not in top:
         raise value.error("apiVersion and kind are missing", hint=f"a stage has apiVersion {API_VERSION}, kind Stage")
@@ -333,7 +357,7 @@ def _stage(value: _YamlValue) -> Stage:
     )
 
 
-def _kind(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[str, str]:
+def _kind(value: YamlValue, spec: dict[str, YamlValue]) -> tuple[str, str]:
     """Return apiVersion and kind of the selected objects, which need not be served yet."""
     if "resourceRef" not in spec:
         raise value.error("spec.resourceRef is missing")
@@ -348,7 +372,7 @@ def _kind(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[str, str]:
     return group, kind
 
 
-def _requirement(value: _YamlValue) -> MatchExpression | StageExpression:
+def _requirement(value: YamlValue) -> MatchExpression | StageExpression:
     fields = value.fields("key", "operator", "values", "jq", "cel")
     if "cel" in fields:
         return fields["cel"].expression()
@@ -363,7 +387,7 @@ def _requirement(value: _YamlValue) -> MatchExpression | StageExpression:
     return MatchExpression(fields["key"].query(), operator, values)  # type: ignore[arg-type] # checked by one_of
 
 
-def _amount(fields: dict[str, _YamlValue], constant: str, source: str) -> Amount | None:
+def _amount(fields: dict[str, YamlValue], constant: str, source: str) -> Amount | None:
     """Return the number of the fields named `constant` and `source`; None if both are absent."""
     query = None
     if source in fields:
@@ -381,7 +405,7 @@ def _amount(fields: dict[str, _YamlValue], constant: str, source: str) -> Amount
     return None if number is None and query is None else Amount(number, query)
 
 
-def _steps(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[Step, ...]:
+def _steps(value: YamlValue, spec: dict[str, YamlValue]) -> tuple[Step, ...]:
     """Return the steps of `steps`, or of `next` in KWOK's order: event, finalizers, patches, deletion."""
     if "steps" in spec:
         return tuple(_step(item, _default_patch_type(spec)) for item in spec["steps"].items())
@@ -407,14 +431,14 @@ def _steps(value: _YamlValue, spec: dict[str, _YamlValue]) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _default_patch_type(spec: dict[str, _YamlValue]) -> PatchType:
+def _default_patch_type(spec: dict[str, YamlValue]) -> PatchType:
     """Return the type of patches without `type`: strategic for pods and nodes, merge for all other kinds."""
     reference = spec["resourceRef"].fields("apiGroup", "kind")
     group = reference["apiGroup"].text() if "apiGroup" in reference else "v1"
     return "strategic" if group == "v1" and reference["kind"].text() in ("Pod", "Node") else "merge"
 
 
-def _step(value: _YamlValue, default: PatchType) -> Step:
+def _step(value: YamlValue, default: PatchType) -> Step:
     fields = value.fields("event", "finalizers", "delete", "patch", "apply")
     return Step(
         event=_event(fields["event"]) if "event" in fields else None,
@@ -425,7 +449,7 @@ def _step(value: _YamlValue, default: PatchType) -> Step:
     )
 
 
-def _event(value: _YamlValue) -> tuple[str, str, str]:
+def _event(value: YamlValue) -> tuple[str, str, str]:
     fields = value.fields("type", "reason", "message")
     type_ = fields["type"].one_of("Normal", "Warning") if "type" in fields else "Normal"
     return (
@@ -435,7 +459,7 @@ def _event(value: _YamlValue) -> tuple[str, str, str]:
     )
 
 
-def _finalizers(value: _YamlValue) -> Finalizers:
+def _finalizers(value: YamlValue) -> Finalizers:
     fields = value.fields("add", "remove", "empty")
 
     def values(name: str) -> tuple[str, ...]:
@@ -445,7 +469,7 @@ def _finalizers(value: _YamlValue) -> Finalizers:
     return Finalizers(values("add"), values("remove"), "empty" in fields and fields["empty"].boolean())
 
 
-def _apply(value: _YamlValue) -> Apply:
+def _apply(value: YamlValue) -> Apply:
     fields = value.fields("template", "subresource", "type", "impersonation")
     if "template" not in fields:
         raise value.error("template is missing")
@@ -457,7 +481,7 @@ def _apply(value: _YamlValue) -> Apply:
     )
 
 
-def _patch(value: _YamlValue, default: PatchType) -> Patch:
+def _patch(value: YamlValue, default: PatchType) -> Patch:
     fields = value.fields("subresource", "root", "template", "type", "impersonation")
     if "template" not in fields:
         raise value.error("template is missing")
@@ -470,7 +494,7 @@ def _patch(value: _YamlValue, default: PatchType) -> Patch:
     )
 
 
-def _subresource(fields: dict[str, _YamlValue], default: PatchType) -> str:
+def _subresource(fields: dict[str, YamlValue], default: PatchType) -> str:
     """Return the patched subresource, "" for the object itself; pods and nodes support `status` only."""
     if "subresource" not in fields:
         return ""

@@ -19,7 +19,9 @@ from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.handlers.rest import Rest
+from kubeloop.devcluster.handlers.streams import ContainerStreams
 from kubeloop.devcluster.handlers.watch import WatchSettings
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.storage.watch import WatchStream
@@ -46,6 +48,7 @@ class Api:
             keys=keys,
             addresses=ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16")),
             watch_settings=WatchSettings(),
+            streams=ContainerStreams(store, ContainerAnswers()),
         )
 
     def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import ENDPOINTS
-from kubeloop.devcluster.handlers.streams import check_log_options, check_ports, log_of, refuse_proxy, refuse_stream
+from kubeloop.devcluster.handlers.streams import ContainerStreams, check_log_options, check_ports, refuse_proxy
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
 JSON = dict[str, Any]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INVALID = 'PodLogOptions "p" is invalid: '
 NO_PROXY = "simulated nodes run no containers: there is no proxy"
 
@@ -72,10 +75,36 @@ def store() -> ObjectStore:
     return store
 
 
-@pytest.mark.parametrize(("node", "status"), [("", 204), ("n", 200)], ids=["without a node", "on a node"])
-def test_log_of_a_simulated_pod_is_empty(store: ObjectStore, node: str, status: int):
-    response = log_of(store, pod(node), "")
-    assert (response.status, response.body) == (status, b"")
+NOT_CONFIGURED = (
+    "simulated containers run nothing, and no answer to {} is configured{}: describe it in a document of kind "
+)
+
+
+def test_log_of_pod_without_a_node_is_empty(store: ObjectStore):
+    response = ContainerStreams(store, ContainerAnswers()).log(Request.of("GET", "/x"), pod(), NOW)
+    assert (response.status, response.body) == (204, b"")
+
+
+def test_log_is_refused_without_configuration(store: ObjectStore):
+    with pytest.raises(StatusError) as raised:
+        ContainerStreams(store, ContainerAnswers()).log(Request.of("GET", "/x"), pod("n"), NOW)
+    message = NOT_CONFIGURED.format("log", "") + "Logs or ClusterLogs in a file of --stages (docs/nodes.md)"
+    assert (raised.value.code, raised.value.message) == (400, message)
+
+
+@pytest.mark.parametrize(
+    ("subresource", "message"),
+    [
+        ("exec", NOT_CONFIGURED.format("exec", " for the command ['ls', '-l']") + "Exec or ClusterExec"),
+        ("attach", NOT_CONFIGURED.format("attach", "") + "Attach or ClusterAttach"),
+        ("portforward", NOT_CONFIGURED.format("portforward", "") + "PortForward or ClusterPortForward"),
+    ],
+)
+def test_stream_is_refused_without_configuration(store: ObjectStore, subresource: str, message: str):
+    request = Request.of("GET", "/x?command=ls&command=-l&stdout=true")
+    with pytest.raises(StatusError) as raised:
+        ContainerStreams(store, ContainerAnswers()).connect(request, pod("n"), subresource)
+    assert (raised.value.code, raised.value.message.startswith(message)) == (400, True), raised.value.message
 
 
 @pytest.mark.parametrize(
@@ -90,13 +119,12 @@ def test_log_of_a_simulated_pod_is_empty(store: ObjectStore, node: str, status: 
         ),
         (pod(), "a", 400, "pod p does not have a host assigned"),
         (pod("gone"), "a", 404, 'pods "gone" not found'),
-        (pod("n"), "init", 400, "simulated nodes run no containers: there is no exec"),
     ],
-    ids=["unknown container", "two containers", "pod without a node", "missing node", "valid request"],
+    ids=["unknown container", "two containers", "pod without a node", "missing node"],
 )
 def test_exec_is_refused(store: ObjectStore, obj: JSON, container: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
-        refuse_stream(store, obj, "exec", container)
+        ContainerStreams(store, ContainerAnswers()).connect(Request.of("GET", f"/x?container={container}"), obj, "exec")
     assert (raised.value.code, raised.value.message) == (code, message)
 
 

@@ -5,6 +5,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.errors import UserError
 from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
@@ -21,6 +22,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             compaction_seconds=300,
             service_range=IPv4Network("10.96.0.0/16"),
             supervised=False,
+            container_answers=ContainerAnswers(),
         )
         with pytest.raises(UserError) as raised:
             await serve_cluster(NodeSettings(count=1), [], settings)

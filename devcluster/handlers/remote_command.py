@@ -1,0 +1,147 @@
+"""exec and attach over a WebSocket: one message is a byte with the channel's number, and data.
+
+    0 stdin   1 stdout   2 stderr   3 error: the final Status   4 resize (ignored)   255 close a channel (v5)
+
+Source: cri-streaming/pkg/streaming/remotecommand of v1.36 (websocket.go, exec.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio.subprocess import PIPE, STDOUT, Process
+from dataclasses import dataclass
+
+import msgspec
+
+from kubeloop.devcluster.api import errors
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.handlers.container_logs import file_additions
+from kubeloop.devcluster.handlers.local_commands import running_command
+from kubeloop.devcluster.handlers.websocket import WebSocket
+from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
+from kubeloop.kube.json_object import JSON
+
+PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_STDIN, _STDOUT, _STDERR, _ERROR, _CLOSE = b"\x00", b"\x01", b"\x02", b"\x03", b"\xff"
+_READ_BYTES = 32 << 10
+_SUCCESS: JSON = {"metadata": {}, "status": "Success"}
+
+
+@dataclass(frozen=True, slots=True)
+class CommandStreams:
+    """Streams that the client has requested. tty: it has a terminal, so that stderr is part of stdout."""
+
+    stdin: bool
+    stdout: bool
+    stderr: bool
+    tty: bool
+
+    @classmethod
+    def of(cls, request: Request) -> CommandStreams:
+        """Return the streams of a request. Raises StatusError 400 if there is none."""
+        tty = request.flag("tty")
+        streams = cls(request.flag("stdin"), request.flag("stdout"), request.flag("stderr") and not tty, tty)
+        if not (streams.stdin or streams.stdout or streams.stderr):
+            raise errors.bad_request("you must specify at least 1 of stdin, stdout, stderr")
+        return streams
+
+
+async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: CommandStreams) -> None:
+    """Run the configured command, connected to the client, and report its exit code."""
+    await _confirm(websocket, streams)
+    try:
+        async with running_command(
+            answer.command,
+            directory=answer.directory,
+            environment=answer.environment,
+            reads_stdin=streams.stdin,
+            stderr=STDOUT if streams.tty else PIPE,
+        ) as process:
+            reading = asyncio.create_task(_read_client(websocket, process), name="exec stdin")
+            output = asyncio.create_task(_send_output(websocket, process, streams), name="exec output")
+            try:
+                await asyncio.wait((reading, output), return_when=asyncio.FIRST_COMPLETED)
+                if reading.done() and not output.done():
+                    return  # the client has disconnected
+                await output
+                code = await process.wait()
+            finally:
+                for task in (reading, output):
+                    task.cancel()
+                await asyncio.gather(reading, output, return_exceptions=True)
+    except ConnectionError:
+        raise
+    except OSError as error:
+        await _send_status(websocket, _failure(f"the configured command cannot be started: {error}"))
+        return
+    await _send_status(websocket, _SUCCESS if code == 0 else _exit_status(code))
+
+
+async def answer_attach(websocket: WebSocket, answer: AttachAnswer, streams: CommandStreams) -> None:
+    """Send what is added to the configured file, until the client disconnects."""
+    await _confirm(websocket, streams)
+
+    async def send_additions() -> None:
+        async for data in file_additions(answer.file):
+            if streams.stdout:
+                await websocket.send(_STDOUT + data)
+
+    sending = asyncio.create_task(send_additions(), name="attach")
+    try:
+        while await websocket.receive() is not None:
+            pass  # a simulated container reads nothing
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+
+
+async def _confirm(websocket: WebSocket, streams: CommandStreams) -> None:
+    """Send an empty message: the connection is established."""
+    await websocket.send(_STDOUT if streams.stdout else _STDERR if streams.stderr else _ERROR)
+
+
+async def _read_client(websocket: WebSocket, process: Process) -> None:
+    """Write the client's input to the process, until the client disconnects."""
+    while (message := await websocket.receive()) is not None:
+        stdin = process.stdin
+        if stdin is None or stdin.is_closing():
+            continue
+        try:
+            if message[:1] == _STDIN:
+                stdin.write(message[1:])
+                await stdin.drain()
+            elif message[:2] == _CLOSE + _STDIN:
+                stdin.close()
+        except ConnectionError:  # the process reads no more
+            stdin.close()
+
+
+async def _send_output(websocket: WebSocket, process: Process, streams: CommandStreams) -> None:
+    async def send(channel: bytes, reader: asyncio.StreamReader | None, *, requested: bool) -> None:
+        while reader is not None and (data := await reader.read(_READ_BYTES)):
+            if requested:
+                await websocket.send(channel + data)
+
+    await asyncio.gather(
+        send(_STDOUT, process.stdout, requested=streams.stdout), send(_STDERR, process.stderr, requested=streams.stderr)
+    )
+
+
+async def _send_status(websocket: WebSocket, status: JSON) -> None:
+    await websocket.send(_ERROR + msgspec.json.encode(status))
+
+
+def _failure(message: str) -> JSON:
+    return {**_SUCCESS, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
+
+
+def _exit_status(code: int) -> JSON:
+    """Return the Status of a command that failed. code: negative for the signal that ended the process."""
+    code = code if code >= 0 else 128 - code
+    return {
+        **_SUCCESS,
+        "status": "Failure",
+        "message": f"command terminated with non-zero exit code: exit status {code}",
+        "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": str(code)}]},
+    }

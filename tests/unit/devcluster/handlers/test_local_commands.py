@@ -1,0 +1,40 @@
+"""Local commands of the configuration."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kubeloop.devcluster.handlers.local_commands import running_command
+
+
+async def test_arguments_reach_the_command_unchanged():
+    async with running_command(["printf", "%s|", "$HOME", "a b", ";"], reads_stdin=False) as process:
+        assert process.stdin is None
+        assert process.stdout is not None
+        assert await process.stdout.read() == b"$HOME|a b|;|"
+
+
+def has_ended(pid: int) -> bool:
+    """Return True for a process that does not exist, or is a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def test_children_are_killed_at_the_end(tmp_path: Path):
+    async with running_command(["sh", "-c", "sleep 1000 & echo $!; wait"]) as process:
+        assert process.stdout is not None
+        child = int(await process.stdout.readline())
+        os.kill(child, 0)  # it runs
+    assert process.returncode == -9
+    assert has_ended(child)
+
+
+async def test_missing_command_is_an_error():
+    with pytest.raises(FileNotFoundError):
+        async with running_command(["/no/such/command"]):
+            pass

@@ -1,0 +1,110 @@
+"""exec and attach over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kubeloop.devcluster.handlers.remote_command import PROTOCOLS
+from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ContainerAnswers, Entry, ExecAnswer, Rule
+from support.stream_server import stream_server
+
+V5 = PROTOCOLS[0]
+
+
+def execs(*command: str, **fields: object) -> ContainerAnswers:
+    return ContainerAnswers(execs=[Rule((Entry(ExecAnswer(command, **fields)),))])  # type: ignore[arg-type]
+
+
+async def received(ws: aiohttp.ClientWebSocketResponse) -> dict[int, bytes]:
+    """Return what was received on each channel until the server closed the connection."""
+    channels: dict[int, bytes] = {}
+    async for message in ws:
+        channels[message.data[0]] = channels.get(message.data[0], b"") + message.data[1:]
+    return channels
+
+
+async def channels_of(answers: ContainerAnswers, streams: str) -> dict[int, bytes]:
+    """Send an exec request and return all that is received."""
+    async with stream_server(answers) as server, server.connect(f"exec?container=web&command=x&{streams}", V5) as ws:
+        return await received(ws)
+
+
+async def test_exec_runs_configured_command_and_not_the_clients(tmp_path: Path):
+    victim = tmp_path / "victim"
+    victim.touch()
+    script = 'echo "$GREETING"; pwd; echo problem >&2'
+    answers = execs("sh", "-c", script, directory=tmp_path, environment=(("GREETING", "hello"),))
+    path = f"exec?container=web&command=rm&command={victim}&stdout=true&stderr=true"
+    async with stream_server(answers) as server, server.connect(path, V5) as ws:
+        channels = await received(ws)
+    assert channels[1] == f"hello\n{tmp_path}\n".encode()
+    assert channels[2] == b"problem\n"
+    assert json.loads(channels[3]) == {"metadata": {}, "status": "Success"}
+    assert victim.exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 3", "3"), ("kill -9 $$", "137")], ids=["exit code", "ended by a signal"]
+)
+async def test_exit_code_is_reported(script: str, code: str):
+    status = json.loads((await channels_of(execs("sh", "-c", script), "stdout=true"))[3])
+    assert (status["reason"], status["details"]["causes"]) == (
+        "NonZeroExitCode",
+        [{"reason": "ExitCode", "message": code}],
+    )
+    assert status["message"] == f"command terminated with non-zero exit code: exit status {code}"
+
+
+async def test_command_that_cannot_start_is_reported():
+    status = json.loads((await channels_of(execs("/no/such/command"), "stdout=true"))[3])
+    assert (status["status"], "cannot be started" in status["message"]) == ("Failure", True)
+
+
+async def test_terminal_has_one_output():
+    channels = await channels_of(execs("sh", "-c", "echo a; echo b >&2"), "stdout=true&stderr=true&tty=true")
+    assert channels[1] == b"a\nb\n"
+    assert 2 not in channels
+
+
+async def test_client_closes_stdin():
+    path = "exec?container=web&command=x&stdin=true&stdout=true"
+    async with stream_server(execs("cat")) as server, server.connect(path, V5) as ws:
+        await ws.send_bytes(b"\x00input")
+        await ws.send_bytes(b"\x04" + b'{"Width":80,"Height":25}')  # a resize is ignored
+        await ws.send_bytes(b"\xff\x00")
+        channels = await received(ws)
+    assert channels[1] == b"input"
+
+
+async def test_command_ends_when_client_disconnects(tmp_path: Path):
+    file = tmp_path / "pid"
+    async with stream_server(execs("sh", "-c", f"echo $$ > {file}; sleep 1000 & wait")) as server:
+        async with server.connect("exec?container=web&command=x&stdin=true&stdout=true", V5):
+            while not file.exists() or not file.read_text():
+                await asyncio.sleep(0.01)
+        process = Path("/proc") / file.read_text().strip()
+        while process.exists():
+            await asyncio.sleep(0.01)
+
+
+async def test_exec_without_streams_is_refused():
+    async with stream_server(execs("cat")) as server:
+        status, text = await server.get("exec?container=web&command=x")
+    assert (status, "you must specify at least 1 of stdin, stdout, stderr" in text) == (400, True)
+
+
+async def test_attached_client_receives_additions(tmp_path: Path):
+    file = tmp_path / "log"
+    file.write_text("before\n")
+    answers = ContainerAnswers(attaches=[Rule((Entry(AttachAnswer(file)),))])
+    async with stream_server(answers) as server, server.connect("attach?container=web&stdout=true", V5) as ws:
+        assert await ws.receive_bytes() == b"\x01"
+        await asyncio.sleep(0.1)
+        with file.open("a") as stream:
+            stream.write("after\n")
+        assert await ws.receive_bytes() == b"\x01after\n"

@@ -1,0 +1,82 @@
+"""Negotiation and messages of WebSockets on the API server."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from kubeloop.devcluster.api.request import Request
+from kubeloop.devcluster.handlers.websocket import WebSocket, accept_websocket
+from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, ExecAnswer, Rule
+from support.stream_server import stream_server
+
+CAT = ContainerAnswers(execs=[Rule((Entry(ExecAnswer(("cat",))),))])
+EXEC = "exec?container=web&command=x&stdin=true&stdout=true"
+
+
+@pytest.mark.parametrize(
+    ("headers", "message"),
+    [
+        ({}, "Upgrade request required"),
+        (
+            {"Upgrade": "SPDY/3.1", "Connection": "Upgrade"},
+            "SPDY is not supported: use a client that connects by WebSoc",
+        ),
+        (
+            {
+                "Upgrade": "websocket",
+                "Connection": "Upgrade",
+                "Sec_WebSocket_Key": "eA==",
+                "Sec_WebSocket_Protocol": "x",
+            },
+            "requested protocol(s) are not supported: [x]; server supports: [v5.channel.k8s.io v4.channel.k8s.io]",
+        ),
+    ],
+    ids=["no upgrade", "SPDY", "another protocol"],
+)
+async def test_other_upgrade_is_refused(headers: dict[str, str], message: str):
+    async with stream_server(CAT) as server:
+        status, text = await server.get(EXEC, **headers)
+        assert (status, message in text) == (400, True), text
+
+
+async def test_upgrade_response_has_key_of_rfc_6455():
+    async def serve(websocket: WebSocket) -> None:
+        raise AssertionError("the connection is not served here")
+
+    headers = {
+        "upgrade": "WebSocket",
+        "connection": "Upgrade",
+        "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "sec-websocket-protocol": "a, b",
+    }
+    response = accept_websocket(Request.of("GET", "/x", headers), ["b"], serve)
+    assert response.status == 101
+    assert dict(response.headers)["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert dict(response.headers)["Sec-WebSocket-Protocol"] == "b"
+
+
+async def test_first_supported_protocol_of_client_is_chosen():
+    async with stream_server(CAT) as server, server.connect(EXEC, "v6", "v4.channel.k8s.io", "v5.channel.k8s.io") as ws:
+        assert ws.protocol == "v4.channel.k8s.io"
+
+
+async def test_ping_is_answered_and_fragments_are_joined():
+    async with stream_server(CAT) as server, server.connect(EXEC, "v5.channel.k8s.io") as ws:
+        assert await ws.receive_bytes() == b"\x01"
+        await ws.ping(b"hello")
+        await ws.send_bytes(b"\x00" + b"x" * 100_000)
+        received = b""
+        while len(received) < 100_000:
+            message = await ws.receive_bytes()
+            assert message[:1] == b"\x01"
+            received += message[1:]
+        assert received == b"x" * 100_000
+
+
+async def test_too_large_message_closes_connection():
+    async with stream_server(CAT) as server, server.connect(EXEC, "v5.channel.k8s.io") as ws:
+        assert await ws.receive_bytes() == b"\x01"
+        await ws.send_bytes(bytes(9 << 20))
+        message = await ws.receive()
+        assert (message.type, ws.close_code) == (aiohttp.WSMsgType.CLOSE, 1009)
