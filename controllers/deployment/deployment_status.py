@@ -152,9 +152,17 @@ def _failures(rs: ReplicaSet) -> list[Condition]:
 
 
 def calculate_status(
-    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
+    deployment: Deployment,
+    all_rss: Sequence[ReplicaSet | None],
+    new_rs: ReplicaSet | None,
+    now: datetime,
+    *,
+    counts_terminating: bool = True,
 ) -> DeploymentStatus:
-    """Return the status with counts and the Available condition computed; other conditions are unchanged."""
+    """Return the status with counts and the Available condition computed; other conditions are unchanged.
+
+    counts_terminating: False to leave out terminatingReplicas.
+    """
     available = replica_sets.available_replicas_sum(all_rss)
     status = DeploymentStatus(
         observed_generation=deployment.metadata.generation,
@@ -164,7 +172,7 @@ def calculate_status(
         available_replicas=available,
         # negative while more Pods than spec.replicas are available
         unavailable_replicas=max(0, replica_sets.spec_replicas_sum(all_rss) - available),
-        terminating_replicas=replica_sets.terminating_replicas_sum(all_rss),
+        terminating_replicas=replica_sets.terminating_replicas_sum(all_rss) if counts_terminating else None,
         conditions=deployment.status.conditions,
         collision_count=deployment.status.collision_count,
     )
@@ -176,10 +184,15 @@ def calculate_status(
 
 
 def rollout_status(
-    deployment: Deployment, all_rss: Sequence[ReplicaSet | None], new_rs: ReplicaSet | None, now: datetime
+    deployment: Deployment,
+    all_rss: Sequence[ReplicaSet | None],
+    new_rs: ReplicaSet | None,
+    now: datetime,
+    *,
+    counts_terminating: bool = True,
 ) -> DeploymentStatus:
     """Return calculate_status() with the conditions Progressing and ReplicaFailure of the rollout."""
-    status = calculate_status(deployment, all_rss, new_rs, now)
+    status = calculate_status(deployment, all_rss, new_rs, now, counts_terminating=counts_terminating)
     current = condition_of(deployment.status.conditions, PROGRESSING)
     if not has_progress_deadline(deployment):
         status = without_condition(status, PROGRESSING)

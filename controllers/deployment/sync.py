@@ -184,6 +184,7 @@ class DeploymentSync:
         self._client = context.client
         self._informers = context.informers
         self._events = events
+        self._counts_terminating = context.feature_gates.enabled("DeploymentReplicaSetTerminatingReplicas")
         self._now = context.clock.now()
         self._consistency = consistency
         self._reconcile = reconcile
@@ -496,12 +497,16 @@ class DeploymentSync:
 
     async def _sync_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
         """Write the counts if they changed. Rollout progress is not evaluated."""
-        status = statuses.calculate_status(self._deployment, all_rss, new_rs, self._now)
+        status = statuses.calculate_status(
+            self._deployment, all_rss, new_rs, self._now, counts_terminating=self._counts_terminating
+        )
         if status != self._deployment.status:
             await self._write_status(status)
 
     async def _sync_rollout_status(self, all_rss: AllReplicaSets, new_rs: ReplicaSet | None) -> None:
-        status = statuses.rollout_status(self._deployment, all_rss, new_rs, self._now)
+        status = statuses.rollout_status(
+            self._deployment, all_rss, new_rs, self._now, counts_terminating=self._counts_terminating
+        )
         if status != self._deployment.status:
             await self._write_status(status)
         else:

@@ -91,19 +91,19 @@ def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
     return True, condition.last_transition_time
 
 
-def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets) -> DeletionSortKey:
+def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets, *, by_cost: bool = True) -> DeletionSortKey:
     """Return the sort key that decides between most Pods; the smaller one is deleted first.
 
     Unassigned before assigned, earlier phase before later, not ready before ready, lower deletion cost before higher,
     more related Pods on the node before fewer, ready for a shorter time before longer. rank: related Pods on the Pod's
-    node, including itself.
+    node, including itself. by_cost: False to ignore the deletion cost.
     """
     ready, since = _ready_since(pod)
     return (
         pod.spec.node_name != "",
         _PHASE_RANKS.get(pod.status.phase, 0),
         ready,
-        _cost_or_zero(pod) if pod.metadata.annotations else 0,
+        _cost_or_zero(pod) if by_cost and pod.metadata.annotations else 0,
         -rank,
         ages[since],
     )
@@ -154,15 +154,15 @@ def _sort_tied(tied: list[TiedPod]) -> list[TiedPod]:
     return sorted(tied, key=lambda tied_pod: (tied_pod.restarts, tied_pod.created_bucket, tied_pod.uid))
 
 
-def deletion_order(pods: Iterable[Pod], related: PodsPerNode, now: datetime) -> Iterator[Pod]:
+def deletion_order(pods: Iterable[Pod], related: PodsPerNode, now: datetime, *, by_cost: bool = True) -> Iterator[Pod]:
     """Yield `pods` in deletion order. Sorts only as far as the caller consumes the result.
 
-    related: active Pods per node of all ReplicaSets of the same owner.
+    related: active Pods per node of all ReplicaSets of the same owner. by_cost: see deletion_sort_key.
     """
     ages = AgeBuckets(now)
     by_key: dict[DeletionSortKey, list[Pod]] = {}
     for pod in pods:
-        key = deletion_sort_key(pod, related.get(pod.spec.node_name, 0), ages)
+        key = deletion_sort_key(pod, related.get(pod.spec.node_name, 0), ages, by_cost=by_cost)
         same_key = by_key.get(key)
         if same_key is None:
             by_key[key] = [pod]
@@ -172,14 +172,16 @@ def deletion_order(pods: Iterable[Pod], related: PodsPerNode, now: datetime) -> 
         yield from (tied_pod.pod for tied_pod in _sort_tied([TiedPod(pod, ages) for pod in by_key[key]]))
 
 
-def pods_to_delete(pods: Sequence[Pod], related: Callable[[], PodsPerNode], count: int, now: datetime) -> list[Pod]:
+def pods_to_delete(
+    pods: Sequence[Pod], related: Callable[[], PodsPerNode], count: int, now: datetime, *, by_cost: bool = True
+) -> list[Pod]:
     """Return the `count` Pods to delete, in deletion order; if that is all Pods, in the order of `pods`.
 
-    `related` is called only if Pods have to be selected.
+    `related` is called only if Pods have to be selected. by_cost: see deletion_sort_key.
     """
     if count >= len(pods):
         return list(pods)
-    return list(itertools.islice(deletion_order(pods, related(), now), count))
+    return list(itertools.islice(deletion_order(pods, related(), now, by_cost=by_cost), count))
 
 
 def deletion_age_ratios(pods: Sequence[Pod], chosen: Sequence[Pod], now: datetime) -> list[int]:

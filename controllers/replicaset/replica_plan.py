@@ -36,12 +36,18 @@ class ReplicaPlan(msgspec.Struct, frozen=True):
 
 
 def plan_replicas(
-    rs: ReplicaSet, active: PodsByGroup, related: Callable[[], PodsPerNode], now: datetime, *, burst: int
+    rs: ReplicaSet,
+    active: PodsByGroup,
+    related: Callable[[], PodsPerNode],
+    now: datetime,
+    *,
+    burst: int,
+    by_cost: bool = True,
 ) -> ReplicaPlan:
     """Plan the creation or deletion of at most `burst` Pods.
 
     active: the owned, active Pods. related: returns the active Pods per node of all ReplicaSets of the same owner;
-    called only if Pods have to be selected for deletion.
+    called only if Pods have to be selected for deletion. by_cost: respect the Pods' deletion cost.
     """
     current = sum(len(pods) for pods in active.values())
     surplus = current - replicas_of(rs)
@@ -51,7 +57,7 @@ def plan_replicas(
     if count == 0:
         return ReplicaPlan()
     pods = [pod for group in active.values() for pod in group.values()]
-    return ReplicaPlan(delete=tuple(pods_to_delete(pods, related, count, now)))
+    return ReplicaPlan(delete=tuple(pods_to_delete(pods, related, count, now, by_cost=by_cost)))
 
 
 def generate_name(owner_name: str) -> str:

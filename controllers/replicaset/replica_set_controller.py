@@ -104,6 +104,11 @@ class ReplicaSetController:
             },
             enabled=context.feature_gates.enabled("StaleControllerConsistencyReplicaSet"),
         )
+        gates = context.feature_gates
+        self._by_cost = gates.enabled("PodDeletionCost")
+        self._counts_terminating = variant.has_terminating_replicas and gates.enabled(
+            "DeploymentReplicaSetTerminatingReplicas"
+        )
         self.queue = context.new_queue(variant.name)
         self._controller = Controller(variant.name, self.reconcile, self.queue, workers, context)
         self._registrations = (
@@ -240,11 +245,18 @@ class ReplicaSetController:
             active, terminating = await self._claim_pods(rs, selector, reconcile)
             failure: Exception | None = None
             if caught_up and rs.metadata.deletion_timestamp is None:
-                plan = plan_replicas(rs, active, lambda: self.related_pods_per_node(rs), now, burst=BURST_REPLICAS)
+                plan = plan_replicas(
+                    rs,
+                    active,
+                    lambda: self.related_pods_per_node(rs),
+                    now,
+                    burst=BURST_REPLICAS,
+                    by_cost=self._by_cost,
+                )
                 if plan.delete:
                     self._record_deletion_ages(active, plan)
                 failure = await self._apply(rs, plan, reconcile)
-            terminating_count = terminating if self._variant.has_terminating_replicas else None
+            terminating_count = terminating if self._counts_terminating else None
             status = replica_set_status(
                 rs, active, terminating_count, str(failure) if failure is not None else None, now
             )

@@ -9,6 +9,7 @@ from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import set_condition
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import Clock, rfc3339
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS
@@ -19,8 +20,10 @@ _TOPOLOGY_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/regio
 class PodBinder:
     """Binds the pods of one store."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, gates: FeatureGates) -> None:
         self._store = store
+        self._clears_nomination = gates.enabled("ClearingNominatedNodeNameAfterBinding")
+        self._copies_labels = gates.enabled("PodTopologyLabelsAdmission")
         self._clock = clock
 
     def bind(self, name: str, namespace: str, binding: JSON, *, dry_run: bool) -> None:
@@ -40,12 +43,14 @@ class PodBinder:
         new_metadata = {**metadata}
         if annotations:
             new_metadata["annotations"] = {**metadata.get("annotations", {}), **annotations}
-        if labels:
+        if labels and self._copies_labels:
             new_metadata["labels"] = {**metadata.get("labels", {}), **labels}
         bound["metadata"] = new_metadata
         bound["status"] = _with_pod_scheduled(pod["status"], rfc3339(self._clock.now()))
-        bound["status"].pop("nominatedNodeName", None)
-        self._add_topology_labels(bound, node_name)
+        if self._clears_nomination:
+            bound["status"].pop("nominatedNodeName", None)
+        if self._copies_labels:
+            self._add_topology_labels(bound, node_name)
         if not dry_run:
             self._store.table(PODS).update(before, bound)
 

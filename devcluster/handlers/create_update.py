@@ -22,13 +22,16 @@ from kubeloop.devcluster.api.writer import Writer
 from kubeloop.devcluster.managedfields.field_sets import track_create, track_update
 from kubeloop.devcluster.registry import strategies
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
+from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 from kubeloop.devcluster.registry.extension_strategies import unsupported_kind_warnings
 from kubeloop.devcluster.serializer.conversion import from_stored
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
 from kubeloop.devcluster.serializer.request_bodies import Body
 from kubeloop.devcluster.storage.store import ObjectStore, StoredObject, Table, object_key
+from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
 from kubeloop.devcluster.validation.validate import kind_validator_warnings, validate_create, validate_update
 from kubeloop.devcluster.validation.warnings.object_warnings import submitted_object_warnings, write_warnings
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
@@ -53,8 +56,12 @@ class ObjectWriter:
     present one. Source: etcd3 store's GuaranteedUpdate.
     """
 
-    def __init__(self, store: ObjectStore, policies: PolicyPlugin, addresses: ServiceAllocator) -> None:
+    def __init__(
+        self, store: ObjectStore, policies: PolicyPlugin, addresses: ServiceAllocator, gates: FeatureGates
+    ) -> None:
         self._store = store
+        self._fields = DisabledFields(gates)
+        self._error_list = error_list_type(gates)
         self._admission = AdmissionChain(store)
         self._policies = policies
         self._addresses = addresses
@@ -98,9 +105,9 @@ class ObjectWriter:
             self._addresses.create(obj, dry_run=context.dry_run)
         needs_rewrite = strategies.is_defaulted_on_read(served, obj)
         warnings += submitted_object_warnings(resource, obj)
-        strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user)
+        strategies.prepare_for_create(served, obj, metadata["creationTimestamp"], writer.user, self._fields)
         if crd_version is None:
-            _validate(context, obj, None, body.sent)
+            _validate(context, obj, None, body.sent, self._error_list)
         else:
             await _validate_custom(context, crd_version, obj, None)
         strategies.default_on_read(resource.group_resource, obj)
@@ -157,16 +164,18 @@ class ObjectWriter:
             await self._mutate_by_policies(context, resource, obj, old)
         allocates_addresses = False
         if subresource in ("status", "finalize", "approval"):
-            obj = strategies.prepare_for_status_update(served, obj, old, subresource, now=context.now)
+            obj = strategies.prepare_for_status_update(
+                served, obj, old, subresource, now=context.now, fields=self._fields
+            )
         elif subresource in ("ephemeralcontainers", "resize"):
-            obj = strategies.prepare_for_pod_subresource_update(obj, old, subresource)
+            obj = strategies.prepare_for_pod_subresource_update(obj, old, subresource, self._fields)
         else:
             if resource.group_resource == "services":
                 allocates_addresses = True
                 self._addresses.update(obj, old, dry_run=context.dry_run)
-            strategies.prepare_for_update(served, obj, old, sent)
+            strategies.prepare_for_update(served, obj, old, sent, self._fields)
         if crd_version is None:
-            _validate(context, obj, old, sent)
+            _validate(context, obj, old, sent, self._error_list)
         else:
             await _validate_custom(context, crd_version, obj, old)
         strategies.default_on_read(resource.group_resource, obj)
@@ -278,10 +287,14 @@ def _warnings(served: ServedResource, obj: JSON, old: JSON | None = None, subres
     return warnings
 
 
-def _validate(context: RequestContext, obj: JSON, old: JSON | None, sent: JSON) -> None:
+def _validate(context: RequestContext, obj: JSON, old: JSON | None, sent: JSON, error_list: type[ErrorList]) -> None:
     """Validate a new object (old: None) or an update. Raises StatusError 422."""
     requested, subresource = context.info.served, context.info.subresource
-    validate: Validate = validate_create if old is None else partial(validate_update, subresource=subresource)
+    validate: Validate = (
+        partial(validate_create, error_list=error_list)
+        if old is None
+        else partial(validate_update, subresource=subresource, error_list=error_list)
+    )
     if causes := _causes(requested, obj, old, sent, validate):
         raise _invalid(storage_version_of(requested).resource, obj, old, causes)
 

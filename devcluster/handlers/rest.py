@@ -78,6 +78,7 @@ from kubeloop.devcluster.storage.watch_encoding import (
     encode_json_event,
 )
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NAMESPACES, PODS, Resource
 
@@ -112,6 +113,7 @@ class Rest:
         addresses: ServiceAllocator,
         watch_settings: WatchSettings,
         streams: ContainerStreams,
+        gates: FeatureGates,
     ) -> None:
         self._store = store
         self._policies = policies
@@ -119,9 +121,9 @@ class Rest:
         self._keys = keys
         self._watch_settings = watch_settings
         self._streams = streams
-        self._writer = ObjectWriter(store, policies, addresses)
+        self._writer = ObjectWriter(store, policies, addresses, gates)
         self._deleter = ObjectDeleter(store, clock)
-        self._binder = PodBinder(store, clock)
+        self._binder = PodBinder(store, clock, gates)
         self._evictor = PodEvictor(store, self._deleter, clock)
         self._watchers: dict[Watcher, RequestInfo] = {}
 

@@ -12,8 +12,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def merge_match_label_keys(pod: JSON) -> None:
-    """Extend, in place, the selectors of pod (anti-)affinity terms and topology spread constraints."""
+def merge_match_label_keys(pod: JSON, *, spread: bool = True) -> None:
+    """Extend, in place, the selectors of pod (anti-)affinity terms and, if `spread`, topology spread constraints."""
     spec, labels = pod["spec"], pod["metadata"].get("labels", {})
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
@@ -22,7 +22,7 @@ def merge_match_label_keys(pod: JSON) -> None:
             _merge_into_selector(term, labels)
         for preferred in pods.get(_PREFERRED, ()):
             _merge_into_selector(preferred.get("podAffinityTerm", {}), labels)
-    for constraint in spec.get("topologySpreadConstraints", ()):
+    for constraint in spec.get("topologySpreadConstraints", ()) if spread else ():
         _merge_into_selector(constraint, labels)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.registry import extension_strategies
-from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, drop_disabled_status_fields
+from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.devcluster.registry.match_label_keys import merge_match_label_keys
 from kubeloop.devcluster.registry.service_fields import drop_internal_traffic_policy, drop_type_dependent_fields
 from kubeloop.devcluster.serializer.empty_values import restore_empty_values
@@ -30,7 +30,6 @@ PrepareUpdate = Callable[[JSON, JSON], None]
 
 def _create_pod(pod: JSON, now: str) -> None:
     pod["metadata"]["generation"] = 1
-    merge_match_label_keys(pod)
     set_app_armor_from_annotations(pod)
     sent_qos_class = pod.get("status", {}).get("qosClass")
     pod["status"] = {"phase": "Pending", "qosClass": sent_qos_class or qos_class(pod["spec"])}
@@ -94,15 +93,8 @@ def _drop_dynamic_kubelet_config(node: JSON, _now_or_old: Any = None) -> None:
     node.get("status", {}).pop("config", None)
 
 
-def _drop_prevent_scheduling_if_missing(driver: JSON, _now: str) -> None:
-    """Drop a field whose feature gate is off in v1.36."""
-    driver.get("spec", {}).pop("preventPodSchedulingIfMissing", None)
-
-
 def _update_csi_driver(driver: JSON, old: JSON) -> None:
     """Increase the generation with each change of the spec; it starts with the first change, not with the creation."""
-    if "preventPodSchedulingIfMissing" not in old.get("spec", {}):
-        _drop_prevent_scheduling_if_missing(driver, "")
     if driver.get("spec") != old.get("spec"):
         driver["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -148,18 +140,11 @@ def _create_job(job: JSON, _now: str) -> None:
     match_labels.setdefault("batch.kubernetes.io/controller-uid", metadata["uid"])
 
 
-def _drop_max_unavailable(stateful_set: JSON, _now_or_old: Any = None) -> None:
-    """Drop a field whose feature gate is off in v1.36 (MaxUnavailableStatefulSet)."""
-    (stateful_set["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}).pop("maxUnavailable", None)
-
-
 def _create_stateful_set(stateful_set: JSON, _now: str) -> None:
-    _drop_max_unavailable(stateful_set)
     stateful_set["status"] = {"replicas": 0, "availableReplicas": 0}
 
 
 _CREATE: dict[str, PrepareCreate] = {
-    "csidrivers.storage.k8s.io": _drop_prevent_scheduling_if_missing,
     "statefulsets.apps": _create_stateful_set,
     "jobs.batch": _create_job,
     "endpointslices.discovery.k8s.io": _drop_deprecated_topology,
@@ -175,13 +160,17 @@ _CREATE: dict[str, PrepareCreate] = {
 }
 
 
-def prepare_for_create(served: ServedResource, obj: JSON, now: str, user: JSON) -> None:
+def prepare_for_create(
+    served: ServedResource, obj: JSON, now: str, user: JSON, fields: DisabledFields = DEFAULT_FIELDS
+) -> None:
     """Reset the fields that a client may not set, and set those of the server. now: in the format of the API."""
     if served.crd_version is not None:
         served.crd_version.prepare_create(obj)
         return
     name = served.resource.group_resource
-    drop_disabled_fields(name, obj)
+    fields.drop(name, obj)
+    if name == "pods":
+        merge_match_label_keys(obj, spread=fields.merges_spread_keys)
     create = _CREATE.get(name)
     if create is not None:
         create(obj, now)
@@ -254,7 +243,6 @@ _UPDATE: dict[str, PrepareUpdate] = {
     "daemonsets.apps": _set_template_generation,
     "endpointslices.discovery.k8s.io": _update_endpoint_slice,
     "persistentvolumeclaims": _update_persistent_volume_claim,
-    "statefulsets.apps": _drop_max_unavailable,
     "nodes": _drop_dynamic_kubelet_config,
     "serviceaccounts": _keep_secret_names_only,
     "leases.coordination.k8s.io": _drop_coordinated_election_fields,
@@ -268,7 +256,9 @@ _SERVER_OWNED = ("generation", "selfLink", "creationTimestamp")
 _RETAINED_IF_ABSENT = ("uid", "deletionGracePeriodSeconds")
 
 
-def prepare_for_update(served: ServedResource, obj: JSON, old: JSON, sent: JSON) -> None:
+def prepare_for_update(
+    served: ServedResource, obj: JSON, old: JSON, sent: JSON, fields: DisabledFields = DEFAULT_FIELDS
+) -> None:
     """Restore what a client may not change through the main resource: status, and the server's part of metadata.
 
     sent: see request_bodies.Body.
@@ -293,7 +283,7 @@ def prepare_for_update(served: ServedResource, obj: JSON, old: JSON, sent: JSON)
         else:
             obj.pop("status", None)
     name = served.resource.group_resource
-    drop_disabled_fields(name, obj)
+    fields.drop(name, obj, old)
     update = _UPDATE.get(name)
     if update is not None:
         update(obj, old)
@@ -359,7 +349,9 @@ def _replace_empty_lists(obj: JSON, field_tree: _FieldTree) -> None:
 _RESIZE_FIELDS = ("resources", "resizePolicy")
 
 
-def prepare_for_pod_subresource_update(pod: JSON, old: JSON, part: str) -> JSON:
+def prepare_for_pod_subresource_update(
+    pod: JSON, old: JSON, part: str, fields: DisabledFields = DEFAULT_FIELDS
+) -> JSON:
     """Return the pod that a write to pods/ephemeralcontainers or pods/resize stores: `old` with that part of `pod`.
 
     A resize that adds, removes or renames containers is returned unchanged; validation rejects it.
@@ -377,9 +369,10 @@ def prepare_for_pod_subresource_update(pod: JSON, old: JSON, part: str) -> JSON:
             "metadata": {**pod["metadata"], **server_owned, "uid": pod["metadata"].get("uid") or metadata["uid"]},
         }
     field = "resources" if part == "resize" else "ephemeralContainers"
-    before.pop(field, None)
-    if field in spec:
-        before[field] = spec[field]
+    if part != "resize" or fields.resizes_pods:
+        before.pop(field, None)
+        if field in spec:
+            before[field] = spec[field]
     if part == "resize":
         for kind in kinds:
             if kind in spec or kind in before:
@@ -405,7 +398,13 @@ def _with_resize_fields(new: list[JSON], old: list[JSON]) -> list[JSON]:
 
 
 def prepare_for_status_update(
-    served: ServedResource, obj: JSON, old: JSON, part: str = "status", *, now: Callable[[], str] = str
+    served: ServedResource,
+    obj: JSON,
+    old: JSON,
+    part: str = "status",
+    *,
+    now: Callable[[], str] = str,
+    fields: DisabledFields = DEFAULT_FIELDS,
 ) -> JSON:
     """Return the object that a status write stores: `old` with the new status; part "finalize": with the new spec.
 
@@ -438,6 +437,9 @@ def prepare_for_status_update(
     result["metadata"] = metadata
     if name == "daemonsets.apps":
         _set_template_generation(result, old)
+    if written_field == "status" and fields.has_status(name):
+        result["status"] = {**(result.get("status") or {})}
+        fields.drop_status(name, result["status"], old.get("status") or {})
     if name == "pods" and written_field == "status":
         result["status"] = _with_retained_pod_status_fields(result.get("status") or {}, old.get("status") or {})
     if name == "nodes" and "config" in result.get("status", {}):
@@ -464,7 +466,6 @@ def _with_retained_pod_status_fields(status: JSON, old: JSON) -> JSON:
     Source: podStatusStrategy.PrepareForUpdate.
     """
     status = {**status}
-    drop_disabled_status_fields(status)
     for name in ("qosClass", "observedGeneration"):
         if not status.get(name) and old.get(name):
             status[name] = old[name]

@@ -135,6 +135,7 @@ class ApiServer:
             addresses=self._bootstrap.addresses,
             watch_settings=settings.watches,
             streams=ContainerStreams(self.store, settings.container_answers),
+            gates=settings.feature_gates,
         )
         self._began = clock.now()
         self._service_range = settings.service_range

@@ -27,8 +27,9 @@ def validate_horizontal_pod_autoscaler(errors: ErrorList, obj: JSON) -> None:
 
 def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, allow_core_group: bool) -> None:
     min_replicas, max_replicas = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-    if min_replicas is not None and min_replicas < 1:
-        errors.invalid("spec.minReplicas", min_replicas, "must be greater than or equal to 1")
+    least = 0 if errors.gates.enabled("HPAScaleToZero") else 1
+    if min_replicas is not None and min_replicas < least:
+        errors.invalid("spec.minReplicas", min_replicas, f"must be greater than or equal to {least}")
     if max_replicas == 0:
         errors.required("spec.maxReplicas", "must be set and greater than 0")
     elif max_replicas < 0:

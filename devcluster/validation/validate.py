@@ -26,9 +26,9 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import Resource
 
 
-def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
-    """Return the causes against creating `obj`; an empty list if it is valid."""
-    errors, validators = ErrorList(), validators_for(resource.group, resource.kind)
+def validate_create(resource: Resource[Any], obj: JSON, *, error_list: type[ErrorList] = ErrorList) -> list[JSON]:
+    """Return the causes against creating `obj`; an empty list if it is valid. error_list: with the feature gates."""
+    errors, validators = error_list(), validators_for(resource.group, resource.kind)
     metadata = obj["metadata"]
     if validators.strategy_metadata:
         validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=validators.name_check)
@@ -44,12 +44,19 @@ def validate_create(resource: Resource[Any], obj: JSON) -> list[JSON]:
     return errors
 
 
-def validate_update(resource: Resource[Any], obj: JSON, old: JSON, *, subresource: str = "") -> list[JSON]:
+def validate_update(
+    resource: Resource[Any],
+    obj: JSON,
+    old: JSON,
+    *,
+    subresource: str = "",
+    error_list: type[ErrorList] = ErrorList,
+) -> list[JSON]:
     """Return the causes against replacing `old` by `obj`, through the object itself or one of its subresources.
 
     Unchanged parts are not validated again: they were valid when they were stored.
     """
-    validators, update_errors = validators_for(resource.group, resource.kind), ErrorList()
+    validators, update_errors = validators_for(resource.group, resource.kind), error_list()
     metadata, before = obj["metadata"], old["metadata"]
     if not subresource:
         validators.update(update_errors, obj, old)

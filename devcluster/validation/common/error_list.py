@@ -7,9 +7,10 @@ pkg/util/validation/field/errors.go.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from kubeloop.devcluster.validation.common.go_values import format_value
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
@@ -18,6 +19,8 @@ class ErrorList(list[JSON]):
     """Field errors in the order in which they were detected; `type_name` is the Go type of a value, for its JSON."""
 
     __slots__ = ()
+    gates: ClassVar[FeatureGates] = DEFAULT_FEATURE_GATES
+    """Feature gates of the server; see error_list_type()."""
 
     def _add(self, reason: str, path: str, message: str) -> None:
         self.append({"reason": f"FieldValue{reason}", "message": message, "field": path})
@@ -75,3 +78,10 @@ class ErrorList(list[JSON]):
 NOT_NEGATIVE = "must be greater than or equal to 0"
 NOT_POSITIVE = "must be greater than zero"
 IMMUTABLE = "field is immutable"
+
+
+def error_list_type(gates: FeatureGates) -> type[ErrorList]:
+    """Return the class of the error lists of a server with these feature gates, which validators read from it."""
+    if not gates.values:
+        return ErrorList
+    return type("ErrorList", (ErrorList,), {"__slots__": (), "gates": gates})

@@ -203,8 +203,10 @@ def validate_persistent_volume_update(errors: ErrorList, obj: JSON, old: JSON) -
         detail = f"spec.persistentvolumesource is immutable after creation\n{difference}"
         errors.forbidden("spec.persistentvolumesource", detail)
     errors.immutable("volumeMode", spec.get("volumeMode"), before.get("volumeMode"))
-    if before.get("nodeAffinity") is not None and not _is_same_affinity(
-        spec.get("nodeAffinity"), before["nodeAffinity"]
+    if (
+        before.get("nodeAffinity") is not None
+        and not _is_same_affinity(spec.get("nodeAffinity"), before["nodeAffinity"])
+        and not errors.gates.enabled("MutablePVNodeAffinity")
     ):
         detail = "field is immutable, except for updating from beta label to GA"
         errors.invalid("nodeAffinity", spec.get("nodeAffinity"), detail, "core/v1.VolumeNodeAffinity")

@@ -585,10 +585,12 @@ def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, i
         errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
     if len(rules) > _MAX_RESTART_RULES:
         errors.too_many(f"{path}.restartPolicyRules", len(rules), _MAX_RESTART_RULES)
+    restarts_all = rules and errors.gates.enabled("RestartAllContainersOnContainerExits")
+    actions = ("Restart", "RestartAllContainers") if restarts_all else ("Restart",)
     for i, rule in enumerate(rules):
         where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")
-        if rule.get("action", "") not in ("Restart", "RestartAllContainers"):
-            errors.not_supported(f"{where}.action", rule.get("action", ""), ("Restart", "RestartAllContainers"))
+        if rule.get("action", "") not in actions:
+            errors.not_supported(f"{where}.action", rule.get("action", ""), actions)
         if codes is None:
             errors.required(f"{where}.exitCodes", "must be specified")
             continue

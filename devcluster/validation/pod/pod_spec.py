@@ -39,16 +39,16 @@ def validate_pod_spec(
     """
     allow_mount_option = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
-    if not _is_valid(msgspec.json.encode(spec), in_pod, name, allow_mount_option):
+    if not _is_valid(msgspec.json.encode(spec), in_pod, name, allow_mount_option, type(errors)):
         _validate_pod_spec_fields(
             errors, path, spec, in_pod=in_pod, pod_name=name, allow_mount_option=allow_mount_option
         )
 
 
 @lru_cache(maxsize=512)
-def _is_valid(spec: bytes, in_pod: bool, pod_name: str, allow_mount_option: bool) -> bool:
+def _is_valid(spec: bytes, in_pod: bool, pod_name: str, allow_mount_option: bool, error_list: type[ErrorList]) -> bool:
     """Return True for a valid spec; a ReplicaSet's pods share theirs, and a cache hit takes 1/20 of the validation."""
-    problems = ErrorList()
+    problems = error_list()
     _validate_pod_spec_fields(
         problems,
         "spec",
@@ -284,7 +284,8 @@ def validate_pod_annotations(
         _validate_tolerations_annotation(errors, path, annotations[_TOLERATIONS])
     cost = annotations.get(_DELETION_COST)
     had = (old_metadata or {}).get("annotations", {}).get(_DELETION_COST)
-    if cost is not None and not _is_deletion_cost(cost) and _is_deletion_cost(had):
+    is_invalid = cost is not None and not _is_deletion_cost(cost) and _is_deletion_cost(had)
+    if is_invalid and errors.gates.enabled("PodDeletionCost"):
         errors.invalid(f"{path}[{_DELETION_COST}]", cost, "must be a 32bit integer")
     validate_profile_annotations(errors, path, annotations, spec)
 

@@ -24,7 +24,7 @@ def validate_pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName", ""):
         errors.invalid_each("status.nominatedNodeName", nominated, dns_subdomain(nominated))
-        if old["spec"].get("nodeName"):
+        if old["spec"].get("nodeName") and errors.gates.enabled("ClearingNominatedNodeNameAfterBinding"):
             errors.forbidden("status.nominatedNodeName", _NODE_IS_SET)
     if status.get("observedGeneration", 0) < 0:
         errors.invalid("status.observedGeneration", status["observedGeneration"], _GENERATION)

@@ -68,13 +68,20 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
         errors.forbidden(path, "Pod running on node without support for resize")
     munged = dict(spec)
     if any(_has_pod_level_resources(pod_spec) for pod_spec in (spec, before)):
+        if not errors.gates.enabled("InPlacePodLevelResourcesVerticalScaling"):
+            errors.forbidden("[]", _NO_POD_LEVEL_RESIZE)
+            return
         _validate_pod_level_resources(errors, path, munged, before)
     if _validate_container_order(errors, path, spec, before):
         return
+    resizes_init_containers = errors.gates.enabled("InPlacePodVerticalScalingInitContainers")
     pairs = {kind: list(zip(spec.get(kind) or (), before.get(kind) or (), strict=True)) for kind in _KINDS}
     for kind in _KINDS:
         for i, (container, old_container) in enumerate(pairs[kind]):
             where = f"{path}.{kind}[{i}].resources"
+            is_sidecar = old_container.get("restartPolicy") == "Always"
+            if kind == "initContainers" and not is_sidecar and not resizes_init_containers:
+                continue
             resources, old_resources = container.get("resources", {}), old_container.get("resources", {})
             _validate_no_resource_removed(errors, where, resources, old_resources, "resource {} cannot be removed")
     for container, old_container in pairs["containers"]:
@@ -82,6 +89,10 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
             errors.forbidden(path, "only cpu and memory resources are mutable")
     for i, (container, old_container) in enumerate(pairs["initContainers"]):
         where = f"{path}.initContainers[{i}]"
+        if container.get("restartPolicy") != "Always" and not resizes_init_containers:
+            if not _equal(container, old_container):
+                errors.forbidden(path, "resources for non-sidecar init containers are immutable")
+            continue
         if not _equal(_with_old_resources(container, old_container), old_container):
             errors.forbidden(where, "only cpu and memory resources for init or sidecar containers are mutable")
         if container != old_container and container.get("restartPolicy") != "Always":
@@ -99,6 +110,10 @@ def validate_pod_resize(errors: ErrorList, pod: JSON, old: JSON) -> None:
 
 
 _KINDS = ("initContainers", "containers")
+_NO_POD_LEVEL_RESIZE = (
+    "resize of pods with pod-level resources is forbidden when InPlacePodLevelResourcesVerticalScalingEnabled"
+    " feature gate is disabled"
+)
 
 
 def _has_pod_level_resources(spec: JSON) -> bool:

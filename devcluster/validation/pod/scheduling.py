@@ -5,16 +5,21 @@ Source: pkg/apis/core/validation/validation.go of Kubernetes v1.36.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, label_value
 from kubeloop.devcluster.validation.common.error_list import NOT_POSITIVE, ErrorList
 from kubeloop.devcluster.validation.common.field_checks import validate_label_name, validate_label_selector
+from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_DECIMAL_INTEGER = re.compile("0|-?[1-9][0-9]*")
+_GO_INTEGER = re.compile("[+-]?[0-9]+")
+_NO_DECIMAL_INTEGER = "must be a valid decimal integer in canonical form"
 _INVALID_OPERATOR = "not a valid selector operator"
 
 
@@ -43,11 +48,23 @@ def validate_tolerations(errors: ErrorList, path: str, tolerations: Sequence[JSO
         elif operator == "Exists":
             if value:
                 errors.invalid(f"{where}.operator", value, "value must be empty when `operator` is 'Exists'")
-        else:  # Lt and Gt are behind a feature gate that is off
+        elif operator in ("Lt", "Gt") and errors.gates.enabled("TaintTolerationComparisonOperators"):
+            _validate_compared_value(errors, f"{where}.value", value)
+        else:
             operators = ("Equal", "Exists", "Lt", "Gt") if operator in ("Lt", "Gt") else ("Equal", "Exists")
             errors.not_supported(f"{where}.operator", operator, operators)
         if effect and effect not in TAINT_EFFECTS:
             errors.not_supported(f"{where}.effect", effect, TAINT_EFFECTS)
+
+
+def _validate_compared_value(errors: ErrorList, path: str, value: str) -> None:
+    """Validate the value of a toleration with the operator Lt or Gt: an integer of 64 bits."""
+    if not _DECIMAL_INTEGER.fullmatch(value):
+        errors.invalid(path, value, _NO_DECIMAL_INTEGER if value else "must be non-empty")
+    if not _GO_INTEGER.fullmatch(value):
+        errors.invalid(path, value, f"strconv.ParseInt: parsing {quoted(value)}: invalid syntax")
+    elif not -1 << 63 <= int(value) < 1 << 63:
+        errors.invalid(path, value, f"strconv.ParseInt: parsing {quoted(value)}: value out of range")
 
 
 def _validate_node_requirement(errors: ErrorList, path: str, requirement: JSON, *, check_values: bool) -> None:
@@ -117,6 +134,27 @@ def _validate_match_label_keys(errors: ErrorList, path: str, term: JSON) -> None
     for i, key in enumerate(match):
         if key in mismatch:
             errors.invalid(f"{path}.matchLabelKeys[{i}]", key, "exists in both matchLabelKeys and mismatchLabelKeys")
+
+
+def _merges_keys(errors: ErrorList) -> bool:
+    """Return True if the server merges matchLabelKeys of spread constraints into their selectors."""
+    gates = errors.gates
+    return gates.enabled("MatchLabelKeysInPodTopologySpread") and gates.enabled(
+        "MatchLabelKeysInPodTopologySpreadSelectorMerge"
+    )
+
+
+def _validate_unmerged_keys(errors: ErrorList, path: str, constraint: JSON) -> None:
+    """Validate the matchLabelKeys of a spread constraint that are not merged: its selector may not have the same."""
+    keys, selector = constraint.get("matchLabelKeys", ()), constraint.get("labelSelector")
+    if keys and selector is None:
+        errors.forbidden(path, "must not be specified when labelSelector is not set")
+    selector = selector or {}
+    selected = {*selector.get("matchLabels", ()), *(e.get("key", "") for e in selector.get("matchExpressions", ()))}
+    for i, key in enumerate(keys):
+        validate_label_name(errors, f"{path}[{i}]", key)
+        if key in selected:
+            errors.invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector")
 
 
 def _validate_label_keys(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
@@ -195,5 +233,8 @@ def validate_topology_spread(errors: ErrorList, path: str, constraints: Sequence
         for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
             if name in constraint and constraint[name] not in ("Honor", "Ignore"):
                 errors.not_supported(f"{where}.{name}", constraint[name], ("Honor", "Ignore"))
-        _validate_match_label_keys(errors, where, constraint)
+        if _merges_keys(errors):
+            _validate_match_label_keys(errors, where, constraint)
+        else:
+            _validate_unmerged_keys(errors, f"{where}.matchLabelKeys", constraint)
         validate_label_selector(errors, f"{where}.labelSelector", constraint.get("labelSelector"))

@@ -222,6 +222,8 @@ def validate_host_users(errors: ErrorList, path: str, spec: JSON) -> None:
         return
     detail = "when `hostUsers` is false"
     for name, message_field in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
+        if name == "hostNetwork" and errors.gates.enabled("UserNamespacesHostNetworkSupport"):
+            continue
         if spec.get(name):
             errors.forbidden(f"{path}.{message_field}", detail)
     for where, container in every_container(path, spec):

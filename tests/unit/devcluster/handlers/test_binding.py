@@ -10,6 +10,7 @@ import pytest
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.handlers.binding import PodBinder
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import NODES, PODS
 from support.set_clock import SetClock
 
@@ -18,13 +19,13 @@ ZONE = {"topology.kubernetes.io/zone": "z"}
 CONFLICT = 'Operation cannot be fulfilled on pods/binding "p": '
 
 
-def bound(pod: JSON, binding: JSON, *, dry_run: bool = False) -> JSON:
+def bound(pod: JSON, binding: JSON, *, dry_run: bool = False, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> JSON:
     """Bind the pod ns/p, which has the fields of `pod`, and return it."""
     store = ObjectStore(seconds=lambda: 0.0)
     store.create(NODES, {"metadata": {"name": "n", "labels": {**ZONE, "other": "x"}}})
     metadata = {"name": "p", "namespace": "ns", "uid": "u", **pod.get("metadata", {})}
     store.create(PODS, {"metadata": metadata, "spec": pod.get("spec", {}), "status": {"nominatedNodeName": "m"}})
-    binder = PodBinder(store, SetClock(datetime(2026, 1, 1, tzinfo=UTC)))
+    binder = PodBinder(store, SetClock(datetime(2026, 1, 1, tzinfo=UTC)), gates)
     binder.bind("p", "ns", {"target": {"name": "n"}, **binding}, dry_run=dry_run)
     result = store.get(PODS, "ns", "p")
     assert result is not None
@@ -47,6 +48,17 @@ def test_binding_sets_node_condition_and_topology_labels():
             }
         ]
     }
+
+
+def test_nomination_stays_without_its_gate():
+    pod = bound({}, {}, gates=FeatureGates({"ClearingNominatedNodeNameAfterBinding": False}))
+    assert pod["status"]["nominatedNodeName"] == "m"
+
+
+def test_labels_of_node_and_binding_are_not_copied_without_their_gate():
+    gates = FeatureGates({"PodTopologyLabelsAdmission": False})
+    pod = bound({}, {"metadata": {"labels": {"b": "2"}}}, gates=gates)
+    assert "labels" not in pod["metadata"]
 
 
 def test_dry_run_does_not_bind():

@@ -25,6 +25,7 @@ from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.storage.watch import WatchStream
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NAMESPACES
 from support.request_contexts import request_context
 from support.set_clock import SetClock
@@ -49,6 +50,7 @@ class Api:
             addresses=ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16")),
             watch_settings=WatchSettings(),
             streams=ContainerStreams(store, ContainerAnswers()),
+            gates=DEFAULT_FEATURE_GATES,
         )
 
     def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.registry.disabled_fields import drop_disabled_fields, drop_disabled_status_fields
+from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS
 from support.api_requests import InProcessApi
 from support.validation_causes import pod
 
@@ -45,13 +45,13 @@ def test_stop_signal_is_dropped_from_pod_templates(kind: str, path: tuple[str, .
     obj: JSON = {"spec": {"containers": containers}}
     for name in reversed(path):
         obj = {name: obj}
-    drop_disabled_fields(kind, obj)
+    DEFAULT_FIELDS.drop(kind, obj)
     assert containers == [{"lifecycle": {"preStop": {}}}, {}]
 
 
 def test_other_kinds_are_unchanged():
     obj = {"spec": {"schedulingGroup": {}}}
-    drop_disabled_fields("widgets.example.com", obj)
+    DEFAULT_FIELDS.drop("widgets.example.com", obj)
     assert obj == {"spec": {"schedulingGroup": {}}}
 
 
@@ -61,5 +61,5 @@ def test_disabled_fields_of_a_pod_status_are_dropped():
         "nodeAllocatableResourceClaimStatuses": [],
         "containerStatuses": [{"volumeMounts": [{"name": "v", "volumeStatus": {}}]}],
     }
-    drop_disabled_status_fields(status)
+    DEFAULT_FIELDS.drop_status("pods", status, {})
     assert status == {"phase": "Running", "containerStatuses": [{"volumeMounts": [{"name": "v"}]}]}
