@@ -56,6 +56,7 @@ from kubeloop.scheduler.status_patches import StatusPatches
 log = logging.getLogger(__name__)
 
 _SNAPSHOT_SLICE = 1000  # nodes copied without yielding: some 10 ms
+_SLOW_CYCLE_NS = 100_000_000  # duration of a scheduling cycle from which it is logged
 
 
 class Scheduler:
@@ -329,8 +330,11 @@ class Scheduler:
             return await self._algorithm.schedule(attempt)
         finally:
             self.in_cycle = False
+            end_ns = self._now_ns()
+            if end_ns - start_ns >= _SLOW_CYCLE_NS:
+                _log_slow_cycle(attempt, start_ns, end_ns)
             if self._metrics is not None:
-                self._metrics.algorithm((self._now_ns() - start_ns) / 1e9)
+                self._metrics.algorithm((end_ns - start_ns) / 1e9)
 
     def _assume(self, attempt: Attempt, node: str) -> None:
         """Assume the pod on its node. Raises CacheError."""
@@ -463,3 +467,27 @@ class Scheduler:
             message=message,
             nominated_node_name=nominated_node_name,
         )
+
+
+def _log_slow_cycle(attempt: Attempt, start_ns: int, end_ns: int) -> None:
+    """Log the duration of a scheduling cycle and of its completed steps. Source: schedulePod, which traces them."""
+    facts = attempt.facts
+    steps: dict[str, float] = {}
+    previous_ns = start_ns
+    snapshot_ns = facts.pre_filter_ns and (start_ns, facts.pre_filter_ns[0])
+    for step, interval in (
+        ("Snapshotting scheduler cache and node infos done", snapshot_ns),
+        ("Computing predicates done", facts.filter_ns or facts.pre_filter_ns),
+        ("Prioritizing done", facts.score_ns),
+    ):
+        if interval is not None:
+            steps[step] = (interval[1] - previous_ns) / 1e6
+            previous_ns = interval[1]
+    pod, total_ms = attempt.queued.pod, (end_ns - start_ns) / 1e6
+    log.warning(
+        "slow scheduling cycle of %s: %.0f ms (%s)",
+        pod.key,
+        total_ms,
+        ", ".join(f"{step}: {milliseconds:.0f} ms" for step, milliseconds in steps.items()),
+        extra={"pod": pod.key, "milliseconds": total_ms, "steps": steps},
+    )

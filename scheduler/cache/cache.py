@@ -127,6 +127,12 @@ class Cache:
             raise CacheError(
                 f"pod {pod.metadata.uid}({pod.key}) is not found in scheduler cache, so cannot be removed from it"
             )
+        node_name = pod.spec.node_name
+        if cached.node_name != node_name:
+            fields = {"pod": pod.key, "uid": pod.metadata.uid, "assumed": node_name, "node": cached.node_name}
+            log.error("pod was added to a different node than it was assumed", extra=fields)
+            if node_name:  # it is empty in the last known state of a pod whose deletion was missed
+                log.error("scheduler cache is corrupted and can badly affect scheduling decisions", extra=fields)
         self._remove(cached)
 
     def is_assumed(self, pod: Pod) -> bool:
@@ -241,6 +247,8 @@ class Cache:
         Only nodes that changed since the last call are copied. The order of rows changes only when a node was added or
         removed, not when one changed its zone. at_most: copy at most this many nodes, the least recently changed first;
         if that many are returned, the snapshot may be incomplete and must not be used yet.
+
+        Without at_most, raises CacheError if the snapshot lacks a node; it is then built anew for the next cycle.
         """
         last_generation = self._snapshot_generations.get(snapshot, 0)
         stale: list[NodeInfo] = []  # most recently changed first
@@ -264,7 +272,21 @@ class Cache:
                     order.append(copy)
         if order is not None or changed:
             snapshot.update(order, changed.values())
+        if at_most is None and len(snapshot) != len(self._tree):
+            message = (
+                f"snapshot state is not consistent: {len(snapshot)} nodes, but {len(self._tree)} in the tree and "
+                f"{len(self._nodes)} in the cache; trying to recover"
+            )
+            log.error(message)
+            self._rebuild(snapshot)
+            raise CacheError(message)
         return list(changed)
+
+    def _rebuild(self, snapshot: Snapshot) -> None:
+        """Copy every node of the tree."""
+        infos = [self._nodes[name] for name in self._tree.names() if name in self._nodes]
+        copies = [info.clone() for info in infos if info.node is not None]
+        snapshot.update(copies, copies)
 
     # --- Reading ---------------------------------------------------------------------------------------------------
 

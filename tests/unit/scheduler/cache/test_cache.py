@@ -173,3 +173,32 @@ def test_assumed_pod_expires_after_binding_finished(ttl, expired_at):
     now = expired_at or 10_000.0
     assert [pod_info.metadata.name for pod_info in cache.expire_assumed_pods()] == (["p"] if ttl else [])
     cache.check()
+
+
+@pytest.mark.parametrize(("node_name", "logged"), [("a", 0), ("", 1), ("b", 2)])
+def test_removal_of_a_pod_from_another_node_is_logged(node_name, logged, caplog):
+    cache = Cache(lambda: 0.0)
+    for name in "ab":
+        cache.add_node(node(name, 0))
+    cache.add_pod(pod("p", 0, "a"))
+    cache.remove_pod(pod("p", 0, node_name))
+    messages = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(messages) == logged
+    assert any("cache is corrupted" in message for message in messages) == (node_name == "b")
+    assert cache.pods() == {}
+    cache.check()
+
+
+def test_inconsistent_snapshot_is_reported_and_built_anew(caplog):
+    cache, snapshot = Cache(lambda: 0.0), Snapshot()
+    for name in "abc":
+        cache.add_node(node(name, 0))
+    cache.update_snapshot(snapshot)
+    snapshot.update([snapshot.node_infos[0]], ())  # two nodes are lost, and the cache does not know
+    with pytest.raises(CacheError, match="snapshot state is not consistent: 1 nodes, but 3 in the tree"):
+        cache.update_snapshot(snapshot)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert cache.update_snapshot(snapshot) == []
+    new_snapshot = Snapshot()
+    cache.update_snapshot(new_snapshot)
+    assert content(snapshot) == content(new_snapshot)
