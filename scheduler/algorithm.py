@@ -5,6 +5,7 @@ Source: schedulePod of pkg/scheduler/schedule_one.go, v1.36. Axes: N nodes, K ro
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 
@@ -22,6 +23,8 @@ from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+
+log = logging.getLogger(__name__)
 
 EXTENDER = "Extender"  # in place of a plugin's name where extenders rejected nodes
 
@@ -98,7 +101,9 @@ class Algorithm:
                 rows = await self._pass_extenders(
                     pod.pod, filters.run_filters(state, pod, snapshot, first, diagnosis), diagnosis
                 )
-            except SchedulingError:
+            except SchedulingError as error:
+                log.error("evaluation failed on the nominated node", extra={"pod": pod.key, "error": str(error)})
+                diagnosis.errors.clear()
                 rows = first[:0]
             if len(rows):
                 facts.filter_ns = (filter_ns, self._now_ns())

@@ -7,7 +7,7 @@ Axes: N nodes, K rows. Source: pkg/scheduler/framework/runtime of v1.36.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -36,8 +36,10 @@ from kubeloop.scheduler.framework.node_filters import NodeFilters
 from kubeloop.scheduler.framework.nominated_fit_cache import NominatedFitCache
 from kubeloop.scheduler.framework.plugin_calls import (
     SchedulingError,
+    aggregated,
     check_length,
     checked_status,
+    filter_error,
     filter_node,
     status_of_exception,
     with_plugin_name,
@@ -45,6 +47,8 @@ from kubeloop.scheduler.framework.plugin_calls import (
 from kubeloop.scheduler.framework.rejection_reasons import NodeRejections, RowRejections, explain_all
 from kubeloop.scheduler.framework.timing import Timing, observed, observed_async
 from kubeloop.scheduler.queue.nominator import Nominator
+
+_MAX_ERRORS = 16  # of one attempt, after which filtering ends: each may be logged with a traceback
 
 _NumberedFilters = list[tuple[int, Any]]
 """Filter plugins with their numbers in the profile."""
@@ -133,15 +137,22 @@ class FilterPoints:
         """Return those of `rows`, ascending, that fit the pod; statuses of the others go into `diagnosis`.
 
         On nodes to which pods of the same or higher priority are nominated, the pod must fit both with and without
-        them. Raises SchedulingError if a plugin fails.
+        them. Raises SchedulingError if plugins fail, with the messages of all.
         """
+        rejected_before = diagnosis.unschedulable_plugins.copy() if self._nominator.nodes() else None
         if self._class_cache is not None and rows is snapshot.all_rows:
             left = self._run_filters_by_class(self._class_cache, state, pod, snapshot, diagnosis)
         else:
             left = self._run_filters_uncached(state, pod, snapshot, rows, diagnosis)
-        if not self._nominator.nodes():
-            return left
-        return self._fit_with_nominated(state, pod, snapshot, rows, left, diagnosis)
+        if rejected_before is not None:
+            left = self._fit_with_nominated(state, pod, snapshot, rows, left, diagnosis)
+            if not self._check_all_filters:
+                # A plugin that rejected nodes only without the nominated pods is not recorded for any node.
+                recorded = diagnosis.node_to_status.plugins().keys()
+                diagnosis.unschedulable_plugins &= rejected_before | recorded
+        if diagnosis.errors:
+            _raise(diagnosis.errors)
+        return left
 
     def _run_filters_uncached(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows, diagnosis: Diagnosis
@@ -191,7 +202,8 @@ class FilterPoints:
                 explain = NodeRejections(plugin, state, pod, snapshot, results)
                 status = explain(int(rows[0]))
                 if not status.is_rejection:
-                    raise SchedulingError(status.message, plugin.name)
+                    _add_error(diagnosis, status)
+                    continue
                 diagnosis.node_to_status.reject_rows(plugin.name, rows, explain)
                 diagnosis.note(status)
         return np.flatnonzero(first == PASSED)
@@ -256,8 +268,9 @@ class FilterPoints:
                 if plugin.name not in state.skip_filter:
                     status = filter_node(plugin, state, pod, node)
                     if status is not None and not status.is_rejection:
-                        raise SchedulingError(status.message, plugin.name)
-                    if status is not None:
+                        _add_error(diagnosis, status)
+                        feasible[index] = False
+                    elif status is not None:
                         statuses.append(status)
                         diagnosis.note(status)
             if statuses:
@@ -276,15 +289,16 @@ class FilterPoints:
             )
             check_length(result.passed, rows)
         except Exception as error:
-            status = status_of_exception(plugin, error)
-            raise SchedulingError(f'running "{plugin.name}" filter plugin: {status.message}', plugin.name) from error
+            _add_error(diagnosis, filter_error(plugin, status_of_exception(plugin, error)))
+            return np.zeros(len(rows), np.bool_)
         passed = result.passed
         if not passed.all():
             rejected = np.flatnonzero(~passed)
             explain = RowRejections(plugin.name, rows, result.explain, explain_all(plugin, state, pod, snapshot))
             first = explain.status_at(int(rejected[0]))
             if not first.is_rejection:
-                raise SchedulingError(f'running "{plugin.name}" filter plugin: {first.message}', plugin.name)
+                _add_error(diagnosis, filter_error(plugin, first))
+                return passed
             diagnosis.node_to_status.reject_rows(plugin.name, rows[rejected], explain)
             diagnosis.note(first)
         return passed
@@ -297,9 +311,10 @@ class FilterPoints:
         for index, row in enumerate(rows.tolist()):
             status = filter_node(plugin, state, pod, infos[row])
             if status is not None:
-                if not status.is_rejection:
-                    raise SchedulingError(status.message, plugin.name)
                 passed[index] = False
+                if not status.is_rejection:
+                    _add_error(diagnosis, status)
+                    continue
                 diagnosis.node_to_status.set(infos[row].name, status)
                 diagnosis.note(status)
         return passed
@@ -320,7 +335,10 @@ class FilterPoints:
             cache = by_priority.setdefault(pod.priority, NominatedFitCache())
             own_node = nominator.node_of(pod.uid)
             rejected, statuses = cache.rejections(
-                snapshot, nominator, own_node, lambda node: self._filter_with_nominated(dry_runs, pod, node)
+                snapshot,
+                nominator,
+                own_node,
+                lambda node: _without_error(self._filter_with_nominated(dry_runs, pod, node)),
             )
             if len(rejected):
                 diagnosis.node_to_status.override_rows(rejected, statuses)
@@ -333,17 +351,17 @@ class FilterPoints:
             node = snapshot.node_infos[row]
             status = self._filter_with_nominated(dry_runs, pod, node) if row_set is None or row in row_set else None
             if status is not None:
+                fits[row] = False
+                if not status.is_rejection:
+                    _add_error(diagnosis, status)
+                    continue
                 diagnosis.node_to_status.set(node.name, status)
                 diagnosis.note(status)
-                fits[row] = False
         return np.flatnonzero(fits)
 
     def _filter_with_nominated(self, dry_runs: NodeDryRuns, pod: PodInfo, node: NodeInfo) -> Status | None:
-        """Run the filters with the pods nominated to the node, if there are any. Raises SchedulingError."""
-        status = dry_runs(node).run_filters() if self._node_filters.nominated_pods(pod, node.name) else None
-        if status is not None and not status.is_rejection:
-            raise SchedulingError(status.message, status.plugin)
-        return status
+        """Run the filters with the pods nominated to the node, if there are any. The status may be an error."""
+        return dry_runs(node).run_filters() if self._node_filters.nominated_pods(pod, node.name) else None
 
     @observed_async("PostFilter")
     async def run_post_filter(
@@ -379,6 +397,23 @@ class FilterPoints:
             reasons.extend(status.reasons)
             rejected_by = rejected_by or plugin.name
         return result, Status(Code.UNSCHEDULABLE, tuple(reasons), rejected_by)
+
+
+def _add_error(diagnosis: Diagnosis, status: Status) -> None:
+    """Add an error of a Filter plugin; the other nodes and filters still run, up to a limit."""
+    diagnosis.errors.append(status)
+    if len(diagnosis.errors) >= _MAX_ERRORS:
+        _raise(diagnosis.errors)
+
+
+def _without_error(status: Status | None) -> Status | None:
+    if status is not None and not status.is_rejection:
+        raise SchedulingError(status.message, status.plugin)
+    return status
+
+
+def _raise(errors: Sequence[Status]) -> NoReturn:
+    raise SchedulingError(aggregated(errors), errors[0].plugin)
 
 
 def _post_filter(

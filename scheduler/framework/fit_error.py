@@ -158,13 +158,17 @@ class NodeToStatus:
 
 
 class Diagnosis(msgspec.Struct):
-    """The result of a failed attempt. The plugin sets determine which events make the pod schedulable."""
+    """The result of a failed attempt. The plugin sets determine which events make the pod schedulable.
+
+    errors: those of Filter plugins, which end the attempt after all nodes were filtered.
+    """
 
     node_to_status: NodeToStatus
     unschedulable_plugins: set[str] = msgspec.field(default_factory=set)
     pending_plugins: set[str] = msgspec.field(default_factory=set)
     pre_filter_message: str = ""
     post_filter_message: str = ""
+    errors: list[Status] = msgspec.field(default_factory=list)
 
     def note(self, status: Status) -> None:
         if not status.plugin:

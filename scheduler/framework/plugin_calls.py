@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -22,6 +23,12 @@ class SchedulingError(Exception):
     def __init__(self, message: str, plugin: str = "") -> None:
         super().__init__(message)
         self.plugin = plugin
+
+
+def aggregated(errors: Sequence[Status]) -> str:
+    """Return the different messages of errors: "a", or "[a, b]". Source: NewAggregate of apimachinery."""
+    messages = list(dict.fromkeys(error.message for error in errors))
+    return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
 
 
 def with_plugin_name(status: Status, plugin: str) -> Status:
@@ -54,9 +61,14 @@ def filter_node(plugin: Any, state: CycleState, pod: PodInfo, node: NodeInfo) ->
     if status.code is Code.SUCCESS:
         return None
     if not status.is_rejection:
-        text = f'running "{plugin.name}" filter plugin: {status.message}'
-        return Status(Code.ERROR, (text,), plugin.name, status.error)
+        return filter_error(plugin, status)
     return with_plugin_name(status, plugin.name)
+
+
+def filter_error(plugin: Plugin, status: Status) -> Status:
+    """Return the error of a filter with the plugin's name in its message."""
+    text = f'running "{plugin.name}" filter plugin: {status.message}'
+    return Status(Code.ERROR, (text,), plugin.name, status.error)
 
 
 def check_length(array: npt.NDArray[Any], rows: Rows) -> None:

@@ -28,6 +28,7 @@ from kubeloop.scheduler.api.results import failed, on_event, unresolvable, unsch
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.config.plugin_args import DefaultPreemptionArgs
 from kubeloop.scheduler.framework.fit_error import fit_error_message
+from kubeloop.scheduler.framework.plugin_calls import aggregated
 from kubeloop.scheduler.plugins.preemption_executor import PreemptionExecutor
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class DefaultPreemption:
         if not dry_run.candidates:
             errors = [status for status in dry_run.rejections.values() if status.code is Code.ERROR]
             if errors:
-                return None, failed(self.name, f"preemption: {errors[0].message}")
+                return None, failed(self.name, f"preemption: {aggregated(errors)}")
             return PostFilterResult(), self._not_possible(_fit_error(len(snapshot), dry_run.rejections.values()))
         extenders = [
             extender for extender in self._handle.extenders if extender.preempts and extender.is_interested(pod.pod)
