@@ -299,11 +299,18 @@ def _drop_declared_features(new: JSON, old: JSON) -> None:
         new.get("status", {}).pop("declaredFeatures", None)
 
 
+def _drop_cross_namespace_source(new: JSON, old: JSON) -> None:
+    spec = new.get("spec", {})
+    if (spec.get("dataSourceRef") or {}).get("namespace") and old.get("spec", {}).get("dataSourceRef") is None:
+        del spec["dataSourceRef"]
+
+
 _OBJECTS: dict[str, tuple[tuple[str, Drop], ...]] = {
     "statefulsets.apps": (("MaxUnavailableStatefulSet", _drop_max_unavailable),),
     "csidrivers.storage.k8s.io": (("VolumeLimitScaling", _drop_prevent_scheduling),),
     "horizontalpodautoscalers.autoscaling": (("HPAConfigurableTolerance", _drop_tolerances),),
     "nodes": (("NodeDeclaredFeatures", _drop_declared_features),),
+    "persistentvolumeclaims": (("CrossNamespaceVolumeDataSource", _drop_cross_namespace_source),),
 }
 _DEFAULTS: dict[str, tuple[str, Callable[[JSON], None]]] = {
     "statefulsets.apps": ("MaxUnavailableStatefulSet", _default_max_unavailable),

@@ -74,8 +74,6 @@ def _create_persistent_volume_claim(claim: JSON, _now: str) -> None:
 def _normalize_data_sources(spec: JSON, before: JSON | None = None) -> None:
     """Synchronize dataSource and dataSourceRef; the former takes only claims and snapshots, without a namespace."""
     before = before or {}
-    if (spec.get("dataSourceRef") or {}).get("namespace") and before.get("dataSourceRef") is None:
-        spec.pop("dataSourceRef")  # its feature gate is off
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         kind = (source.get("apiGroup") or "", source.get("kind"))

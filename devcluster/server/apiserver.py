@@ -123,13 +123,23 @@ class ApiServer:
         self._handled_count = 0
         self._metrics = RequestMetrics()
         self._rng = rng
-        self._feature_gates = settings.feature_gates
+        self._feature_gates = gates = settings.feature_gates
+        self.compresses_responses = gates.enabled("APIResponseCompression")
+        self._zpages = frozenset(
+            path
+            for path, gate in (("/flagz", "ComponentFlagz"), ("/statusz", "ComponentStatusz"))
+            if gates.enabled(gate)
+        )
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
         self._rest = Rest(
             self.store,
             clock=clock,
-            policies=PolicyPlugin(self.store, self._definitions),
+            policies=PolicyPlugin(
+                self.store,
+                self._definitions,
+                mutates=settings.feature_gates.enabled("MutatingAdmissionPolicy"),
+            ),
             authentication=self._authentication,
             keys=self._keys,
             addresses=self._bootstrap.addresses,
@@ -276,13 +286,14 @@ class ApiServer:
             return response
         if path in ("", "/index.html"):
             resources = (version.served.resource for version in self._definitions.versions())
-            return health_paths.root(f"{resource.group}/{resource.version}" for resource in resources)
-        if request.path in ("/flagz", "/statusz"):
+            groups = (f"{resource.group}/{resource.version}" for resource in resources)
+            return health_paths.root(groups, self._zpages)
+        if request.path in self._zpages:
             from kubeloop.devcluster.server import zpages  # rarely requested
 
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())
-            return zpages.statusz(request, self._began, self.clock.now(), health_paths.listed_paths())
+            return zpages.statusz(request, self._began, self.clock.now(), health_paths.listed_paths((), self._zpages))
         if path.startswith("/api/"):
             raise errors.path_not_found()
         return health_paths.not_found()

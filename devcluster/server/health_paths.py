@@ -84,19 +84,22 @@ def _healthy(text: str) -> Response:
     return response
 
 
-def root(more_groups: Iterable[str]) -> Response:
-    """Return the list of paths, at / and /index.html. more_groups: "GROUP/VERSION" of custom resources."""
-    return indented(200, {"paths": sorted(listed_paths(more_groups))})
+def root(more_groups: Iterable[str], zpages: Iterable[str]) -> Response:
+    """Return the list of paths, at / and /index.html; arguments as of listed_paths()."""
+    return indented(200, {"paths": sorted(listed_paths(more_groups, zpages))})
 
 
-def listed_paths(more_groups: Iterable[str] = ()) -> set[str]:
-    """Return the paths that the server lists."""
+def listed_paths(more_groups: Iterable[str], zpages: Iterable[str]) -> set[str]:
+    """Return the paths that the server lists.
+
+    more_groups: "GROUP/VERSION" of custom resources. zpages: those of /flagz and /statusz that are enabled.
+    """
     groups = {f"{group}/{version}" for group, versions in VERSIONS.items() if group for version in versions}
     groups.update(more_groups)
     paths = {_CONFIGURATION, _KEYS, "/api", "/api/v1", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/version"}
     for group_version in groups:
         paths |= {f"/apis/{group_version}", f"/apis/{group_version.partition('/')[0]}"}
-    paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", "/flagz", "/statusz"}
+    paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", *zpages}
     for path, checks in HEALTH.items():
         paths |= {path, *(f"{path}/{check}" for check in checks)}
     return paths

@@ -67,7 +67,7 @@ class HttpServer:
     """Creates the connections' protocols (by a call) and owns them within its context.
 
     headers: added to every response. gzip_from_bytes: minimum size of compressed responses, if the client accepts gzip;
-    compression takes about 10 ms per MiB on the event loop.
+    compression takes about 10 ms per MiB on the event loop. compress: False to compress no response.
 
     Leaving the context lets ended streams be sent for a moment, then closes everything.
     """
@@ -78,10 +78,11 @@ class HttpServer:
         *,
         headers: bytes = b"Cache-Control: no-cache, private\r\n",
         gzip_from_bytes: float = _GZIP_FROM_BYTES,
+        compress: bool = True,
     ) -> None:
         self.api = api
         self.headers = headers
-        self.gzip_from_bytes = gzip_from_bytes
+        self.gzip_from_bytes = gzip_from_bytes if compress else math.inf
         self.connections: set[_Connection] = set()
         self.streams = asyncio.TaskGroup()
         self._sweeping: asyncio.Task[None] | None = None

@@ -100,7 +100,7 @@ async def _serve_on(
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))
     write_kubeconfig(path, server=ready.server, token=server.token, certificate_pem=certificate.certificate_pem)
     async with (
-        HttpServer(api) as http,
+        HttpServer(api, compress=api.compresses_responses) as http,
         running_cluster(api, settings, stages, token=server.token, clock=clock, rng=rng),
         asyncio.TaskGroup() as group,
     ):

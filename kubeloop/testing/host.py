@@ -212,7 +212,7 @@ class Host:
                 _listener(self._certificate) as listener,
                 run_api_server(start.options, clock=self._clock, rng=rng, token=token) as api,
             ):
-                port = await listener(HttpServer(api))
+                port = await listener(HttpServer(api, compress=api.compresses_responses))
                 address = ClusterAddress(
                     cluster=number,
                     pid=os.getpid(),

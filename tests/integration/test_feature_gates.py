@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.served_resources import BY_KIND
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.testing.in_memory import memory_cluster
@@ -14,6 +15,7 @@ from support.manifests import deployment
 from support.validation_causes import pod, pod_with_container
 
 JSON = dict[str, Any]
+JOBS = BY_KIND[("batch/v1", "Job")].resource
 PODS = "/api/v1/namespaces/default/pods"
 BOTH = pytest.mark.parametrize("enabled", [True, False], ids=["on", "off"])
 
@@ -415,3 +417,112 @@ async def test_pods_with_pod_level_resources_can_be_resized(enabled):
     else:
         assert status == 422
         assert "InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled" in response["message"]
+
+
+# --- other parts of the API server ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("system", "signal", "problem"),
+    [
+        ("linux", "SIGRTMIN+15", None),
+        ("windows", "SIGKILL", None),
+        ("windows", "SIGHUP", 'Unsupported value: "SIGHUP": supported values: "SIGKILL", "SIGTERM"'),
+        (None, "SIGTERM", "Forbidden: may not be set for containers with empty `spec.os.name`"),
+    ],
+)
+async def test_stop_signal_belongs_to_the_operating_system(system, signal, problem):
+    api = api_with(ContainerStopSignals=True)
+    body = pod_with_container(lifecycle={"stopSignal": signal})
+    if system is not None:
+        body["spec"]["os"] = {"name": system}
+    if problem is None:
+        created(api, PODS, body)
+    else:
+        assert messages(api, PODS, body) == [f"spec.containers[0].lifecycle.stopSignal: {problem}"]
+
+
+@BOTH
+async def test_mount_option_is_an_selinux_change_policy(enabled):
+    api = api_with(SELinuxMount=enabled)
+    body = pod(securityContext={"seLinuxChangePolicy": "MountOption"})
+    if enabled:
+        created(api, PODS, body)
+    else:
+        assert messages(api, PODS, body)[0].startswith("spec.securityContext.seLinuxChangePolicy: ")
+
+
+@BOTH
+async def test_data_source_of_another_namespace_is_stored(enabled):
+    api = api_with(CrossNamespaceVolumeDataSource=enabled)
+    reference = {"apiGroup": "g.io", "kind": "K", "name": "n", "namespace": "other"}
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+        "dataSourceRef": reference,
+    }
+    claim = created(api, "/api/v1/namespaces/default/persistentvolumeclaims", {"spec": spec})
+    assert claim["spec"].get("dataSourceRef") == (reference if enabled else None)
+    assert "dataSource" not in claim["spec"]
+
+
+async def suspended_job(api: InProcessApi, *, started: bool) -> None:
+    """Create the suspended Job x; `started`: it has run before."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    created(api, "/apis/batch/v1/namespaces/default/jobs", {"spec": {"suspend": True, "template": template}})
+    if started:
+        now = "2026-01-01T00:00:00Z"
+        condition = {"type": "Suspended", "status": "True", "lastTransitionTime": now}
+        store = api.server.store
+        (job,) = store.list(JOBS)
+        before = store.table(JOBS).get("default/x")
+        assert before is not None
+        store.table(JOBS).update(before, {**job, "status": {"startTime": now, "conditions": [condition]}})
+
+
+@BOTH
+async def test_resources_of_a_suspended_job_can_change(enabled):
+    api = api_with(MutablePodResourcesForSuspendedJobs=enabled)
+    await suspended_job(api, started=False)
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+    body = {"spec": {"template": {"spec": {"containers": [container]}}}}
+    status, response = api("PATCH", "/apis/batch/v1/namespaces/default/jobs/x", body)
+    assert status == (200 if enabled else 422), response
+
+
+@BOTH
+@pytest.mark.parametrize("started", [False, True])
+async def test_node_selector_of_a_suspended_job_can_change(enabled, started):
+    api = api_with(MutableSchedulingDirectivesForSuspendedJobs=enabled)
+    await suspended_job(api, started=started)
+    body = {"spec": {"template": {"spec": {"nodeSelector": {"a": "b"}}}}}
+    status, response = api("PATCH", "/apis/batch/v1/namespaces/default/jobs/x", body)
+    assert status == (200 if enabled or not started else 422), response
+
+
+@BOTH
+async def test_mutating_admission_policies_change_objects(enabled):
+    api = api_with(MutatingAdmissionPolicy=enabled)
+    group = "/apis/admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    expression = 'Object{metadata: Object.metadata{labels: {"a": "b"}}}'
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": expression}}],
+        "reinvocationPolicy": "Never",
+        "failurePolicy": "Fail",
+    }
+    created(api, f"{group}/mutatingadmissionpolicies", {"spec": spec})
+    created(api, f"{group}/mutatingadmissionpolicybindings", {"spec": {"policyName": "x"}})
+    body = {"metadata": {"name": "c"}}
+    status, config_map = await api.handle("POST", "/api/v1/namespaces/default/configmaps", body)
+    assert status == 201, config_map
+    assert config_map["metadata"].get("labels") == ({"a": "b"} if enabled else None)
+
+
+@BOTH
+@pytest.mark.parametrize(("path", "gate"), [("/flagz", "ComponentFlagz"), ("/statusz", "ComponentStatusz")])
+async def test_zpage_is_served(path, gate, enabled):
+    api = api_with(**{gate: enabled})
+    assert api("GET", path, accept="text/plain")[0] == (200 if enabled else 404)
+    assert (path in api("GET", "/")[1]["paths"]) == enabled

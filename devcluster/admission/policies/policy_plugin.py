@@ -50,8 +50,10 @@ _EXEMPT_RESOURCES = frozenset(
 class PolicyPlugin:
     """The admission policies of one store. definitions: the custom resources, whose objects may be parameters."""
 
-    def __init__(self, store: ObjectStore, definitions: CustomResources) -> None:
+    def __init__(self, store: ObjectStore, definitions: CustomResources, *, mutates: bool = True) -> None:
+        """mutates: False to ignore MutatingAdmissionPolicies."""
         self._store = store
+        self._mutates = mutates
         self._definitions = definitions
         self._dispatcher: Dispatcher | None = None
         self._validating: PoliciesWithBindings[validating_admission_policy.ValidatingPolicy] = []
@@ -162,7 +164,8 @@ class PolicyPlugin:
         self._validating = self._with_bindings(
             _VALIDATING, self._validating, validating_admission_policy.ValidatingPolicy
         )
-        self._mutating = self._with_bindings(_MUTATING, self._mutating, mutating_admission_policy.MutatingPolicy)
+        if self._mutates:
+            self._mutating = self._with_bindings(_MUTATING, self._mutating, mutating_admission_policy.MutatingPolicy)
 
     def _with_bindings(
         self, kinds: Kinds, before: PoliciesWithBindings[P], compile_: Callable[[JSON], P]

@@ -297,9 +297,10 @@ def _validate_template_update(errors: ErrorList, spec: JSON, before: JSON, statu
         for condition in status.get("conditions") or ()
     )
     not_started = bool(before.get("suspend")) and ("startTime" not in status or suspended) and not status.get("active")
-    if not_started:
+    never_started = bool(before.get("suspend")) and "startTime" not in status
+    if not_started if errors.gates.enabled("MutableSchedulingDirectivesForSuspendedJobs") else never_started:
         old_template = _with_new_scheduling(old_template, template)
-    if before.get("suspend") and not_started:
+    if before.get("suspend") and not_started and errors.gates.enabled("MutablePodResourcesForSuspendedJobs"):
         old_template = _with_new_resources(old_template, template)
         errors.immutable("spec.template.spec", template.get("spec"), old_template.get("spec"), "core/v1.PodSpec")
     else:

@@ -523,11 +523,38 @@ def _validate_probes(errors: ErrorList, path: str, container: JSON, grace_second
             errors.invalid(f"{where}.successThreshold", probe.get("successThreshold", 0), "must be 1")
 
 
-def _validate_lifecycle(errors: ErrorList, path: str, container: JSON, grace_seconds: int | None) -> None:
+def _validate_lifecycle(
+    errors: ErrorList, path: str, container: JSON, grace_seconds: int | None, system: JSON | None
+) -> None:
+    """Validate the lifecycle of a container. system: spec.os of the pod."""
+    lifecycle = container.get("lifecycle", {})
     for name in ("postStart", "preStop"):
-        handler = container.get("lifecycle", {}).get(name)
+        handler = lifecycle.get(name)
         if handler is not None:
             _validate_handler_type(errors, f"{path}.lifecycle.{name}", handler, grace_seconds)
+    if (signal := lifecycle.get("stopSignal")) is not None:
+        where = f"{path}.lifecycle.stopSignal"
+        if system is None:
+            errors.forbidden(where, "may not be set for containers with empty `spec.os.name`")
+        elif (signals := _STOP_SIGNALS.get(system.get("name", ""))) is not None and signal not in signals:
+            errors.not_supported(where, signal, signals)
+
+
+_LINUX_SIGNALS = """
+    ABRT ALRM BUS CHLD CLD CONT FPE HUP ILL INT IO IOT KILL PIPE POLL PROF PWR QUIT RTMAX RTMIN SEGV STKFLT STOP SYS
+    TERM TRAP TSTP TTIN TTOU URG USR1 USR2 VTALRM WINCH XCPU XFSZ
+"""
+_STOP_SIGNALS = {
+    "linux": sorted(
+        [
+            *(f"SIG{name}" for name in _LINUX_SIGNALS.split()),
+            *(f"SIGRTMIN+{number}" for number in range(1, 16)),
+            *(f"SIGRTMAX-{number}" for number in range(1, 15)),
+        ]
+    ),
+    "windows": ["SIGKILL", "SIGTERM"],
+}
+"""Signals by operating system. Source: validateStopSignal."""
 
 
 def _validate_container(errors: ErrorList, path: str, container: JSON, spec: JSON, volumes: Volumes) -> None:
@@ -615,7 +642,7 @@ def validate_containers(errors: ErrorList, path: str, spec: JSON, volumes: Volum
             errors.duplicate(f"{where}.name", name)
         names.add(name)
         if "lifecycle" in container:
-            _validate_lifecycle(errors, where, container, grace_seconds)
+            _validate_lifecycle(errors, where, container, grace_seconds, spec.get("os"))
         _validate_probes(errors, where, container, grace_seconds)
         _validate_restart_policy(errors, where, container)
     validate_host_port_conflicts(errors, path, containers)
@@ -636,7 +663,7 @@ def validate_init_containers(errors: ErrorList, path: str, spec: JSON, volumes: 
             names.add(name)
         validate_host_port_conflicts(errors, path, [container])
         if policy == "Always":
-            _validate_lifecycle(errors, where, container, grace_seconds)
+            _validate_lifecycle(errors, where, container, grace_seconds, spec.get("os"))
             _validate_probes(errors, where, container, grace_seconds)
         else:
             for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):

@@ -37,7 +37,9 @@ def validate_pod_spec(
     pod_name: claims of ephemeral volumes are named after the pod.
     old: the spec before an update; an update may keep values that a new spec may not have.
     """
-    allow_mount_option = old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
+    allow_mount_option = errors.gates.enabled("SELinuxMount") or (
+        old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
+    )
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
     if not _is_valid(msgspec.json.encode(spec), in_pod, name, allow_mount_option, type(errors)):
         _validate_pod_spec_fields(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from kubeloop.kube.errors import UserError
@@ -119,3 +121,12 @@ def test_help_lists_alpha_and_beta_gates_as_kube_scheduler_does():
     assert "kube:PodDeletionCost=true|false (BETA - default=true)" in lines
     assert "kube:AllAlpha=true|false (ALPHA - default=false)" in lines
     assert not any("SidecarContainers" in line for line in lines)
+
+
+def test_documentation_lists_the_gates_that_have_an_effect():
+    text = (Path(__file__).parents[3] / "docs/feature-gates.md").read_text()
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
+    assert rows[2:] == [
+        (name, GATES[name].stage, str(GATES[name].default).lower(), REFUSED.get(name, "**yes**"))
+        for name in sorted(OBEYED | set(REFUSED))
+    ]
