@@ -270,6 +270,17 @@ class ProcessOptions(msgspec.Struct, frozen=True):
             metavar="NAME",
         ),
     ] = None
+    policy_config_file: Annotated[
+        Path | None,
+        option("File with a legacy Policy, applied to every profile of --config.", type=FILE),
+    ] = None
+    tie_break: Annotated[
+        str | None,
+        option(
+            "Choice among the nodes with the highest score, instead of that of the configuration.",
+            type=click.Choice(["random", "roundRobin"]),
+        ),
+    ] = None
     concurrent_deployment_syncs: Annotated[
         int, option("Number of concurrent Deployment reconciles.", type=click.IntRange(1))
     ] = 5
@@ -311,6 +322,12 @@ class ProcessOptions(msgspec.Struct, frozen=True):
             metavar="RULES",
         ),
     ] = ""
+
+    @property
+    def configures_scheduler(self) -> bool:
+        """True if options change the scheduler's default configuration."""
+        options = (self.config, self.algorithm_provider, self.policy_config_file, self.tie_break)
+        return any(option is not None for option in options)
 
 
 class UpOptions(msgspec.Struct, frozen=True):
@@ -370,6 +387,15 @@ class RunOptions(msgspec.Struct, frozen=True):
     scheduler_name: Annotated[
         str | None, option("Value of spec.schedulerName to schedule, instead of default-scheduler.")
     ] = None
+    policy_configmap: Annotated[
+        str | None,
+        option(
+            "ConfigMap with a legacy Policy under the key policy.cfg, instead of --policy-config-file.", metavar="NAME"
+        ),
+    ] = None
+    policy_configmap_namespace: Annotated[str, option("Namespace of --policy-configmap.", metavar="NAMESPACE")] = (
+        "kube-system"
+    )
     write_config_to: Annotated[
         Path | None, option("File to write the scheduler's complete configuration to, then exit.", type=FILE)
     ] = None

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.gate_warnings import log_gate_warnings
-from kubeloop.cli.scheduler_options import read_scheduler_configuration, write_scheduler_configuration
+from kubeloop.cli.scheduler_options import (
+    PolicyText,
+    read_policy_config_map,
+    read_policy_file,
+    read_scheduler_configuration,
+    write_scheduler_configuration,
+)
 from kubeloop.kube.auth.credentials import connect
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
@@ -48,7 +54,11 @@ def run(
     gates = gate_options.parsed()
     log_gate_warnings(gates)
     scheduler = read_scheduler_configuration(
-        process.config, algorithm_provider=process.algorithm_provider, scheduler_name=run_options.scheduler_name
+        process.config,
+        algorithm_provider=process.algorithm_provider,
+        scheduler_name=run_options.scheduler_name,
+        policy=_policy(server, process, run_options),
+        tie_break=process.tie_break,
     )
     if run_options.write_config_to is not None:
         write_scheduler_configuration(scheduler, run_options.write_config_to)
@@ -57,6 +67,27 @@ def run(
     if election.leader_elect:
         _check_election(election)
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
+
+
+def _policy(server: ServerOptions, process: ProcessOptions, run_options: RunOptions) -> PolicyText | None:
+    """Return the Policy of --policy-config-file or --policy-configmap. Raises UserError."""
+    if process.policy_config_file is not None:
+        if run_options.policy_configmap is not None:
+            raise UserError("--policy-config-file and --policy-configmap are mutually exclusive", hint="remove one")
+        return read_policy_file(process.policy_config_file)
+    if run_options.policy_configmap is None:
+        return None
+    return asyncio.run(
+        _policy_of_config_map(server, run_options.policy_configmap_namespace, run_options.policy_configmap)
+    )
+
+
+async def _policy_of_config_map(server: ServerOptions, namespace: str, name: str) -> PolicyText:
+    transport = await connect(str(server.kubeconfig) if server.kubeconfig else None, server.kube_context)
+    client = Client(transport, clock=SystemClock(), rng=random.Random())
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(client.close)
+        return await read_policy_config_map(client, namespace, name)
 
 
 async def _run(

@@ -3,25 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from kubeloop.kube.errors import UserError
+from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+
+if TYPE_CHECKING:
+    from kubeloop.kube.client.api_client import Client
+
+POLICY_KEY = "policy.cfg"
+
+
+class PolicyText(NamedTuple):
+    """A Policy document. source: its file or ConfigMap, for errors."""
+
+    source: str
+    text: str
 
 
 def read_scheduler_configuration(
-    path: Path | None, *, algorithm_provider: str | None = None, scheduler_name: str | None = None
+    path: Path | None,
+    *,
+    algorithm_provider: str | None = None,
+    scheduler_name: str | None = None,
+    policy: PolicyText | None = None,
+    tie_break: str | None = None,
 ) -> SchedulerConfiguration:
     """Return the configuration of --config (KubeSchedulerConfiguration or Policy), or kube-scheduler's defaults.
 
-    algorithm_provider selects a built-in configuration instead. scheduler_name renames the only profile. Raises
-    UserError for a file that cannot be read or is invalid, or whose plugins cannot be used as configured.
+    algorithm_provider selects a built-in configuration instead. policy: applied to every profile of the configuration.
+    tie_break replaces that of the file. scheduler_name renames the only profile. Raises UserError for a file that
+    cannot be read or is invalid, or whose plugins cannot be used as configured.
     """
     config = _configuration(path, algorithm_provider=algorithm_provider)
+    if policy is not None:
+        config = _with_policy(config, policy, algorithm_provider)
     if path is not None:
         _check_plugins(config, path)
+    if tie_break is not None:
+        config = msgspec.structs.replace(config, tie_break=tie_break)
     if scheduler_name is None:
         return config
     if not scheduler_name:
@@ -32,6 +55,50 @@ def read_scheduler_configuration(
         )
     profile = msgspec.structs.replace(config.profiles[0], scheduler_name=scheduler_name)
     return msgspec.structs.replace(config, profiles=(profile,))
+
+
+def _with_policy(
+    config: SchedulerConfiguration, policy: PolicyText, algorithm_provider: str | None
+) -> SchedulerConfiguration:
+    from kubeloop.scheduler.config.load import load_policy
+    from kubeloop.scheduler.config.policy import with_policy
+
+    if algorithm_provider is not None:
+        raise UserError("--algorithm-provider and a Policy are mutually exclusive", hint="remove one")
+    try:
+        return with_policy(config, load_policy(policy.text))
+    except UserError as error:
+        raise UserError(f"{policy.source}: {error}", hint=error.hint) from None
+
+
+def read_policy_file(path: Path) -> PolicyText:
+    """Return the Policy in the file of --policy-config-file. Raises UserError."""
+    return PolicyText(str(path), _text(path, hint="--policy-config-file takes a Policy"))
+
+
+async def read_policy_config_map(client: Client, namespace: str, name: str) -> PolicyText:
+    """Return the Policy under the key policy.cfg of a ConfigMap. Raises UserError."""
+    source = f"ConfigMap {namespace}/{name}"
+    try:
+        config_map = await client.get(CONFIG_MAPS, name, namespace)
+    except (ApiError, ServerUnreachable) as error:
+        raise UserError(
+            f"couldn't get policy config map {namespace}/{name}: {error}", hint="see --policy-configmap"
+        ) from error
+    text = (config_map.get("data") or {}).get(POLICY_KEY)
+    if text is None:
+        raise UserError(
+            f'{source}: missing policy config map value at key "{POLICY_KEY}"', hint="the Policy is under that key"
+        )
+    return PolicyText(source, text)
+
+
+def _text(path: Path, *, hint: str) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "not text"
+        raise UserError(f"cannot read {path}: {problem}", hint=hint) from None
 
 
 def _check_plugins(config: SchedulerConfiguration, path: Path) -> None:
@@ -59,13 +126,9 @@ def _configuration(path: Path | None, *, algorithm_provider: str | None) -> Sche
     elif path is not None:
         from kubeloop.scheduler.config.load import load_configuration
 
+        text = _text(path, hint="--config takes a KubeSchedulerConfiguration or a Policy")
         try:
-            config = load_configuration(path.read_text())
-        except (OSError, UnicodeDecodeError) as error:
-            problem = getattr(error, "strerror", None) or "not text"
-            raise UserError(
-                f"cannot read {path}: {problem}", hint="--config takes a KubeSchedulerConfiguration or a Policy"
-            ) from None
+            config = load_configuration(text)
         except UserError as error:
             raise UserError(f"{path}: {error}", hint=error.hint) from None
     return config

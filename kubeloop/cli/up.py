@@ -56,7 +56,7 @@ def up(
     parse_tail_rules(process.trace_tail_sampling)  # raises before anything is started
     log_gate_warnings(gate_options.parsed())
     manifests = read_manifests(files)
-    if process.config is not None or process.algorithm_provider is not None:
+    if process.configures_scheduler:
         _settings(process, gate_options)
     try:
         return run_until_interrupted(
@@ -68,10 +68,15 @@ def up(
 
 def _settings(process: ProcessOptions, gate_options: FeatureGateOptions) -> Settings:
     from kubeloop.cli.control_plane_settings import control_plane_settings
-    from kubeloop.cli.scheduler_options import read_scheduler_configuration
+    from kubeloop.cli.scheduler_options import read_policy_file, read_scheduler_configuration
     from kubeloop.process.control_plane import CONTROLLERS
 
-    scheduler = read_scheduler_configuration(process.config, algorithm_provider=process.algorithm_provider)
+    scheduler = read_scheduler_configuration(
+        process.config,
+        algorithm_provider=process.algorithm_provider,
+        policy=read_policy_file(process.policy_config_file) if process.policy_config_file is not None else None,
+        tie_break=process.tie_break,
+    )
     return control_plane_settings(
         process, frozenset(CONTROLLERS), scheduler, gate_options.parsed(), namespace_grace_seconds=0.0
     )

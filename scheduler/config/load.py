@@ -14,6 +14,18 @@ from kubeloop.scheduler.config.v1 import API_VERSION, decode_v1
 
 def load_configuration(text: str) -> SchedulerConfiguration:
     """Return the configuration of a YAML or JSON text. Raises UserError with kube-scheduler's messages."""
+    return read_configuration(_document(text))
+
+
+def load_policy(text: str) -> SchedulerConfiguration:
+    """Return the configuration of a Policy in YAML or JSON. Raises UserError, also for other documents."""
+    document = _document(text)
+    if document.get("kind") != "Policy":
+        raise UserError(f'kind: no Policy, but "{document.get("kind", "")}"', hint="write kind: Policy")
+    return decode_policy(document)
+
+
+def _document(text: str) -> Mapping[str, JSONValue]:
     try:
         document, repeated = yaml.read_first(text)
     except yaml.InvalidYaml as error:
@@ -26,7 +38,7 @@ def load_configuration(text: str) -> SchedulerConfiguration:
         raise UserError(
             "the scheduler configuration is not a map", hint=f"it must start with apiVersion: {API_VERSION}"
         )
-    return read_configuration(document)
+    return document
 
 
 def read_configuration(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:

@@ -118,6 +118,22 @@ def _with_weights(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ..
     )
 
 
+class NodeLabelArgs(Struct):
+    """Labels that a node must have or must not have, to be feasible or (`*_preference`) to be preferred."""
+
+    present_labels: tuple[str, ...] = ()
+    absent_labels: tuple[str, ...] = ()
+    present_labels_preference: tuple[str, ...] = ()
+    absent_labels_preference: tuple[str, ...] = ()
+
+
+class ServiceAffinityArgs(Struct):
+    """affinity_labels: nodes of a service's pods have the same values; anti_affinity_labels_preference: spread over."""
+
+    affinity_labels: tuple[str, ...] = ()
+    anti_affinity_labels_preference: tuple[str, ...] = ()
+
+
 class NoArgs(Struct):
     """Arguments of a plugin that takes none."""
 
@@ -152,6 +168,13 @@ ARGS_TYPES: Mapping[str, type[Struct]] = {
     "NodeResourcesLeastAllocated": NodeResourcesFitArgs,
     "NodeResourcesMostAllocated": NodeResourcesFitArgs,
     "RequestedToCapacityRatio": NodeResourcesFitArgs,
+    "BalancedResourceAllocation": NoArgs,
+    "NodeLabel": NodeLabelArgs,
+    "ServiceAffinity": ServiceAffinityArgs,
+    "MaxEBSVolumeCount": NoArgs,
+    "MaxGCEPDVolumeCount": NoArgs,
+    "MaxAzureDiskVolumeCount": NoArgs,
+    "MaxCinderVolumeCount": NoArgs,
     "NodeMemoryPressure": NoArgs,
     "NodeDiskPressure": NoArgs,
     "NodePIDPressure": NoArgs,

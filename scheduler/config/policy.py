@@ -6,7 +6,7 @@ pkg/scheduler/framework/plugins/legacy_registry.go of v1.20; predicates of older
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,18 +14,23 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSONValue, without_nulls
+from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.extenders import extender_configuration
+from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 from kubeloop.scheduler.config.plugin_config import decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
+from kubeloop.scheduler.config.strict_decoding import decode_strictly
 from kubeloop.scheduler.config.types import (
     Profile,
     SchedulerConfiguration,
 )
-from kubeloop.scheduler.config.validation import validate_configuration
+from kubeloop.scheduler.config.v1 import KubeloopSettings, with_kubeloop_settings
+from kubeloop.scheduler.config.validation import validate_args, validate_configuration
 
 MAX_WEIGHT = (2**31 - 1) // 100
+RATIO_PRIORITY = "RequestedToCapacityRatioPriority"
+_API_VERSIONS = ("v1", "kubescheduler.config.k8s.io/v1")
 
 # Predicate -> the plugins whose Filter replaces it.
 PREDICATES: Mapping[str, tuple[str, ...]] = {
@@ -46,12 +51,11 @@ PREDICATES: Mapping[str, tuple[str, ...]] = {
     "NoVolumeZoneConflict": ("VolumeZone",),
     "NoVolumeNodeConflict": ("VolumeBinding",),
     "CheckVolumeBinding": ("VolumeBinding",),
-    # Disks of these clouds are CSI volumes today, limited by their drivers.
     "MaxCSIVolumeCountPred": ("NodeVolumeLimits",),
-    "MaxEBSVolumeCount": ("NodeVolumeLimits",),
-    "MaxGCEPDVolumeCount": ("NodeVolumeLimits",),
-    "MaxAzureDiskVolumeCount": ("NodeVolumeLimits",),
-    "MaxCinderVolumeCount": ("NodeVolumeLimits",),
+    "MaxEBSVolumeCount": ("MaxEBSVolumeCount",),
+    "MaxGCEPDVolumeCount": ("MaxGCEPDVolumeCount",),
+    "MaxAzureDiskVolumeCount": ("MaxAzureDiskVolumeCount",),
+    "MaxCinderVolumeCount": ("MaxCinderVolumeCount",),
     "MatchInterPodAffinity": ("InterPodAffinity",),
     "EvenPodsSpread": ("PodTopologySpread",),
 }
@@ -77,7 +81,7 @@ PRIORITIES: Mapping[str, str] = {
     "LeastRequestedPriority": "NodeResourcesFit",
     "MostRequestedPriority": "NodeResourcesFit",
     "RequestedToCapacityRatioPriority": "NodeResourcesFit",
-    "BalancedResourceAllocation": "NodeResourcesBalancedAllocation",
+    "BalancedResourceAllocation": "BalancedResourceAllocation",
     "SelectorSpreadPriority": "SelectorSpread",
     "ServiceSpreadingPriority": "SelectorSpread",
     "InterPodAffinityPriority": "InterPodAffinity",
@@ -111,45 +115,66 @@ _PLUGIN_OF_STRATEGY = {
 }
 
 
-class _Lenient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """A type of the document."""
 
 
-class _ArgumentResource(_Lenient, frozen=True):
+class _ArgumentResource(_Strict, frozen=True):
     name: str
     weight: int = 1
 
 
-class _ShapePoint(_Lenient, frozen=True):
+class _ShapePoint(_Strict, frozen=True):
     utilization: int = 0
     score: int = 0
 
 
-class _RatioArguments(_Lenient, frozen=True):
+class _RatioArguments(_Strict, frozen=True):
     shape: tuple[_ShapePoint, ...] = ()
     resources: tuple[_ArgumentResource, ...] = ()
 
 
-class _Arguments(_Lenient, frozen=True):
+class _ServiceAffinity(_Strict, frozen=True):
+    labels: tuple[str, ...] = ()
+
+
+class _LabelsPresence(_Strict, frozen=True):
+    labels: tuple[str, ...] = ()
+    presence: bool = False
+
+
+class _ServiceAntiAffinity(_Strict, frozen=True):
+    label: str = ""
+
+
+class _LabelPreference(_Strict, frozen=True):
+    label: str = ""
+    presence: bool = False
+
+
+class _PredicateArgument(_Strict, frozen=True):
+    service_affinity: _ServiceAffinity | None = None
+    labels_presence: _LabelsPresence | None = None
+
+
+class _PriorityArgument(_Strict, frozen=True):
+    service_anti_affinity: _ServiceAntiAffinity | None = None
+    label_preference: _LabelPreference | None = None
     requested_to_capacity_ratio_arguments: _RatioArguments | None = None
-    service_affinity: JSONValue = None
-    labels_presence: JSONValue = None
-    service_anti_affinity: JSONValue = None
-    label_preference: JSONValue = None
 
 
-class _Predicate(_Lenient, frozen=True):
+class _Predicate(_Strict, frozen=True):
     name: str
-    argument: _Arguments | None = None
+    argument: _PredicateArgument | None = None
 
 
-class _Priority(_Lenient, frozen=True):
+class _Priority(_Strict, frozen=True):
     name: str
     weight: int = 0
-    argument: _Arguments | None = None
+    argument: _PriorityArgument | None = None
 
 
-class _TLS(_Lenient, frozen=True):
+class _TLS(_Strict, frozen=True):
     insecure: bool = False
     server_name: str = ""
     cert_file: str = ""
@@ -160,12 +185,12 @@ class _TLS(_Lenient, frozen=True):
     ca_data: str = msgspec.field(default="", name="caData")
 
 
-class _ManagedResource(_Lenient, frozen=True):
+class _ManagedResource(_Strict, frozen=True):
     name: str
     ignored_by_scheduler: bool = False
 
 
-class _LegacyExtender(_Lenient, frozen=True):
+class _LegacyExtender(_Strict, frozen=True):
     url_prefix: str = ""
     filter_verb: str = ""
     preempt_verb: str = ""
@@ -180,12 +205,15 @@ class _LegacyExtender(_Lenient, frozen=True):
     ignorable: bool = False
 
 
-class _Policy(_Lenient, frozen=True):
+class _Policy(_Strict, frozen=True):
+    kind: str
+    api_version: str = _API_VERSIONS[0]
     predicates: tuple[_Predicate, ...] | None = None
     priorities: tuple[_Priority, ...] | None = None
     extenders: tuple[_LegacyExtender, ...] = ()
     hard_pod_affinity_symmetric_weight: int = 1
     always_check_all_predicates: bool = False
+    kubeloop: KubeloopSettings = KubeloopSettings()
 
 
 @dataclass(slots=True)
@@ -195,6 +223,11 @@ class _Translation:
     filters: list[str] = field(default_factory=list)
     scores: dict[str, int] = field(default_factory=dict)
     args: dict[str, Any] = field(default_factory=dict)
+
+    def add_to_args(self, plugin: str, name: str, labels: Sequence[str]) -> None:
+        """Add labels to the list `name` of the arguments of NodeLabel or ServiceAffinity."""
+        args = self.args.get(plugin) or ARGS_TYPES[plugin]()
+        self.args[plugin] = replace(args, **{name: (*getattr(args, name), *labels)})
 
 
 def provider_configuration(name: str) -> SchedulerConfiguration:
@@ -211,10 +244,12 @@ def provider_configuration(name: str) -> SchedulerConfiguration:
 
 def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     """Return the configuration of a Policy document. Raises UserError."""
-    try:
-        policy = msgspec.convert(without_nulls(dict(document)), _Policy)
-    except msgspec.ValidationError as error:
-        raise UserError(f"cannot read the Policy: {error}", hint="see its predicates and priorities") from error
+    policy = decode_strictly(document, _Policy, name="the Policy", hint="see docs/scheduler.md, Legacy configuration")
+    if policy.api_version not in _API_VERSIONS:
+        raise UserError(
+            f'apiVersion: no kind "Policy" is registered for version "{policy.api_version}"',
+            hint=f"write apiVersion: {_API_VERSIONS[0]}",
+        )
     weight = policy.hard_pod_affinity_symmetric_weight
     if not 0 <= weight <= 100:
         raise UserError(
@@ -223,67 +258,197 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     translation = _Translation()
     _translate_predicates(policy.predicates, translation)
     _translate_priorities(policy.priorities, translation)
+    errors: list[object] = []
+    for name in ("NodeLabel", "ServiceAffinity"):
+        if name in translation.args:
+            errors += validate_args(name, translation.args[name], name)
     affinity_args = {"hardPodAffinityWeight": weight}
     translation.args["InterPodAffinity"] = decode_plugin_args("InterPodAffinity", affinity_args, "args")
     config = SchedulerConfiguration(
         profiles=(replace(_profile(translation), check_all_filters=policy.always_check_all_predicates),),
         extenders=tuple(extender_configuration(extender) for extender in policy.extenders),
     )
-    errors = validate_configuration(config)
+    config = with_kubeloop_settings(config, policy.kubeloop)
+    errors += validate_configuration(config)
     if errors:
         raise UserError("; ".join(map(str, errors)), hint="correct the Policy")
     return config
 
 
-def _translate_predicates(predicates: Sequence[_Predicate] | None, translation: _Translation) -> None:
-    names = list(DEFAULT_PREDICATES) if predicates is None else [predicate.name for predicate in predicates]
-    for name in (*names, *MANDATORY_PREDICATES):
-        if name not in PREDICATES:
+def with_policy(config: SchedulerConfiguration, policy: SchedulerConfiguration) -> SchedulerConfiguration:
+    """Return the configuration with the plugins and extenders of a decoded Policy in each of its profiles.
+
+    Raises UserError if a profile has plugins of its own, as kube-scheduler v1.20.
+    """
+    (template,) = policy.profiles
+    for profile in config.profiles:
+        if profile.multi_point != Profile().multi_point or profile.points or profile.args:
             raise UserError(
-                f"invalid configuration: predicate type not found for {name!r}",
-                hint=f"there are {', '.join(PREDICATES)}",
+                f"profile {profile.scheduler_name!r}: using Plugins or PluginConfig and Policy simultaneously is not "
+                "supported",
+                hint="remove plugins and pluginConfig from the profile, or do not use the Policy",
             )
-        translation.filters += [plugin for plugin in PREDICATES[name] if plugin not in translation.filters]
+    return replace(
+        config,
+        extenders=policy.extenders,
+        profiles=tuple(
+            replace(
+                template,
+                scheduler_name=profile.scheduler_name,
+                percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+                check_all_filters=template.check_all_filters or profile.check_all_filters,
+            )
+            for profile in config.profiles
+        ),
+    )
+
+
+def _translate_predicates(predicates: Sequence[_Predicate] | None, translation: _Translation) -> None:
+    if predicates is None:
+        predicates = [_Predicate(name=name) for name in DEFAULT_PREDICATES]
+    plugins: list[str] = []
+    for index, predicate in enumerate(predicates):
+        plugins += _plugins_of(predicate, f"predicates[{index}]", translation)
+    for name in MANDATORY_PREDICATES:
+        plugins += PREDICATES[name]
+    translation.filters += dict.fromkeys(plugins)
+
+
+def _plugins_of(predicate: _Predicate, path: str, translation: _Translation) -> Sequence[str]:
+    """Return the plugins of a predicate; one with an argument may have any name that is not predefined."""
+    argument = _only_argument(predicate, path, "predicate")
+    if argument is None:
+        plugins = PREDICATES.get(predicate.name)
+        if plugins is None:
+            raise UserError(
+                f"invalid configuration: predicate type not found for {predicate.name!r}",
+                hint=f"there are {', '.join(PREDICATES)}; other names need an argument",
+            )
+        return plugins
+    key, value = argument
+    if predicate.name in PREDICATES:
+        raise UserError(f"{path}.argument.{key}: {predicate.name} takes no argument", hint="use a name of your own")
+    if isinstance(value, _ServiceAffinity):
+        translation.add_to_args("ServiceAffinity", "affinity_labels", value.labels)
+        return ("ServiceAffinity",)
+    translation.add_to_args("NodeLabel", "present_labels" if value.presence else "absent_labels", value.labels)
+    return ("NodeLabel",)
+
+
+def _only_argument(item: _Predicate | _Priority, path: str, kind: str) -> tuple[str, Any] | None:
+    """Return (key, value) of the item's argument. Raises UserError if it has none or more than one of them."""
+    if item.argument is None:
+        return None
+    arguments = [
+        (member.encode_name, value)
+        for member in msgspec.structs.fields(item.argument)
+        if (value := getattr(item.argument, member.name)) is not None
+    ]
+    if len(arguments) != 1:
+        raise UserError(
+            f"{path}.argument: exactly 1 {kind} argument is required, numArgs: {len(arguments)}, {kind} {item.name!r}",
+            hint=f"it may have {', '.join(member.encode_name for member in msgspec.structs.fields(item.argument))}",
+        )
+    return arguments[0]
 
 
 def _translate_priorities(priorities: Sequence[_Priority] | None, translation: _Translation) -> None:
     if priorities is None:
         priorities = [_Priority(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items()]
-    strategies = {priority.name for priority in priorities} & _STRATEGIES.keys()
-    for priority in priorities:
-        if priority.name not in PRIORITIES:
-            raise UserError(
-                f"invalid configuration: priority type not found for {priority.name!r}",
-                hint=f"there are {', '.join(PRIORITIES)}",
-            )
+    first_custom: dict[str, _Priority] = {}  # by key of the argument
+    # All strategies of NodeResourcesFit, which has one only: if there are more, each is a plugin of its own.
+    strategies = {_strategy_priority(priority) for priority in priorities} & _STRATEGIES.keys()
+    for index, priority in enumerate(priorities):
+        path = f"priorities[{index}]"
+        argument = _only_argument(priority, path, "priority")
         if not 0 < priority.weight <= MAX_WEIGHT:
             raise UserError(
                 f"priority {priority.name} should have a positive weight applied to it or it has overflown",
                 hint="give it a weight of 1 or more",
             )
-        plugin = PRIORITIES[priority.name]
-        if priority.name in _STRATEGIES:
-            if len(strategies) > 1:
-                plugin = _PLUGIN_OF_STRATEGY[priority.name]
-            translation.args[plugin] = _fit_args(priority)
+        if argument is not None:
+            key, value = argument
+            _check_custom_priority(priority, path, key, first_custom)
+            if isinstance(value, _RatioArguments):
+                plugin = _strategy_plugin(RATIO_PRIORITY, strategies)
+                translation.args[plugin] = _ratio_args(value)
+            elif isinstance(value, _ServiceAntiAffinity):
+                plugin = "ServiceAffinity"
+                translation.add_to_args(plugin, "anti_affinity_labels_preference", (value.label,))
+            else:
+                plugin = "NodeLabel"
+                name = "present_labels_preference" if value.presence else "absent_labels_preference"
+                translation.add_to_args(plugin, name, (value.label,))
+        else:
+            plugin = _predefined_plugin(priority, strategies, translation)
         if plugin:
             translation.scores[plugin] = translation.scores.get(plugin, 0) + priority.weight
 
 
-def _fit_args(priority: _Priority) -> Any:
-    scoring: dict[str, JSONValue] = {"type": _STRATEGIES[priority.name]}
-    if priority.name == "RequestedToCapacityRatioPriority":
-        argument = priority.argument
-        ratio = argument.requested_to_capacity_ratio_arguments if argument is not None else None
-        if ratio is None:
-            raise UserError(
-                "RequestedToCapacityRatioPriority needs requestedToCapacityRatioArguments",
-                hint="give it a shape: a list of utilization and score",
-            )
-        shape = [{"utilization": point.utilization, "score": point.score} for point in ratio.shape]
-        scoring["requestedToCapacityRatio"] = {"shape": shape}
-        if ratio.resources:
-            scoring["resources"] = [{"name": resource.name, "weight": resource.weight} for resource in ratio.resources]
+def _check_custom_priority(priority: _Priority, path: str, key: str, first_custom: dict[str, _Priority]) -> None:
+    """Raise UserError for an argument that a predefined priority does not take, and for priorities that do not agree.
+
+    Source: validateCustomPriorities of v1.20.
+    """
+    ratio = key == "requestedToCapacityRatioArguments"
+    if priority.name in PRIORITIES and not (ratio and priority.name == RATIO_PRIORITY):
+        raise UserError(f"{path}.argument.{key}: {priority.name} takes no such argument", hint="use a name of your own")
+    first = first_custom.setdefault(key, priority)
+    if first is priority:
+        return
+    if ratio:
+        raise UserError(
+            f"{path}.argument.{key}: priority {priority.name!r} redeclares custom priority "
+            f"'RequestedToCapacityRatio', from: {first.name!r}",
+            hint="remove one of the two",
+        )
+    if first.weight != priority.weight:
+        raise UserError(
+            f"{path}.weight: {key} priority {priority.name!r} has a different weight with {first.name!r}",
+            hint=f"all priorities with {key} have the same weight",
+        )
+
+
+def _strategy_priority(priority: _Priority) -> str:
+    argument = priority.argument
+    if argument is not None and argument.requested_to_capacity_ratio_arguments is not None:
+        return RATIO_PRIORITY
+    return priority.name
+
+
+def _strategy_plugin(name: str, strategies: Set[str]) -> str:
+    return PRIORITIES[name] if len(strategies) == 1 else _PLUGIN_OF_STRATEGY[name]
+
+
+def _predefined_plugin(priority: _Priority, strategies: Set[str], translation: _Translation) -> str:
+    """Return the plugin of a priority without an argument; "" for none."""
+    name = priority.name
+    if name not in PRIORITIES:
+        raise UserError(
+            f"invalid configuration: priority type not found for {name!r}",
+            hint=f"there are {', '.join(PRIORITIES)}; other names need an argument",
+        )
+    if name == RATIO_PRIORITY:
+        raise UserError(
+            f"{name} needs requestedToCapacityRatioArguments",
+            hint="give it a shape: a list of utilization and score",
+        )
+    if name not in _STRATEGIES:
+        return PRIORITIES[name]
+    plugin = _strategy_plugin(name, strategies)
+    scoring = {"scoringStrategy": {"type": _STRATEGIES[name]}}
+    translation.args[plugin] = decode_plugin_args("NodeResourcesFit", scoring, "priorities")
+    return plugin
+
+
+def _ratio_args(ratio: _RatioArguments) -> Any:
+    shape = [{"utilization": point.utilization, "score": point.score} for point in ratio.shape]
+    scoring: dict[str, JSONValue] = {
+        "type": _STRATEGIES[RATIO_PRIORITY],
+        "requestedToCapacityRatio": {"shape": shape},
+    }
+    if ratio.resources:
+        scoring["resources"] = [{"name": resource.name, "weight": resource.weight} for resource in ratio.resources]
     return decode_plugin_args("NodeResourcesFit", {"scoringStrategy": scoring}, "priorities")
 
 

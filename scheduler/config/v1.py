@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.api_types import JSONValue, without_nulls
+from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import (
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,
     DEFAULT_PARALLELISM,
@@ -30,6 +30,7 @@ from kubeloop.scheduler.config.extenders import extender_configuration, with_ign
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 from kubeloop.scheduler.config.plugin_config import args_type, decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet, merge_plugin_sets
+from kubeloop.scheduler.config.strict_decoding import decode_strictly
 from kubeloop.scheduler.config.types import (
     EXTENSION_POINTS,
     ClientConnectionConfiguration,
@@ -142,7 +143,7 @@ class _ClientConnection(_Strict, frozen=True):
     burst: int = 0
 
 
-class _Kubeloop(_Strict, frozen=True):
+class KubeloopSettings(_Strict, frozen=True):
     """kubeloop's own settings; see SchedulerConfiguration."""
 
     tie_break: TieBreak = "random"
@@ -166,24 +167,21 @@ class _Configuration(_Strict, frozen=True):
     profiles: tuple[_Profile, ...] = ()
     extenders: tuple[_Extender, ...] = ()
     delay_cache_until_active: bool = False
-    kubeloop: _Kubeloop = _Kubeloop()
+    kubeloop: KubeloopSettings = KubeloopSettings()
 
 
 def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     """Return the configuration of a KubeSchedulerConfiguration in plain JSON. Raises UserError."""
     _check_version(document)
-    try:
-        v1 = msgspec.convert(without_nulls(dict(document)), _Configuration)
-    except msgspec.ValidationError as error:
-        raise UserError(
-            _decoding_error(str(error)), hint="see the reference of kube-scheduler configuration"
-        ) from error
+    v1 = decode_strictly(
+        document,
+        _Configuration,
+        name="the scheduler configuration",
+        hint="see the reference of kube-scheduler configuration",
+    )
     v1_profiles = v1.profiles or (_Profile(),)
     profiles = tuple(
-        replace(
-            _profile(profile, f"profiles[{index}]", alone=len(v1_profiles) == 1),
-            check_all_filters=v1.kubeloop.check_all_filters,
-        )
+        _profile(profile, f"profiles[{index}]", alone=len(v1_profiles) == 1)
         for index, profile in enumerate(v1_profiles)
     )
     config = SchedulerConfiguration(
@@ -193,17 +191,29 @@ def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
         pod_initial_backoff_seconds=v1.pod_initial_backoff_seconds,
         pod_max_backoff_seconds=v1.pod_max_backoff_seconds,
         parallelism=v1.parallelism,
-        tie_break=v1.kubeloop.tie_break,
-        assumed_pod_ttl_seconds=v1.kubeloop.assumed_pod_ttl_seconds,
-        class_cache=v1.kubeloop.class_cache,
-        max_bindings_in_flight=v1.kubeloop.max_bindings_in_flight,
         client_connection=_client_connection(v1.client_connection),
         leader_election=_leader_election(v1.leader_election),
     )
+    config = with_kubeloop_settings(config, v1.kubeloop)
     errors = [*validate_configuration(config), *_duplicate_plugin_configs(v1), *_ignored_resources_errors(config)]
     if errors:
         raise UserError("; ".join(dict.fromkeys(map(str, errors))), hint="correct the scheduler configuration")
     return config
+
+
+def with_kubeloop_settings(config: SchedulerConfiguration, settings: KubeloopSettings) -> SchedulerConfiguration:
+    """Return the configuration with the settings of the section `kubeloop` of its document."""
+    profiles = config.profiles
+    if settings.check_all_filters:
+        profiles = tuple(replace(profile, check_all_filters=True) for profile in profiles)
+    return replace(
+        config,
+        profiles=profiles,
+        tie_break=settings.tie_break,
+        assumed_pod_ttl_seconds=settings.assumed_pod_ttl_seconds,
+        class_cache=settings.class_cache,
+        max_bindings_in_flight=settings.max_bindings_in_flight,
+    )
 
 
 def _leader_election(v1: _LeaderElection | None) -> LeaderElectionConfiguration | None:
@@ -247,17 +257,6 @@ def _check_version(document: Mapping[str, JSONValue]) -> None:
         removed = version in _REMOVED_VERSIONS
         text = f'no kind "{KIND}" is registered for version "{group}/{version}"'
         raise UserError(text, hint=f"{'it was removed; ' if removed else ''}use {API_VERSION}")
-
-
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>[^`]*)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
-
-
-def _decoding_error(text: str) -> str:
-    unknown = _UNKNOWN.match(text)
-    if unknown:
-        path = f"{unknown['path']}." if unknown["path"] else ""
-        return f'strict decoding error: unknown field "{path}{unknown["field"]}"'
-    return f"cannot read the scheduler configuration: {text.replace('$.', '')}"
 
 
 def _profile(v1: _Profile, path: str, *, alone: bool) -> Profile:

@@ -320,10 +320,28 @@ def _dynamic_resources(args: Any, path: str) -> list[FieldError]:
     return errors
 
 
+def _node_label(args: Any, path: str) -> list[FieldError]:
+    pairs = (
+        ("presentLabels", args.present_labels, "absentLabels", args.absent_labels),
+        (
+            "presentLabelsPreference",
+            args.present_labels_preference,
+            "absentLabelsPreference",
+            args.absent_labels_preference,
+        ),
+    )
+    return [
+        invalid(f"{path}.{absent}", label, f"is also in {present}")
+        for present, present_labels, absent, absent_labels in pairs
+        for label in sorted(set(present_labels) & set(absent_labels))
+    ]
+
+
 _ARGS: Mapping[str, Callable[[Any, str], Sequence[FieldError | str]]] = {
     "DefaultPreemption": _default_preemption,
     "InterPodAffinity": _inter_pod_affinity,
     "NodeAffinity": _node_affinity,
+    "NodeLabel": _node_label,
     "NodeResourcesBalancedAllocation": _balanced_allocation,
     "NodeResourcesFit": _node_resources_fit,
     "PodTopologySpread": _pod_topology_spread,

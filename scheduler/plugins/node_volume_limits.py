@@ -74,9 +74,19 @@ class NodeVolumeLimits:
         if not pod.pod.spec.volumes:
             return None
         csi_node = self._handle.listers.csi_nodes.get(node.name)
+        return self.filter_by_limits(pod, node, csi_node, volume_limits(csi_node), self._rejection)
+
+    def filter_by_limits(
+        self,
+        pod: PodInfo,
+        node: NodeInfo,
+        csi_node: CSINode | None,
+        limits: Mapping[str, int],
+        rejection: Status,
+    ) -> Status | None:
+        """Return `rejection` if a driver's volumes with those of the pod exceed its limit; limits: by driver."""
         try:
             requested = self._csi_volumes(pod.pod, csi_node, incoming=True)
-            limits = _limits(csi_node)
             if not requested or not limits:
                 return None
             attached: dict[str, str] = {}
@@ -92,7 +102,7 @@ class NodeVolumeLimits:
         counts = Counter(attached.values())
         for driver, count in added.items():
             if driver in limits and counts[driver] + count > limits[driver]:
-                return self._rejection
+                return rejection
         return None
 
     def filter_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> RowFilterResult:
@@ -230,7 +240,7 @@ class NodeVolumeLimits:
         )
 
     def _after_csi_node_update(self, pod: Pod, old: CSINode | None, new: CSINode) -> Hint:
-        before, after = _limits(old), _limits(new)
+        before, after = volume_limits(old), volume_limits(new)
         grown = any(limit > before.get(driver, 0) for driver, limit in after.items())
         return Hint.QUEUE if grown else Hint.SKIP
 
@@ -293,7 +303,7 @@ class NodeVolumeCounts:
             for csi_node in csi_nodes.list():
                 row = snapshot.row_of.get(csi_node.metadata.name)
                 if row is not None:
-                    limits[row] = _limits(csi_node).get(driver, NO_LIMIT)
+                    limits[row] = volume_limits(csi_node).get(driver, NO_LIMIT)
             if len(self._limits) >= _MAX_DRIVERS:
                 self._limits.clear()
             cached = self._limits[driver] = (stamp, limits)
@@ -340,7 +350,7 @@ def _is_limited(volume: Volume) -> bool:
     )
 
 
-def _limits(csi_node: CSINode | None) -> Mapping[str, int]:
+def volume_limits(csi_node: CSINode | None) -> Mapping[str, int]:
     """Return the volume limit of each CSI driver on the node."""
     if csi_node is None:
         return {}

@@ -9,6 +9,7 @@ from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.legacy import (
+    BalancedResourceAllocation,
     LegacyRequestedToCapacityRatio,
     NodeDiskPressure,
     NodeMemoryPressure,
@@ -18,8 +19,15 @@ from kubeloop.scheduler.plugins.legacy import (
     NodeResourcesMostAllocated,
     SelectorSpread,
 )
+from kubeloop.scheduler.plugins.legacy_volume_limits import (
+    MaxAzureDiskVolumeCount,
+    MaxCinderVolumeCount,
+    MaxEBSVolumeCount,
+    MaxGCEPDVolumeCount,
+)
 from kubeloop.scheduler.plugins.node_affinity import NodeAffinity
 from kubeloop.scheduler.plugins.node_declared_features import NodeDeclaredFeatures
+from kubeloop.scheduler.plugins.node_label import NodeLabel
 from kubeloop.scheduler.plugins.node_name import NodeName
 from kubeloop.scheduler.plugins.node_ports import NodePorts
 from kubeloop.scheduler.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -30,6 +38,7 @@ from kubeloop.scheduler.plugins.pod_groups import GangScheduling, PodGroupPodsCo
 from kubeloop.scheduler.plugins.pod_topology_spread import PodTopologySpread
 from kubeloop.scheduler.plugins.priority_sort import PrioritySort
 from kubeloop.scheduler.plugins.scheduling_gates import SchedulingGates
+from kubeloop.scheduler.plugins.service_affinity import ServiceAffinity
 from kubeloop.scheduler.plugins.taint_toleration import TaintToleration
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
 from kubeloop.scheduler.plugins.volume_restrictions import VolumeRestrictions
@@ -65,6 +74,13 @@ IN_TREE_PLUGINS: Registry = {
     "NodeResourcesLeastAllocated": NodeResourcesLeastAllocated,
     "NodeResourcesMostAllocated": NodeResourcesMostAllocated,
     "RequestedToCapacityRatio": LegacyRequestedToCapacityRatio,
+    "BalancedResourceAllocation": BalancedResourceAllocation,
+    "NodeLabel": NodeLabel,
+    "ServiceAffinity": ServiceAffinity,
+    "MaxEBSVolumeCount": MaxEBSVolumeCount,
+    "MaxGCEPDVolumeCount": MaxGCEPDVolumeCount,
+    "MaxAzureDiskVolumeCount": MaxAzureDiskVolumeCount,
+    "MaxCinderVolumeCount": MaxCinderVolumeCount,
     "NodeMemoryPressure": NodeMemoryPressure,
     "NodeDiskPressure": NodeDiskPressure,
     "NodePIDPressure": NodePIDPressure,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,21 @@ from click.testing import CliRunner
 
 from kubeloop.__main__ import run
 from kubeloop.cli.main import commands
-from kubeloop.cli.scheduler_options import options_from_configuration, read_scheduler_configuration
+from kubeloop.cli.scheduler_options import (
+    PolicyText,
+    options_from_configuration,
+    read_policy_config_map,
+    read_policy_file,
+    read_scheduler_configuration,
+)
+from kubeloop.devcluster.server.apiserver import ApiServer
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.testing.memory_transport import MemoryTransport
 
 POLICY = """
 apiVersion: v1
@@ -185,3 +197,87 @@ def test_plugin_at_a_wrong_extension_point_is_an_error(tmp_path, capsys):
     assert run(["run", "--config", str(path), "--write-config-to", str(tmp_path / "result.yaml")]) == 2
     assert capsys.readouterr().err.startswith(f"error: {path}: plugin 'NodeName' does not extend score plugin\n")
     assert not (tmp_path / "result.yaml").exists()
+
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+
+
+def test_policy_file_applies_to_the_profiles_of_the_configuration(tmp_path):
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    config = read_scheduler_configuration(
+        written(tmp_path, HEAD + "profiles: [{schedulerName: a}, {schedulerName: b}]\nkubeloop: {classCache: false}"),
+        policy=read_policy_file(tmp_path / "policy.yaml"),
+        tie_break="roundRobin",
+    )
+    assert [profile.scheduler_name for profile in config.profiles] == ["a", "b"]
+    assert {profile.args["NodeResourcesFit"].scoring_strategy.type for profile in config.profiles} == {"MostAllocated"}
+    assert (config.tie_break, config.class_cache) == ("roundRobin", False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(["--algorithm-provider", "ClusterAutoscalerProvider"], id="provider"),
+        pytest.param(["--config", "POLICY"], id="policy as configuration"),
+        pytest.param(["--policy-config-file", "POLICY"], id="policy file"),
+    ],
+)
+def test_tie_break_can_be_chosen_for_each_source(arguments, tmp_path):
+    path, result = written(tmp_path, POLICY), tmp_path / "result.yaml"
+    words = [str(path) if word == "POLICY" else word for word in arguments]
+    assert run(["run", *words, "--tie-break", "roundRobin", "--write-config-to", str(result)]) == 0
+    again = load_configuration(result.read_text())
+    assert again.tie_break == "roundRobin"
+    assert again.profiles[0].args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        pytest.param(
+            ["--algorithm-provider", "DefaultProvider", "--policy-config-file", "POLICY"],
+            "--algorithm-provider and a Policy are mutually exclusive",
+            id="provider and policy",
+        ),
+        pytest.param(
+            ["--policy-config-file", "POLICY", "--policy-configmap", "p"],
+            "--policy-config-file and --policy-configmap are mutually exclusive",
+            id="file and ConfigMap",
+        ),
+        pytest.param(
+            ["--policy-config-file", "CONFIG"],
+            'CONFIG: kind: no Policy, but "KubeSchedulerConfiguration"',
+            id="no policy",
+        ),
+        pytest.param(
+            ["--config", "POLICY", "--policy-config-file", "POLICY"],
+            "POLICY: profile 'default-scheduler': using Plugins or PluginConfig and Policy simultaneously "
+            "is not supported",
+            id="two policies",
+        ),
+    ],
+)
+def test_contradicting_policy_options_are_errors(arguments, problem, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text(HEAD)
+    paths = {"POLICY": str(written(tmp_path, POLICY)), "CONFIG": str(tmp_path / "config.yaml")}
+    assert run(["run", *(paths.get(word, word) for word in arguments)]) == 2
+    for word, path in paths.items():
+        problem = problem.replace(f"{word}:", f"{path}:")
+    assert capsys.readouterr().err.splitlines()[0] == f"error: {problem}"
+
+
+@pytest.fixture
+async def client() -> Client:
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+    return Client(MemoryTransport(api.handle), clock=SystemClock(), rng=random.Random(2))
+
+
+async def test_policy_of_a_config_map(client):
+    for name, data in (("rules", {"policy.cfg": POLICY}), ("other", {"policy.yaml": POLICY})):
+        await client.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": data}, "kube-system")
+    policy = await read_policy_config_map(client, "kube-system", "rules")
+    assert policy == PolicyText("ConfigMap kube-system/rules", POLICY)
+    with pytest.raises(UserError, match=r'kube-system/other: missing policy config map value at key "policy\.cfg"'):
+        await read_policy_config_map(client, "kube-system", "other")
+    with pytest.raises(UserError, match=r"couldn't get policy config map kube-system/missing: .*not found"):
+        await read_policy_config_map(client, "kube-system", "missing")

@@ -10,9 +10,13 @@ import pytest
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import SERVICES
-from kubeloop.scheduler.config.load import load_configuration
-from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration
+from kubeloop.scheduler.config.load import load_configuration, read_configuration
+from kubeloop.scheduler.config.plugin_args import NodeLabelArgs, ServiceAffinityArgs
+from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration, with_policy
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+
+PREFERS_SSD = {"labelPreference": {"label": "ssd", "presence": True}}
+RATIO = {"requestedToCapacityRatioArguments": {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]}}
 
 
 def policy(**fields: Any) -> SchedulerConfiguration:
@@ -40,12 +44,66 @@ def test_policy_without_lists_uses_legacy_defaults():
     weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
     assert weights["NodePreferAvoidPods"] == 10000
     assert weights["SelectorSpread"] == 1
-    assert "VolumeBinding" in weights
+    assert weights["BalancedResourceAllocation"] == 1
+    assert {"VolumeBinding", "MaxEBSVolumeCount", "NodeVolumeLimits"} <= weights.keys()
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
+        ({"predicate": []}, 'strict decoding error: unknown field "predicate"'),
+        ({"apiVersion": "v2"}, 'apiVersion: no kind "Policy" is registered for version "v2"'),
+        (
+            {"extenders": [{"urlPrefix": "http://x", "filterverb": "filter"}]},
+            'strict decoding error: unknown field "extenders[0].filterverb"',
+        ),
+        (
+            {"predicates": [{"name": "Zone", "argument": {"serviceAffinity": {"label": "zone"}}}]},
+            'strict decoding error: unknown field "predicates[0].argument.serviceAffinity.label"',
+        ),
+        (
+            {"predicates": [{"name": "Zone", "argument": {"labelPreference": {"label": "zone"}}}]},
+            'strict decoding error: unknown field "predicates[0].argument.labelPreference"',
+        ),
+        (
+            {"predicates": [{"name": "PodFitsResources", "argument": {"serviceAffinity": {"labels": ["zone"]}}}]},
+            "predicates[0].argument.serviceAffinity: PodFitsResources takes no argument",
+        ),
+        (
+            {"predicates": [{"name": "Zone", "argument": {}}]},
+            "predicates[0].argument: exactly 1 predicate argument is required, numArgs: 0, predicate 'Zone'",
+        ),
+        (
+            {"priorities": [{"name": "ImageLocalityPriority", "weight": 1, "argument": PREFERS_SSD}]},
+            "priorities[0].argument.labelPreference: ImageLocalityPriority takes no such argument",
+        ),
+        (
+            {
+                "priorities": [
+                    {"name": "A", "weight": 1, "argument": PREFERS_SSD},
+                    {"name": "B", "weight": 2, "argument": PREFERS_SSD},
+                ]
+            },
+            "priorities[1].weight: labelPreference priority 'B' has a different weight with 'A'",
+        ),
+        (
+            {
+                "priorities": [
+                    {"name": "RequestedToCapacityRatioPriority", "weight": 1, "argument": RATIO},
+                    {"name": "Mine", "weight": 1, "argument": RATIO},
+                ]
+            },
+            "priorities[1].argument.requestedToCapacityRatioArguments: priority 'Mine' redeclares custom priority",
+        ),
+        (
+            {
+                "predicates": [
+                    {"name": "A", "argument": {"labelsPresence": {"labels": ["gpu"], "presence": True}}},
+                    {"name": "B", "argument": {"labelsPresence": {"labels": ["gpu"]}}},
+                ]
+            },
+            'NodeLabel.absentLabels: Invalid value: "gpu": is also in presentLabels',
+        ),
         ({"predicates": [{"name": "Fits"}]}, "invalid configuration: predicate type not found for 'Fits'"),
         ({"priorities": [{"name": "Best", "weight": 1}]}, "invalid configuration: priority type not found for 'Best'"),
         ({"priorities": [{"name": "EqualPriority"}]}, "priority EqualPriority should have a positive weight"),
@@ -64,6 +122,68 @@ def test_algorithm_provider_names():
     assert profile.args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
     with pytest.raises(UserError, match='"Mine" is not registered'):
         provider_configuration("Mine")
+
+
+def test_arguments_under_custom_names():
+    (profile,) = policy(
+        predicates=[
+            {"name": "SameZone", "argument": {"serviceAffinity": {"labels": ["zone"]}}},
+            {"name": "SameRack", "argument": {"serviceAffinity": {"labels": ["rack"]}}},
+            {"name": "HasGpu", "argument": {"labelsPresence": {"labels": ["gpu"], "presence": True}}},
+            {"name": "NotRetiring", "argument": {"labelsPresence": {"labels": ["retiring"]}}},
+        ],
+        priorities=[
+            {"name": "OverZones", "weight": 2, "argument": {"serviceAntiAffinity": {"label": "zone"}}},
+            {"name": "OverRacks", "weight": 2, "argument": {"serviceAntiAffinity": {"label": "rack"}}},
+            {"name": "Ssd", "weight": 3, "argument": PREFERS_SSD},
+            {"name": "NotOld", "weight": 3, "argument": {"labelPreference": {"label": "old"}}},
+            {"name": "Packed", "weight": 5, "argument": RATIO},
+        ],
+    ).profiles
+    weights = {ref.name: ref.weight for ref in profile.multi_point.enabled if ref.weight}
+    assert weights == {"ServiceAffinity": 4, "NodeLabel": 6, "NodeResourcesFit": 5}
+    assert profile.args["ServiceAffinity"] == ServiceAffinityArgs(
+        affinity_labels=("zone", "rack"), anti_affinity_labels_preference=("zone", "rack")
+    )
+    assert profile.args["NodeLabel"] == NodeLabelArgs(
+        present_labels=("gpu",),
+        absent_labels=("retiring",),
+        present_labels_preference=("ssd",),
+        absent_labels_preference=("old",),
+    )
+    assert profile.args["NodeResourcesFit"].scoring_strategy.type == "RequestedToCapacityRatio"
+
+
+def test_empty_predicates_are_the_mandatory_ones():
+    (profile,) = policy(predicates=[], priorities=[]).profiles
+    names = {ref.name for ref in profile.multi_point.enabled}
+    others = {"SchedulingGates", "PrioritySort", "DefaultPreemption", "DefaultBinder"}
+    assert names - others == {"NodeUnschedulable", "TaintToleration"}
+
+
+def test_policy_has_kubeloop_settings():
+    assert policy(kubeloop={"tieBreak": "roundRobin"}).tie_break == "roundRobin"
+    with pytest.raises(UserError, match=r'unknown field "kubeloop\.tiebreak"'):
+        policy(kubeloop={"tiebreak": "roundRobin"})
+
+
+def test_policy_applies_to_all_profiles():
+    head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    profiles = [{"schedulerName": "a", "percentageOfNodesToScore": 20}, {"schedulerName": "b"}]
+    config = read_configuration(head | {"profiles": profiles, "kubeloop": {"tieBreak": "roundRobin"}})
+    extender = {"urlPrefix": "http://x", "filterVerb": "f"}
+    rules = policy(predicates=[{"name": "PodFitsResources"}], extenders=[extender], alwaysCheckAllPredicates=True)
+    combined = with_policy(config, rules)
+    assert [(profile.scheduler_name, profile.percentage_of_nodes_to_score) for profile in combined.profiles] == [
+        ("a", 20),
+        ("b", None),
+    ]
+    assert {profile.multi_point for profile in combined.profiles} == {rules.profiles[0].multi_point}
+    assert all(profile.check_all_filters for profile in combined.profiles)
+    assert (combined.extenders, combined.tie_break) == (rules.extenders, "roundRobin")
+    own = read_configuration(head | {"profiles": [{"plugins": {"filter": {"disabled": [{"name": "NodeName"}]}}}]})
+    with pytest.raises(UserError, match="using Plugins or PluginConfig and Policy simultaneously is not supported"):
+        with_policy(own, rules)
 
 
 def with_profile(config: SchedulerConfiguration) -> dict[str, Any]:

@@ -1,0 +1,141 @@
+"""MaxEBSVolumeCount and its like: limits of one cloud's disks per node, for Policy documents.
+
+Where the node's CSINode has a limit for the cloud's CSI driver, the volumes count as CSI volumes (NodeVolumeLimits).
+Elsewhere the limit is KUBE_MAX_PD_VOLS, the node's allocatable `attachable-volumes-*`, or that of the cloud.
+Source: v1.20, pkg/scheduler/framework/plugins/nodevolumelimits/non_csi.go.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
+from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.api.results import on_event, unschedulable
+from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.config.plugin_args import NoArgs
+from kubeloop.scheduler.plugins.csi_migration import in_tree_plugin_by_name, is_migrated
+from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits, volume_limits
+from kubeloop.scheduler.plugins.volume_claims import claim_class
+
+if TYPE_CHECKING:
+    from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+_BETA_INSTANCE_TYPE = "beta.kubernetes.io/instance-type"
+_NITRO_INSTANCES = re.compile(r"^[cmr]5.*|t3|z1d")
+_NITRO_LIMIT = 25
+
+
+class _VolumeCount:
+    """plugin_name: of the in-tree volume plugin. id_field: the field of its volumes that identifies a disk."""
+
+    name = ""
+    plugin_name = ""
+    id_field = "volumeID"
+    allocatable = ""
+    limit = 0
+
+    def __init__(self, args: NoArgs, handle: Handle) -> None:
+        self._listers = handle.listers
+        plugin = in_tree_plugin_by_name(self.plugin_name)
+        assert plugin is not None
+        self._plugin = plugin
+        self._csi = NodeVolumeLimits(args, handle)
+        self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
+        text = os.environ.get("KUBE_MAX_PD_VOLS", "")
+        self._configured_limit = int(text) if text.isdecimal() and int(text) > 0 else None
+
+    def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
+        if not pod.pod.spec.volumes or node.node is None:
+            return None
+        csi_node = self._listers.csi_nodes.get(node.name)
+        csi_limit = volume_limits(csi_node).get(self._plugin.driver)
+        if csi_limit is not None:
+            return self._csi.filter_by_limits(pod, node, csi_node, {self._plugin.driver: csi_limit}, self._rejection)
+        if is_migrated(self._plugin, csi_node):
+            return None
+        added = self._disks(pod.pod)
+        if not added:
+            return None
+        attached = set[str]().union(*(self._disks(other.pod) for other in node.pods.values()))
+        return self._rejection if len(attached | added) > self._limit(node, node.node) else None
+
+    def _limit(self, info: NodeInfo, node: Node) -> int:
+        allocatable = info.allocatable.get(self.allocatable)
+        if allocatable is not None:
+            return allocatable
+        return self._configured_limit if self._configured_limit is not None else self.limit_of(node)
+
+    def limit_of(self, node: Node) -> int:
+        """Return the limit of the cloud for this node."""
+        return self.limit
+
+    def _disks(self, pod: Pod) -> set[str]:
+        """Return the disks of the pod's volumes; a claim that is not bound counts if its class is of this cloud."""
+        disks = set()
+        for volume in pod.spec.volumes:
+            source = getattr(volume, self._plugin.field)
+            if source is not None:
+                disks.add(source.get(self.id_field, ""))
+            elif volume.persistent_volume_claim is not None:
+                disk = self._disk_of_claim(f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}")
+                if disk is not None:
+                    disks.add(disk)
+        return disks
+
+    def _disk_of_claim(self, key: str) -> str | None:
+        claim = self._listers.persistent_volume_claims.get(key)
+        if claim is None:
+            return None
+        volume = self._listers.persistent_volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if volume is None:
+            storage_class = self._listers.storage_classes.get(claim_class(claim))
+            of_this_cloud = storage_class is not None and storage_class.provisioner == self.plugin_name
+            return f"not bound: {key}" if of_this_cloud else None
+        source = getattr(volume.spec, self._plugin.field)
+        return None if source is None else str(source.get(self.id_field, ""))
+
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        node_changes = ActionType.ADD | ActionType.UPDATE_NODE_ALLOCATABLE | ActionType.UPDATE_NODE_LABEL
+        return (*self._csi.events_to_register(), on_event(NODE, node_changes))
+
+
+class MaxEBSVolumeCount(_VolumeCount):
+    name = "MaxEBSVolumeCount"
+    plugin_name = "kubernetes.io/aws-ebs"
+    allocatable = "attachable-volumes-aws-ebs"
+    limit = 39
+
+    def limit_of(self, node: Node) -> int:
+        labels = node.metadata.labels
+        instance_type = labels.get(_INSTANCE_TYPE) or labels.get(_BETA_INSTANCE_TYPE, "")
+        return _NITRO_LIMIT if _NITRO_INSTANCES.search(instance_type) else self.limit
+
+
+class MaxGCEPDVolumeCount(_VolumeCount):
+    name = "MaxGCEPDVolumeCount"
+    plugin_name = "kubernetes.io/gce-pd"
+    id_field = "pdName"
+    allocatable = "attachable-volumes-gce-pd"
+    limit = 16
+
+
+class MaxAzureDiskVolumeCount(_VolumeCount):
+    name = "MaxAzureDiskVolumeCount"
+    plugin_name = "kubernetes.io/azure-disk"
+    id_field = "diskName"
+    allocatable = "attachable-volumes-azure-disk"
+    limit = 16
+
+
+class MaxCinderVolumeCount(_VolumeCount):
+    name = "MaxCinderVolumeCount"
+    plugin_name = "kubernetes.io/cinder"
+    allocatable = "attachable-volumes-cinder"
+    limit = 256

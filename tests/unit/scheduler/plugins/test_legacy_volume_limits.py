@@ -1,0 +1,123 @@
+"""MaxEBSVolumeCount and its like: which limit applies, which volumes count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kubeloop.kube.objects.api_types import convert
+from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import NODE
+from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.config.plugin_args import NoArgs
+from kubeloop.scheduler.plugins.legacy_volume_limits import (
+    MaxAzureDiskVolumeCount,
+    MaxCinderVolumeCount,
+    MaxEBSVolumeCount,
+    MaxGCEPDVolumeCount,
+)
+
+CLOUDS = {
+    MaxEBSVolumeCount: ("awsElasticBlockStore", "volumeID", 39),
+    MaxGCEPDVolumeCount: ("gcePersistentDisk", "pdName", 16),
+    MaxAzureDiskVolumeCount: ("azureDisk", "diskName", 16),
+    MaxCinderVolumeCount: ("cinder", "volumeID", 256),
+}
+EBS = CLOUDS[MaxEBSVolumeCount]
+
+
+def disks(cloud: tuple[str, str, int], *names: object) -> list[dict[str, Any]]:
+    source, key, _ = cloud
+    return [{"name": f"v{name}", source: {key: str(name)}} for name in names]
+
+
+def claims(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]
+
+
+@pytest.fixture
+def fits(plugin_cluster, node, pod, monkeypatch):
+    """fits(plugin class, volumes of the pod, volumes in use, ...) -> True if the filter accepts the node."""
+    monkeypatch.delenv("KUBE_MAX_PD_VOLS", raising=False)
+    handle = plugin_cluster()
+
+    def run(plugin: Any, incoming: list[Any], used: list[Any], **node_fields: Any) -> bool:
+        info = NodeInfo.of(node("n", **node_fields), pod("holder", "n", volumes=used))
+        status = plugin(NoArgs(), handle).filter(CycleState(), PodInfo(pod("p", volumes=incoming)), info)
+        assert status is None or status.reasons == ("node(s) exceed max volume count",)
+        return status is None
+
+    run.handle = handle  # type: ignore[attr-defined]
+    return run
+
+
+@pytest.mark.parametrize("plugin", CLOUDS)
+def test_limit_without_a_csi_node(fits, plugin):
+    cloud = CLOUDS[plugin]
+    limit = cloud[2]
+    assert fits(plugin, disks(cloud, "new"), disks(cloud, *range(limit - 1)))
+    assert not fits(plugin, disks(cloud, "new"), disks(cloud, *range(limit)))
+    assert fits(plugin, disks(cloud, 0), disks(cloud, *range(limit)))  # already attached
+
+
+@pytest.mark.parametrize("plugin", CLOUDS)
+def test_clouds_are_independent(fits, plugin):
+    for other, cloud in CLOUDS.items():
+        full = disks(cloud, *range(cloud[2]))
+        assert fits(plugin, disks(cloud, "new"), full) == (plugin is not other)
+
+
+def test_environment_and_allocatable_change_the_limit(fits, monkeypatch):
+    nitro = {"labels": {"node.kubernetes.io/instance-type": "m5.large"}}
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, *range(24)), **nitro)
+    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, *range(25)), **nitro)
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "2")
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1))
+    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2), **nitro)
+    three = {"allocatable": {"attachable-volumes-aws-ebs": "3"}}
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2), **three)
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "none")
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1, 2))
+
+
+def test_csi_limit_of_the_node_replaces_the_others(fits, monkeypatch):
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "100")
+    drivers = [{"name": "ebs.csi.aws.com", "nodeID": "n", "allocatable": {"count": 1}}]
+    fits.handle.put("csi_nodes", convert(CSINode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}}))
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), [])
+    assert not fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, 1))
+    gce = CLOUDS[MaxGCEPDVolumeCount]
+    assert fits(MaxGCEPDVolumeCount, disks(gce, "new"), disks(gce, *range(50)))  # not a driver of the CSINode
+
+
+def test_migrated_plugin_without_a_limit_is_not_counted(fits):
+    annotations = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/aws-ebs"}
+    fits.handle.put("csi_nodes", convert(CSINode, {"metadata": {"name": "n", "annotations": annotations}}))
+    assert fits(MaxEBSVolumeCount, disks(EBS, "new"), disks(EBS, *range(50)))
+
+
+def test_claims_count_by_their_volume_or_class(fits, monkeypatch):
+    monkeypatch.setenv("KUBE_MAX_PD_VOLS", "1")
+    put = fits.handle.put
+    put("storage_classes", convert(StorageClass, {"metadata": {"name": "ebs"}, "provisioner": "kubernetes.io/aws-ebs"}))
+    for name, spec in {
+        "bound": {"volumeName": "pv"},
+        "of-class": {"storageClassName": "ebs"},
+        "other": {"storageClassName": "x"},
+    }.items():
+        put("persistent_volume_claims", convert(PersistentVolumeClaim, {
+            "metadata": {"name": name, "namespace": "default"}, "spec": spec,
+        }))  # fmt: skip
+    spec = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
+    put("persistent_volumes", convert(PersistentVolume, {"metadata": {"name": "pv"}, "spec": spec}))
+    holder = disks(EBS, "vol-1")
+    assert fits(MaxEBSVolumeCount, claims("bound"), holder)  # the same disk
+    assert not fits(MaxEBSVolumeCount, claims("of-class"), holder)
+    assert fits(MaxEBSVolumeCount, claims("other", "missing"), holder)
+
+
+def test_node_changes_wake_rejected_pods(plugin_cluster):
+    events = MaxEBSVolumeCount(NoArgs(), plugin_cluster()).events_to_register()
+    assert NODE in {entry.event.resource for entry in events}
