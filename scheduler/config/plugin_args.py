@@ -71,8 +71,15 @@ class InterPodAffinityArgs(Struct):
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
+STORAGE_CAPACITY_SHAPE = (UtilizationShapePoint(score=10), UtilizationShapePoint(utilization=100))
+"""Prefers nodes where the pod's volumes leave the most capacity."""
+
+
 class VolumeBindingArgs(Struct):
-    """bind_timeout_seconds: timeout of PreBind. shape: for scoring by capacity, off by default."""
+    """bind_timeout_seconds: timeout of PreBind. shape: score by utilization of storage capacity; () for the default.
+
+    A shape needs the feature gate StorageCapacityScoring.
+    """
 
     bind_timeout_seconds: int = 600
     shape: tuple[UtilizationShapePoint, ...] = ()

@@ -1,4 +1,4 @@
-"""Scoring by resource utilization, shared by NodeResourcesFit and NodeResourcesBalancedAllocation.
+"""Scoring by resource utilization, shared by NodeResourcesFit, NodeResourcesBalancedAllocation and VolumeBinding.
 
 Axes: S scored resources, K nodes. Requested and allocatable amounts are int64 (millicores, bytes, units). A resource
 that the node does not have is left out of its score, as is an extended resource that the pod does not request; its
@@ -9,7 +9,7 @@ Source: plugins/noderesources of v1.36; integer divisions and float64 truncation
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
@@ -42,7 +42,7 @@ class Scorer(Protocol):
         ...
 
 
-_MAX_UTILIZATION = 100
+MAX_UTILIZATION = 100
 _EXACT_IN_FLOAT = 1 << 46  # 64 Ti; 100 times this is below 2^53
 _SCORE_PER_SHAPE_SCORE = MAX_NODE_SCORE // 10
 
@@ -173,8 +173,7 @@ class RequestedToCapacityRatio:
 
     def __init__(self, resources: Sequence[ResourceSpec], shape: Sequence[UtilizationShapePoint]) -> None:
         self._weights = [resource.weight for resource in resources]
-        points = [(point.utilization, point.score * _SCORE_PER_SHAPE_SCORE) for point in shape]
-        self._score_by_percent = [_piecewise_linear(points, percent) for percent in range(_MAX_UTILIZATION + 1)]
+        self._score_by_percent = score_by_percent(shape)
 
     def score_node(self, allocations: Sequence[Allocation]) -> int:
         total = weight_sum = 0
@@ -182,7 +181,7 @@ class RequestedToCapacityRatio:
             if not allocatable:
                 continue
             full = requested > allocatable
-            score = self._score_by_percent[_MAX_UTILIZATION if full else requested * _MAX_UTILIZATION // allocatable]
+            score = self._score_by_percent[MAX_UTILIZATION if full else requested * MAX_UTILIZATION // allocatable]
             if score > 0:
                 total += score * weight
                 weight_sum += weight
@@ -192,12 +191,18 @@ class RequestedToCapacityRatio:
         weights = np.array(self._weights, np.int64)[:, None]  # [S, 1]
         present = allocatable != 0  # [S, K]
         capacity = np.where(present, allocatable, 1)
-        percent = np.where(requested > capacity, _MAX_UTILIZATION, requested * _MAX_UTILIZATION // capacity)
-        scores = np.where(present, np.array(self._score_by_percent, np.int64)[np.clip(percent, 0, _MAX_UTILIZATION)], 0)
+        percent = np.where(requested > capacity, MAX_UTILIZATION, requested * MAX_UTILIZATION // capacity)
+        scores = np.where(present, np.array(self._score_by_percent, np.int64)[np.clip(percent, 0, MAX_UTILIZATION)], 0)
         weight_sum = (weights * (scores > 0)).sum(axis=0)  # [K]
         mean = (scores * weights).sum(axis=0) / np.maximum(weight_sum, 1)
         rounded: Scores = np.floor(mean + 0.5).astype(np.int64)
         return rounded
+
+
+def score_by_percent(shape: Iterable[UtilizationShapePoint]) -> list[int]:
+    """Return the score for each utilization from 0 to 100 percent, linear between the points of the shape."""
+    points = [(point.utilization, point.score * _SCORE_PER_SHAPE_SCORE) for point in shape]
+    return [_piecewise_linear(points, percent) for percent in range(MAX_UTILIZATION + 1)]
 
 
 def _piecewise_linear(points: Sequence[tuple[int, int]], x: int) -> int:

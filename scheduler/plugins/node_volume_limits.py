@@ -64,6 +64,7 @@ class NodeVolumeLimits:
         handle.listers.volume_attachments.add_index("attached_to", _node_name_index)
         self._rejection = unschedulable(self.name, "node(s) exceed max volume count")
         self._node_counts = NodeVolumeCounts(handle.listers)
+        self._requires_drivers = handle.feature_gates.enabled("VolumeLimitScaling")
 
     def pre_filter(
         self, state: CycleState, pod: PodInfo, snapshot: Snapshot
@@ -87,6 +88,11 @@ class NodeVolumeLimits:
         """Return `rejection` if a driver's volumes with those of the pod exceed its limit; limits: by driver."""
         try:
             requested = self._csi_volumes(pod.pod, csi_node, incoming=True)
+            if self._requires_drivers:
+                installed = {driver.name for driver in csi_node.spec.drivers} if csi_node is not None else set()
+                for driver in requested.values():
+                    if driver not in installed and self._prevents_scheduling_if_missing(driver):
+                        return unschedulable(self.name, f"{driver} CSI driver is not installed on the node")
             if not requested or not limits:
                 return None
             attached: dict[str, str] = {}
@@ -113,7 +119,9 @@ class NodeVolumeLimits:
         """
         passed = np.zeros(len(rows), np.bool_)
         requested = self._volumes_on_any_node(pod.pod)
-        if requested is not None:
+        if requested is not None and not (
+            self._requires_drivers and any(map(self._prevents_scheduling_if_missing, requested.values()))
+        ):
             volume_upper_bounds = select_rows(self._node_counts.volume_upper_bounds(snapshot), rows, snapshot)  # [K]
             passed = volume_upper_bounds >= 0
             for driver, count in Counter(requested.values()).items():
@@ -130,6 +138,10 @@ class NodeVolumeLimits:
                 raise status.error
             statuses[index] = status
         return RowFilterResult(passed, statuses.__getitem__)
+
+    def _prevents_scheduling_if_missing(self, driver: str) -> bool:
+        csi_driver = self._handle.listers.csi_drivers.get(driver)
+        return csi_driver is not None and bool(csi_driver.spec.prevent_pod_scheduling_if_missing)
 
     def _volumes_on_any_node(self, pod: Pod) -> dict[str, str] | None:
         """Return the pod's CSI volumes if they are the same on all nodes.

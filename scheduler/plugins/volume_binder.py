@@ -317,13 +317,30 @@ class VolumeBinder:
         """Return True if the node has access to enough storage, or if the driver does not publish capacities."""
         if "storage" not in claim.spec.resources.requests or not self._tracks_capacity(storage_class):
             return True
+        return self._sufficient_capacity(claim, storage_class, node) is not None
+
+    def node_capacity(self, claim: PersistentVolumeClaim, node: Node) -> CSIStorageCapacity | None:
+        """Return where on the node the claim's volume can be provisioned; None if the driver publishes no capacities.
+
+        Raises ClaimError.
+        """
+        storage_class = self._storage_class(claim)
+        if "storage" not in claim.spec.resources.requests or not self._tracks_capacity(storage_class):
+            return None
+        return self._sufficient_capacity(claim, storage_class, node)
+
+    def _sufficient_capacity(
+        self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: Node
+    ) -> CSIStorageCapacity | None:
         requested = value(claim.spec.resources.requests["storage"])
-        return any(
-            capacity.storage_class_name == storage_class.metadata.name
-            and _has_enough_capacity(capacity, requested)
-            and _is_accessible_from(capacity, node)
-            for capacity in self._listers.csi_storage_capacities.list()
-        )
+        for capacity in self._listers.csi_storage_capacities.list():
+            if (
+                capacity.storage_class_name == storage_class.metadata.name
+                and _has_enough_capacity(capacity, requested)
+                and _is_accessible_from(capacity, node)
+            ):
+                return capacity
+        return None
 
     def depends_on_node(self, claims: PodVolumeClaims) -> bool:
         """Return False if find_pod_volumes has the same result on all nodes for the delayed claims."""

@@ -1,6 +1,6 @@
 """VolumeBinding: filters nodes by the pod's claims; binds and provisions their volumes before the pod is bound.
 
-Source: plugins/volumebinding of v1.36. Scoring by storage capacity is a feature gate that is off there by default.
+Scores nodes only if the feature gate StorageCapacityScoring is on. Source: plugins/volumebinding of v1.36.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from kubeloop.scheduler.api.results import (
     failed,
     on_event,
     row_filter_result,
+    score_rows_per_node,
     select_rows,
     skip,
     unresolvable,
@@ -40,9 +41,10 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Mask, Rows, Scores
 from kubeloop.scheduler.cache.pod_requests import nano
-from kubeloop.scheduler.config.plugin_args import VolumeBindingArgs
+from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
 from kubeloop.scheduler.plugins.csi_migration import TranslationError, in_tree_plugin, migrated_plugins
 from kubeloop.scheduler.plugins.node_selector_masks import node_selector_mask
+from kubeloop.scheduler.plugins.storage_capacity_score import StorageCapacityScorer, class_amounts
 from kubeloop.scheduler.plugins.volume_binder import (
     ERR_REASON_NODE_CONFLICT,
     PodVolumeClaims,
@@ -73,6 +75,9 @@ class VolumeBinding:
         self._handle = handle
         self._timeout_seconds = float(args.bind_timeout_seconds)
         self._binder = VolumeBinder(handle.listers)
+        self._scorer: StorageCapacityScorer | None = None
+        if handle.feature_gates.enabled("StorageCapacityScoring"):
+            self._scorer = StorageCapacityScorer(args.shape or STORAGE_CAPACITY_SHAPE)
         self._node_conflict = unresolvable(self.name, ERR_REASON_NODE_CONFLICT)
         handle.listers.persistent_volumes.add_index("storage_class", _class_index)
 
@@ -142,13 +147,20 @@ class VolumeBinding:
         return accessible
 
     def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        return skip(self.name)
+        claims: PodVolumeClaims | None = state.get(_CLAIMS)
+        # without unbound claims the score of every node is 0
+        return skip(self.name) if self._scorer is None or claims is None or not claims.delayed else None
 
     def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        return 0
+        """Return the score of the capacity that the pod's unbound claims use on the node. Raises ClaimError."""
+        claims: PodVolumeClaims | None = state.get(_CLAIMS)
+        if self._scorer is None or claims is None or not claims.delayed or node.node is None:
+            return 0
+        pod_volumes = self._binder.find_pod_volumes(claims, node.node)
+        return self._scorer.score(class_amounts(pod_volumes, self._binder, node.node))
 
     def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        return np.zeros(len(rows), np.int64)
+        return score_rows_per_node(self.score, state, pod, snapshot, rows)
 
     # --- binding ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.storage_types import CSINode, VolumeAttachment
+from kubeloop.kube.objects.storage_types import CSIDriver, CSINode, VolumeAttachment
 from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.node_volume_limits import NodeVolumeLimits
@@ -53,3 +53,23 @@ def test_deleted_attachment_wakes_pods_with_volumes_of_its_driver(
     attachment = convert(VolumeAttachment, {"metadata": {"name": "x"}, "spec": {"attacher": attacher, "nodeName": "a"}})
     (hint,) = [entry.hint for entry in plugin.events_to_register() if "VolumeAttachment" in entry.event.resource]
     assert hint(pod("p", volumes=[{"name": "v", **volume}]), attachment, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("enabled", "opted_in", "rejected"),
+    [(False, True, []), (True, False, []), (True, True, ["without", "without-csi-node"])],
+)
+def test_volume_limit_scaling_requires_the_driver_on_the_node(
+    enabled: bool, opted_in: bool, rejected: list[str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    nodes = [node(name) for name in ("with", "without", "without-csi-node")]
+    cluster = plugin_cluster(nodes, feature_gates={"VolumeLimitScaling": enabled})
+    for name, drivers in (("with", [{"name": "csi.example", "nodeID": "n"}]), ("without", [])):
+        cluster.put("csi_nodes", convert(CSINode, {"metadata": {"name": name}, "spec": {"drivers": drivers}}))
+    spec = {"preventPodSchedulingIfMissing": opted_in}
+    cluster.put("csi_drivers", convert(CSIDriver, {"metadata": {"name": "csi.example"}, "spec": spec}))
+    cluster.put("persistent_volumes", make_volume("pv", csi={"driver": "csi.example", "volumeHandle": "h"}))
+    cluster.put("persistent_volume_claims", make_claim("c", "pv"))
+    plugin = NodeVolumeLimits(plugin_args.NoArgs(), cluster)
+    reason = ("csi.example CSI driver is not installed on the node",)
+    assert rejections(plugin, cluster, pod("p", volumes=volume_of("c"))) == dict.fromkeys(rejected, reason)

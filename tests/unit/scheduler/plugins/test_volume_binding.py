@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from kubeloop.kube.objects.api_types import convert
-from kubeloop.kube.objects.storage_types import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kubeloop.kube.objects.storage_types import (
+    CSIDriver,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.volume_binding import VolumeBinding
+
+FULL = (plugin_args.UtilizationShapePoint(score=0), plugin_args.UtilizationShapePoint(utilization=100, score=10))
 
 
 class StageMetrics:
@@ -119,3 +130,39 @@ def test_assumed_volume_is_not_available_to_other_pods(plugin_cluster: Any, node
     plugin.unreserve(state, new, "a")
     plugin.pre_filter(next_state, second, cluster.snapshot)
     assert plugin.filter(next_state, second, cluster.snapshot.node_infos[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("enabled", "shape", "scores"), [(False, (), None), (True, (), [90, 50]), (True, FULL, [10, 50])]
+)
+def test_storage_capacity_scores_need_their_feature_gate(
+    enabled: bool, shape: Any, scores: list[int] | None, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    zones = {"a": {"zone": "one"}, "b": {"zone": "two"}}
+    nodes = [node(name, labels=labels) for name, labels in zones.items()]
+    cluster = plugin_cluster(nodes, feature_gates={"StorageCapacityScoring": enabled})
+    put_claim(cluster, provisioner="driver")
+    cluster.put("csi_drivers", convert(CSIDriver, {"metadata": {"name": "driver"}, "spec": {"storageCapacity": True}}))
+    for name, size in (("a", "10Gi"), ("b", "2Gi")):
+        topology = {"matchLabels": zones[name]}
+        capacity = {"nodeTopology": topology, "storageClassName": "fast", "capacity": size}
+        cluster.put("csi_storage_capacities", convert(CSIStorageCapacity, {"metadata": {"name": name}} | capacity))
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(shape=shape), cluster)
+    incoming = PodInfo(pod("new", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]))
+    state, snapshot = CycleState(), cluster.snapshot
+    assert plugin.pre_filter(state, incoming, snapshot) == (None, None)
+    status = plugin.pre_score(state, incoming, snapshot, snapshot.all_rows)
+    if scores is None:
+        assert status is not None
+        assert status.code is Code.SKIP
+    else:
+        assert status is None
+        assert plugin.score_rows(state, incoming, snapshot, snapshot.all_rows).tolist() == scores
+
+
+def test_storage_capacity_scores_are_skipped_without_unbound_claims(plugin_cluster: Any, node: Any, pod: Any) -> None:
+    cluster = plugin_cluster([node("a")], feature_gates={"StorageCapacityScoring": True})
+    plugin = VolumeBinding(plugin_args.VolumeBindingArgs(), cluster)
+    status = plugin.pre_score(CycleState(), PodInfo(pod("new")), cluster.snapshot, cluster.snapshot.all_rows)
+    assert status is not None
+    assert status.code is Code.SKIP
