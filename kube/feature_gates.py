@@ -521,6 +521,7 @@ OBEYED: frozenset[str] = frozenset(
         "SchedulerAsyncPreemption",
         "SchedulerPopFromBackoffQ",
         "StaleControllerConsistencyReplicaSet",
+        "StorageCapacityScoring",
         "TaintTolerationComparisonOperators",
         "UserNamespacesHostNetworkSupport",
     }
@@ -602,7 +603,6 @@ REFUSED: dict[str, str] = {
             "RelaxedServiceNameValidation",
             "SchedulerAsyncAPICalls",
             "ServiceCIDRStatusFieldWiping",
-            "StorageCapacityScoring",
             "StorageVersionHash",
             "StrictIPCIDRValidation",
             "TranslateStreamCloseWebsocketRequests",

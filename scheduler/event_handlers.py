@@ -169,9 +169,17 @@ class PodEvents:
 
 
 class NodeEvents:
-    """Handler of the node informer."""
+    """Handler of the node informer. declared_features: the feature gate NodeDeclaredFeatures."""
 
-    def __init__(self, cache: Cache, queue: SchedulingQueue, durations: EventDurations = NOT_MEASURED) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        queue: SchedulingQueue,
+        durations: EventDurations = NOT_MEASURED,
+        *,
+        declared_features: bool = True,
+    ) -> None:
+        self._declared_features = declared_features
         self._cache = cache
         self._queue = queue
         self._durations = durations
@@ -185,7 +193,7 @@ class NodeEvents:
     def on_update(self, old: Node, new: Node) -> None:
         start_ns = self._durations.start()
         self._cache.update_node(old, new)
-        for event in events.node_update_events(old, new):
+        for event in events.node_update_events(old, new, declared_features=self._declared_features):
             self._queue.move_all_to_active_or_backoff(event, old, new)
             self._durations.handled(event, start_ns)
 

@@ -193,8 +193,10 @@ class Scheduler:
             reject_waiting_pod=self._waiting_pods.reject_removed,
             durations=durations,
         )
+        declared_features = self._gates.enabled("NodeDeclaredFeatures")
+        node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
         registered: list[HandlerRegistration[Any]] = [
-            informers.informer(NODES).add_handler(NodeEvents(self.cache, self.queue, durations)),
+            informers.informer(NODES).add_handler(node_events),
             informers.informer(PODS).add_handler(pod_events),
         ]
         for name, actions in other_resources(registered_actions(hint_maps.values())).items():

@@ -309,6 +309,7 @@ class PodSpec(Struct):
     service_account_name: str = ""
     node_name: str = ""
     host_network: bool = False
+    host_users: bool | None = None
     affinity: Affinity | None = None
     scheduler_name: str = ""
     tolerations: tuple[Toleration, ...] = ()

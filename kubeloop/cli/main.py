@@ -86,7 +86,7 @@ def run(
     configured = {
         name: value
         for name, value in options_from_configuration(
-            process.config, algorithm_provider=process.algorithm_provider
+            process.config, algorithm_provider=process.algorithm_provider, gates=gates.parsed()
         ).items()
         if context.get_parameter_source(name) is ParameterSource.DEFAULT
     }

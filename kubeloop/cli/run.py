@@ -59,6 +59,7 @@ def run(
         scheduler_name=run_options.scheduler_name,
         policy=_policy(server, process, run_options),
         tie_break=process.tie_break,
+        gates=gates,
     )
     if run_options.write_config_to is not None:
         write_scheduler_configuration(scheduler, run_options.write_config_to)

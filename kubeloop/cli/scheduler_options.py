@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from kubeloop.kube.errors import ApiError, ServerUnreachable, UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import CONFIG_MAPS
-from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
 
 if TYPE_CHECKING:
     from kubeloop.kube.client.api_client import Client
@@ -31,6 +32,7 @@ def read_scheduler_configuration(
     scheduler_name: str | None = None,
     policy: PolicyText | None = None,
     tie_break: str | None = None,
+    gates: FeatureGates = DEFAULT_FEATURE_GATES,
 ) -> SchedulerConfiguration:
     """Return the configuration of --config (KubeSchedulerConfiguration or Policy), or kube-scheduler's defaults.
 
@@ -38,7 +40,7 @@ def read_scheduler_configuration(
     tie_break replaces that of the file. scheduler_name renames the only profile. Raises UserError for a file that
     cannot be read or is invalid, or whose plugins cannot be used as configured.
     """
-    config = _configuration(path, algorithm_provider=algorithm_provider)
+    config = _configuration(path, algorithm_provider, gates)
     if policy is not None:
         config = _with_policy(config, policy, algorithm_provider)
     if path is not None:
@@ -111,14 +113,14 @@ def _check_plugins(config: SchedulerConfiguration, path: Path) -> None:
         raise UserError(f"{path}: {error}", hint=error.hint) from None
 
 
-def _configuration(path: Path | None, *, algorithm_provider: str | None) -> SchedulerConfiguration:
+def _configuration(path: Path | None, algorithm_provider: str | None, gates: FeatureGates) -> SchedulerConfiguration:
     if path is not None and algorithm_provider is not None:
         raise UserError(
             "--algorithm-provider and --config are mutually exclusive",
             hint="remove one; in the file, NodeResourcesFit with the scoringStrategy MostAllocated in its pluginConfig "
             "corresponds to ClusterAutoscalerProvider",
         )
-    config = SchedulerConfiguration()
+    config = default_configuration(gates)
     if algorithm_provider is not None:
         from kubeloop.scheduler.config.policy import provider_configuration
 
@@ -128,18 +130,20 @@ def _configuration(path: Path | None, *, algorithm_provider: str | None) -> Sche
 
         text = _text(path, hint="--config takes a KubeSchedulerConfiguration or a Policy")
         try:
-            config = load_configuration(text)
+            config = load_configuration(text, gates)
         except UserError as error:
             raise UserError(f"{path}: {error}", hint=error.hint) from None
     return config
 
 
-def options_from_configuration(path: Path | None, *, algorithm_provider: str | None = None) -> dict[str, Any]:
+def options_from_configuration(
+    path: Path | None, *, algorithm_provider: str | None = None, gates: FeatureGates = DEFAULT_FEATURE_GATES
+) -> dict[str, Any]:
     """Return options of `kubeloop run` that the configuration file sets: client connection and leader election.
 
     Raises UserError for a file that cannot be read or is invalid.
     """
-    config = _configuration(path, algorithm_provider=algorithm_provider)
+    config = _configuration(path, algorithm_provider, gates)
     options: dict[str, Any] = {}
     connection, election = config.client_connection, config.leader_election
     if connection is not None:

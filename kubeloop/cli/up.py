@@ -71,15 +71,15 @@ def _settings(process: ProcessOptions, gate_options: FeatureGateOptions) -> Sett
     from kubeloop.cli.scheduler_options import read_policy_file, read_scheduler_configuration
     from kubeloop.process.control_plane import CONTROLLERS
 
+    gates = gate_options.parsed()
     scheduler = read_scheduler_configuration(
         process.config,
         algorithm_provider=process.algorithm_provider,
         policy=read_policy_file(process.policy_config_file) if process.policy_config_file is not None else None,
         tie_break=process.tie_break,
+        gates=gates,
     )
-    return control_plane_settings(
-        process, frozenset(CONTROLLERS), scheduler, gate_options.parsed(), namespace_grace_seconds=0.0
-    )
+    return control_plane_settings(process, frozenset(CONTROLLERS), scheduler, gates, namespace_grace_seconds=0.0)
 
 
 async def _up(

@@ -95,14 +95,16 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """Return the settings of the control plane. Imports the scheduler's plugins. Raises UserError."""
         from kubeloop.process.control_plane import Settings, parse_controllers
         from kubeloop.scheduler.config.load import load_configuration
-        from kubeloop.scheduler.config.types import SchedulerConfiguration
+        from kubeloop.scheduler.config.types import default_configuration
 
-        scheduler = load_configuration(self.scheduler_config) if self.scheduler_config else SchedulerConfiguration()
+        gates = self.parsed_feature_gates()
+        text = self.scheduler_config
+        scheduler = load_configuration(text, gates) if text else default_configuration(gates)
         return Settings(
             controllers=parse_controllers(self.controllers),
             namespace_grace_seconds=0.0,
             scheduler=scheduler,
-            feature_gates=self.parsed_feature_gates(),
+            feature_gates=gates,
         )
 
     def parsed_feature_gates(self) -> FeatureGates:

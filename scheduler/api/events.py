@@ -154,8 +154,11 @@ def matches(registered: ClusterEvent, event: ClusterEvent) -> bool:
     return mask & action != 0 and action <= mask
 
 
-def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """Return the events of a node update; none if nothing changed that affects scheduling."""
+def node_update_events(old: Node, new: Node, *, declared_features: bool = True) -> list[ClusterEvent]:
+    """Return the events of a node update; none if nothing changed that affects scheduling.
+
+    declared_features: the feature gate NodeDeclaredFeatures.
+    """
     events = []
     if old.spec.unschedulable and not new.spec.unschedulable:
         events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_TAINT])
@@ -169,7 +172,7 @@ def node_update_events(old: Node, new: Node) -> list[ClusterEvent]:
         events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_CONDITION])
     if old.metadata.annotations != new.metadata.annotations:
         events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_ANNOTATION])
-    if old.status.declared_features != new.status.declared_features:
+    if declared_features and old.status.declared_features != new.status.declared_features:
         events.append(_NODE_UPDATES[ActionType.UPDATE_NODE_DECLARED_FEATURE])
     return events
 

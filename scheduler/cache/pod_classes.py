@@ -156,5 +156,6 @@ def spec_class(pod: Pod) -> bytes:
             spec.overhead,
             spec.resources,
             spec.node_name,
+            spec.host_network and spec.host_users is False,
         )
     )

@@ -1,11 +1,13 @@
 """Defaults of KubeSchedulerConfiguration: names, numbers, and the plugins of the default profile.
 
-Defaults of plugin arguments are those of the types in `config.plugin_args`.
+Defaults of plugin arguments are those of the types in `config.plugin_args`; some depend on feature gates.
 Source: pkg/scheduler/apis/config/v1/{defaults,default_plugins}.go of v1.36.
 """
 
 from __future__ import annotations
 
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.scheduler.config.plugin_args import STORAGE_CAPACITY_SHAPE, VolumeBindingArgs
 from kubeloop.scheduler.config.plugin_sets import PluginRef
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
@@ -38,3 +40,17 @@ DEFAULT_PLUGINS = (
     PluginRef("DefaultBinder"),
     PluginRef("NodeDeclaredFeatures"),
 )
+
+
+def default_plugins(gates: FeatureGates) -> tuple[PluginRef, ...]:
+    """Return the plugins of the default profile."""
+    if gates.enabled("NodeDeclaredFeatures"):
+        return DEFAULT_PLUGINS
+    return tuple(ref for ref in DEFAULT_PLUGINS if ref.name != "NodeDeclaredFeatures")
+
+
+def default_args(gates: FeatureGates) -> dict[str, VolumeBindingArgs]:
+    """Return the default arguments of plugins that differ from those of their types, by plugin name."""
+    if gates.enabled("StorageCapacityScoring"):
+        return {"VolumeBinding": VolumeBindingArgs(shape=STORAGE_CAPACITY_SHAPE)}
+    return {}

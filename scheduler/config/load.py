@@ -6,15 +6,16 @@ from collections.abc import Mapping
 
 from kubeloop.kube import yaml
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.policy import decode_policy
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import API_VERSION, decode_v1
 
 
-def load_configuration(text: str) -> SchedulerConfiguration:
+def load_configuration(text: str, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> SchedulerConfiguration:
     """Return the configuration of a YAML or JSON text. Raises UserError with kube-scheduler's messages."""
-    return read_configuration(_document(text))
+    return read_configuration(_document(text), gates)
 
 
 def load_policy(text: str) -> SchedulerConfiguration:
@@ -41,6 +42,8 @@ def _document(text: str) -> Mapping[str, JSONValue]:
     return document
 
 
-def read_configuration(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
+def read_configuration(
+    document: Mapping[str, JSONValue], gates: FeatureGates = DEFAULT_FEATURE_GATES
+) -> SchedulerConfiguration:
     """Return the configuration of a document in plain JSON. Raises UserError."""
-    return decode_policy(document) if document.get("kind") == "Policy" else decode_v1(document)
+    return decode_policy(document) if document.get("kind") == "Policy" else decode_v1(document, gates)

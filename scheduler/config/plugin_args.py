@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import NodeAffinity, Struct, TopologySpreadConstraint
 
 
@@ -97,7 +98,7 @@ class DynamicResourcesArgs(Struct):
     binding_timeout: str = "10m0s"
 
 
-def with_defaults(args: Struct) -> Struct:
+def with_defaults(args: Struct, gates: FeatureGates) -> Struct:
     """Replace empty or zero fields by their defaults, and write durations as Go does.
 
     Source: pkg/scheduler/apis/config/v1/defaults.go.
@@ -109,6 +110,8 @@ def with_defaults(args: Struct) -> Struct:
             return msgspec.structs.replace(args, scoring_strategy=strategy)
         case NodeResourcesBalancedAllocationArgs():
             return msgspec.structs.replace(args, resources=_with_weights(args.resources))
+        case VolumeBindingArgs(shape=()) if gates.enabled("StorageCapacityScoring"):
+            return msgspec.structs.replace(args, shape=STORAGE_CAPACITY_SHAPE)
         case PodTopologySpreadArgs(defaulting_type=""):
             return msgspec.structs.replace(args, defaulting_type="System")
         case DynamicResourcesArgs():

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue, Struct, without_nulls
 from kubeloop.scheduler.config import out_of_tree_plugins
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES, NoArgs, with_defaults
@@ -24,7 +25,9 @@ def args_type(name: str) -> type[Any] | None:
     return getattr(out_of_tree_plugins.load_plugin_class(name), "args_type", None)
 
 
-def decode_plugin_args(name: str, document: Mapping[str, JSONValue], path: str) -> Any:
+def decode_plugin_args(
+    name: str, document: Mapping[str, JSONValue], path: str, gates: FeatureGates = DEFAULT_FEATURE_GATES
+) -> Any:
     """Return the arguments of a plugin as its Struct, or as plain JSON if it has none. Raises UserError.
 
     A plugin that does not exist, which kube-scheduler reports only if it is enabled, has plain JSON, too.
@@ -59,8 +62,8 @@ def decode_plugin_args(name: str, document: Mapping[str, JSONValue], path: str) 
             f"decoding args for plugin {name}: strict decoding error: {listed}", hint=f"it takes {', '.join(known)}"
         )
     if isinstance(args, Struct):
-        args = with_defaults(args)
-    errors = validate_args(name, args, path)
+        args = with_defaults(args, gates)
+    errors = validate_args(name, args, path, gates)
     if errors:
         raise UserError("; ".join(map(str, errors)), hint=f"see {name}Args")
     return args

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.scheduler.config.defaults import (
     DEFAULT_EXTENDER_TIMEOUT_SECONDS,
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,
@@ -19,6 +20,8 @@ from kubeloop.scheduler.config.defaults import (
     DEFAULT_POD_INITIAL_BACKOFF_SECONDS,
     DEFAULT_POD_MAX_BACKOFF_SECONDS,
     DEFAULT_SCHEDULER_NAME,
+    default_args,
+    default_plugins,
 )
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 
@@ -146,3 +149,9 @@ class SchedulerConfiguration(msgspec.Struct, frozen=True):
     drain_seconds: float = 10.0
     client_connection: ClientConnectionConfiguration | None = None
     leader_election: LeaderElectionConfiguration | None = None
+
+
+def default_configuration(gates: FeatureGates) -> SchedulerConfiguration:
+    """Return kube-scheduler's configuration without a file."""
+    profile = Profile(multi_point=PluginSet(enabled=default_plugins(gates)), args=default_args(gates))
+    return SchedulerConfiguration(profiles=(profile,))

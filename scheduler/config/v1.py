@@ -17,14 +17,16 @@ from msgspec.structs import replace
 from kubeloop.kube import yaml
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import (
     DEFAULT_MAX_BINDINGS_IN_FLIGHT,
     DEFAULT_PARALLELISM,
-    DEFAULT_PLUGINS,
     DEFAULT_POD_INITIAL_BACKOFF_SECONDS,
     DEFAULT_POD_MAX_BACKOFF_SECONDS,
     DEFAULT_SCHEDULER_NAME,
+    default_args,
+    default_plugins,
 )
 from kubeloop.scheduler.config.extenders import extender_configuration, with_ignored_resources
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
@@ -170,7 +172,7 @@ class _Configuration(_Strict, frozen=True):
     kubeloop: KubeloopSettings = KubeloopSettings()
 
 
-def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
+def decode_v1(document: Mapping[str, JSONValue], gates: FeatureGates) -> SchedulerConfiguration:
     """Return the configuration of a KubeSchedulerConfiguration in plain JSON. Raises UserError."""
     _check_version(document)
     v1 = decode_strictly(
@@ -181,7 +183,7 @@ def decode_v1(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     )
     v1_profiles = v1.profiles or (_Profile(),)
     profiles = tuple(
-        _profile(profile, f"profiles[{index}]", alone=len(v1_profiles) == 1)
+        _profile(profile, f"profiles[{index}]", gates, alone=len(v1_profiles) == 1)
         for index, profile in enumerate(v1_profiles)
     )
     config = SchedulerConfiguration(
@@ -259,17 +261,18 @@ def _check_version(document: Mapping[str, JSONValue]) -> None:
         raise UserError(text, hint=f"{'it was removed; ' if removed else ''}use {API_VERSION}")
 
 
-def _profile(v1: _Profile, path: str, *, alone: bool) -> Profile:
+def _profile(v1: _Profile, path: str, gates: FeatureGates, *, alone: bool) -> Profile:
     name = v1.scheduler_name
     if name is None:
         name = DEFAULT_SCHEDULER_NAME if alone else ""
     points = {point: _plugin_set(getattr(v1.plugins, _attribute(point))) for point in EXTENSION_POINTS}
     return Profile(
         scheduler_name=name,
-        multi_point=merge_plugin_sets(PluginSet(DEFAULT_PLUGINS), _plugin_set(v1.plugins.multi_point)),
+        multi_point=merge_plugin_sets(PluginSet(default_plugins(gates)), _plugin_set(v1.plugins.multi_point)),
         points={point: plugin_set for point, plugin_set in points.items() if plugin_set.enabled or plugin_set.disabled},
-        args={
-            entry.name: decode_plugin_args(entry.name, entry.args, f"{path}.pluginConfig[{index}].args")
+        args=default_args(gates)
+        | {
+            entry.name: decode_plugin_args(entry.name, entry.args, f"{path}.pluginConfig[{index}].args", gates)
             for index, entry in enumerate(v1.plugin_config)
         },
         percentage_of_nodes_to_score=v1.percentage_of_nodes_to_score,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kubeloop.kube.durations import duration_text, parse_duration_seconds
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import FieldError, forbidden, invalid, label_key_errors, not_supported, required
 from kubeloop.kube.node_selectors import NodeSelectorMatcher, NodeSelectorTermMatcher
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
@@ -165,8 +166,10 @@ def _is_extended(name: str) -> bool:
 # --- Arguments of plugins ------------------------------------------------------------------------------------------
 
 
-def validate_args(name: str, args: Any, path: str) -> Sequence[FieldError | str]:
+def validate_args(name: str, args: Any, path: str, gates: FeatureGates) -> Sequence[FieldError | str]:
     """Return the errors in the arguments of an in-tree plugin."""
+    if name == "VolumeBinding":
+        return _volume_binding(args, path, allow_shape=gates.enabled("StorageCapacityScoring"))
     check = _ARGS.get(name)
     return check(args, path) if check is not None else []
 
@@ -299,12 +302,14 @@ def _balanced_allocation(args: Any, path: str) -> list[FieldError]:
     return errors
 
 
-def _volume_binding(args: Any, path: str) -> list[FieldError]:
+def _volume_binding(args: Any, path: str, *, allow_shape: bool) -> list[FieldError]:
     errors = []
     if args.bind_timeout_seconds < 0:
         text = "invalid BindTimeoutSeconds, should not be a negative value"
         errors.append(invalid(f"{path}.bindTimeoutSeconds", args.bind_timeout_seconds, text))
-    if args.shape:
+    if allow_shape:
+        errors += _shape_errors(args.shape, f"{path}.shape")
+    elif args.shape:
         shown = [{"utilization": point.utilization, "score": point.score} for point in args.shape]
         text = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
         errors.append(invalid(f"{path}.shape", shown, text))
@@ -345,6 +350,5 @@ _ARGS: Mapping[str, Callable[[Any, str], Sequence[FieldError | str]]] = {
     "NodeResourcesBalancedAllocation": _balanced_allocation,
     "NodeResourcesFit": _node_resources_fit,
     "PodTopologySpread": _pod_topology_spread,
-    "VolumeBinding": _volume_binding,
     "DynamicResources": _dynamic_resources,
 }

@@ -53,6 +53,7 @@ def node(**changes: Any) -> Node:
     spec = {"unschedulable": changes.get("unschedulable", False), "taints": changes.get("taints", [])}
     conditions = [{"type": "Ready", "status": changes.get("ready", "True"), "reason": changes.get("reason", "")}]
     status = {"allocatable": changes.get("allocatable", {"cpu": "1"}), "conditions": conditions}
+    status["declaredFeatures"] = changes.get("features", [])
     return convert(Node, {"metadata": metadata, "spec": spec, "status": status})
 
 
@@ -74,6 +75,13 @@ def node(**changes: Any) -> Node:
 )
 def test_node_update_events(old: dict[str, Any], new: dict[str, Any], labels: list[str]) -> None:
     assert [event.label for event in events.node_update_events(node(**old), node(**new))] == labels
+
+
+def test_declared_features_of_a_node_are_an_event_if_their_gate_is_on() -> None:
+    old, new = node(), node(features=["F"])
+    (event,) = events.node_update_events(old, new)
+    assert event.label == "NodeUpdateNodeDeclaredFeature"
+    assert events.node_update_events(old, new, declared_features=False) == []
 
 
 def pod(**changes: Any) -> Pod:

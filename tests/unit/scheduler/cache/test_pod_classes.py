@@ -40,6 +40,12 @@ def test_affinity_classes(pod: Any) -> None:
     assert affinity_class(pod("s", affinity=anti_affinity(malformed))).error is not None
 
 
+def test_user_namespaces_with_the_host_network_are_a_class(pod: Any) -> None:
+    classes = SpecClasses()
+    numbers = {classes.number(pod("p", hostNetwork=True, hostUsers=users)) for users in (None, True, False)}
+    assert len(numbers) == 2
+
+
 def test_spec_classes(pod: Any) -> None:
     classes = SpecClasses()
     first = classes.number(pod("p", cpu="1"))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
     CPU_AND_MEMORY,
@@ -46,7 +47,7 @@ GPU = ResourceSpec(name="gpu", weight=3)
     ],
 )
 def test_with_defaults_replaces_empty_fields(args: Any, expected: Any) -> None:
-    assert with_defaults(args) == expected
+    assert with_defaults(args, DEFAULT_FEATURE_GATES) == expected
 
 
 def test_every_in_tree_plugin_has_arguments() -> None:

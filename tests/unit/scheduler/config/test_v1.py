@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.plugin_sets import PluginRef
@@ -15,6 +16,7 @@ from kubeloop.scheduler.config.types import (
     ClientConnectionConfiguration,
     LeaderElectionConfiguration,
     SchedulerConfiguration,
+    default_configuration,
 )
 from kubeloop.scheduler.config.v1 import configuration_document, configuration_text
 
@@ -333,3 +335,43 @@ def test_zeros_and_empty_lists_become_defaults():
     balanced = args["NodeResourcesBalancedAllocation"].resources
     assert [(resource.name, resource.weight) for resource in balanced] == [("cpu", 1), ("example.com/gpu", 1)]
     assert args["PodTopologySpread"].defaulting_type == "System"
+
+
+def test_node_declared_features_is_a_default_plugin_if_its_gate_is_on():
+    for enabled in (True, False):
+        gates = FeatureGates({"NodeDeclaredFeatures": enabled})
+        config = load_configuration(HEAD, gates)
+        assert config == default_configuration(gates)
+        names = [ref.name for ref in config.profiles[0].multi_point.enabled]
+        assert ("NodeDeclaredFeatures" in names) is enabled
+
+
+SHAPE = """
+profiles:
+- pluginConfig:
+  - name: VolumeBinding
+    args: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}
+"""
+
+
+def test_a_shape_of_volume_binding_needs_storage_capacity_scoring():
+    gates = FeatureGates({"StorageCapacityScoring": True})
+    args = load_configuration(HEAD + SHAPE, gates).profiles[0].args["VolumeBinding"]
+    assert [(point.utilization, point.score) for point in args.shape] == [(0, 0), (100, 10)]
+    with pytest.raises(UserError, match="unexpected field `shape`, remove it or turn on the feature gate"):
+        load_configuration(HEAD + SHAPE)
+    with pytest.raises(UserError, match=r"shape\[1\].utilization"):
+        load_configuration(HEAD + SHAPE.replace("100", "0"), gates)
+
+
+@pytest.mark.parametrize("text", ["", "profiles: [{pluginConfig: [{name: VolumeBinding, args: {}}]}]"])
+def test_storage_capacity_scoring_has_a_default_shape(text: str):
+    gates = FeatureGates({"StorageCapacityScoring": True})
+    config = load_configuration(HEAD + text, gates)
+    (volume_binding,) = [
+        entry["args"]
+        for entry in configuration_document(config)["profiles"][0]["pluginConfig"]
+        if entry["name"] == "VolumeBinding"
+    ]
+    assert volume_binding["shape"] == [{"utilization": 0, "score": 10}, {"utilization": 100, "score": 0}]
+    assert config == default_configuration(gates)

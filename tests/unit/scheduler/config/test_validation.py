@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.types import (
@@ -170,5 +171,5 @@ def test_validate_configuration(config: dict[str, Any], errors: list[str]) -> No
     ],
 )
 def test_validate_args_reports_fields(plugin: str, args: dict[str, Any], fields: list[str]) -> None:
-    errors: Any = validate_args(plugin, msgspec.convert(args, ARGS_TYPES[plugin]), "args")
+    errors: Any = validate_args(plugin, msgspec.convert(args, ARGS_TYPES[plugin]), "args", DEFAULT_FEATURE_GATES)
     assert [error.field for error in errors] == [f"args.{field}" for field in fields]
