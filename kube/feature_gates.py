@@ -511,6 +511,7 @@ OBEYED: frozenset[str] = frozenset(
         "MutablePodResourcesForSuspendedJobs",
         "MutableSchedulingDirectivesForSuspendedJobs",
         "MutatingAdmissionPolicy",
+        "NodeDeclaredFeatures",
         "NominatedNodeNameForExpectation",
         "PodDeletionCost",
         "PodTopologyLabelsAdmission",
@@ -524,6 +525,7 @@ OBEYED: frozenset[str] = frozenset(
         "StorageCapacityScoring",
         "TaintTolerationComparisonOperators",
         "UserNamespacesHostNetworkSupport",
+        "VolumeLimitScaling",
     }
 )
 """Gates of which both settings do what they do in Kubernetes."""
@@ -594,7 +596,6 @@ REFUSED: dict[str, str] = {
             "APIServerIdentity",
             "CRDObservedGenerationTracking",
             "InPlacePodLevelResourcesVerticalScaling",
-            "NodeDeclaredFeatures",
             "ImageVolumeWithDigest",
             "OpenAPIEnums",
             "OpportunisticBatching",
@@ -606,7 +607,6 @@ REFUSED: dict[str, str] = {
             "StorageVersionHash",
             "StrictIPCIDRValidation",
             "TranslateStreamCloseWebsocketRequests",
-            "VolumeLimitScaling",
             "WatchList",
         ),
         "kubeloop implements its default only",
