@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.extenders import extender_configuration
@@ -261,7 +262,7 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     errors: list[object] = []
     for name in ("NodeLabel", "ServiceAffinity"):
         if name in translation.args:
-            errors += validate_args(name, translation.args[name], name)
+            errors += validate_args(name, translation.args[name], name, DEFAULT_FEATURE_GATES)
     affinity_args = {"hardPodAffinityWeight": weight}
     translation.args["InterPodAffinity"] = decode_plugin_args("InterPodAffinity", affinity_args, "args")
     config = SchedulerConfiguration(
