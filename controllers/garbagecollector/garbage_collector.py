@@ -236,6 +236,8 @@ class GarbageCollector:
         identity = node.identity
         if node.being_deleted and not node.deleting_dependents:
             return None  # an informer will show its deletion
+        if not node.deleting_dependents:
+            self._check_owner_kinds(node)
         try:
             latest = (await self._get(identity)).metadata
         except NotFound:
@@ -271,6 +273,22 @@ class GarbageCollector:
             return identity
         return None
 
+    def _check_owner_kinds(self, node: GraphNode) -> None:
+        """Raise UnknownKind if an owner's kind is unknown: reading the object would not decide its fate.
+
+        Retries for kinds that are never served thus send no requests, which would delay those for other objects.
+        """
+        for reference in node.owners:
+            if not self._is_known_absent(node.identity, reference):
+                self._resource(reference.api_version, reference.kind)
+
+    def _is_known_absent(self, dependent: ObjectIdentity, reference: OwnerReference) -> bool:
+        absent_owners = self.graph.absent_owners
+        return (
+            owner_identity(reference, "") in absent_owners
+            or owner_identity(reference, dependent.namespace) in absent_owners
+        )
+
     async def _classify_references(
         self, node: GraphNode, references: Sequence[OwnerReference]
     ) -> tuple[list[OwnerReference], list[OwnerReference], list[OwnerReference]]:
@@ -288,11 +306,7 @@ class GarbageCollector:
 
     async def _read_owner(self, dependent: ObjectIdentity, reference: OwnerReference) -> ObjectMeta | None:
         """Read and return an owner; None if it does not exist. Raises ClusterScopedDependent, UnknownKind, ApiError."""
-        absent_owners = self.graph.absent_owners
-        if (
-            owner_identity(reference, "") in absent_owners
-            or owner_identity(reference, dependent.namespace) in absent_owners
-        ):
+        if self._is_known_absent(dependent, reference):
             return None
         resource = self._resource(reference.api_version, reference.kind)
         if resource.namespaced and not dependent.namespace:
@@ -303,7 +317,7 @@ class GarbageCollector:
         except NotFound:
             owner = None
         if owner is None or owner.uid != reference.uid:
-            absent_owners.add(owner_identity(reference, namespace))
+            self.graph.absent_owners.add(owner_identity(reference, namespace))
             return None
         return owner
 

@@ -10,7 +10,7 @@ import pytest
 from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.objects.api_types import PartialObjectMetadata, Pod
-from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS, REPLICA_SETS
+from kubeloop.kube.objects.resources import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
 from support.fake_apiserver import WIDGETS
 
 pytestmark = pytest.mark.virtual_time
@@ -168,6 +168,41 @@ async def test_dependent_of_unknown_owner_kind_is_kept(fake_apiserver, start_col
     await start_collector()
     await asyncio.sleep(60)
     assert fake_apiserver.names(PODS) == ["patient"]
+
+
+@pytest.mark.parametrize("starts_first", [True, False])
+async def test_child_of_wrong_owner_kind_is_deleted_despite_many_unknown_kinds(
+    fake_apiserver, start_collector, starts_first
+):
+    server = fake_apiserver
+    if starts_first:
+        await start_collector()
+    for namespace in ("a", "b"):
+        server.add(NAMESPACES, namespace)
+    parent = server.add(CONFIG_MAPS, "parent", namespace="b")
+    wrong = {"apiVersion": "v1", "kind": "Pod", "name": "invalid", "uid": parent["metadata"]["uid"]}
+    unknown = [
+        {"apiVersion": "test/v1", "kind": f"Invalid{number}", "name": "invalid", "uid": f"invalid-{number}"}
+        for number in range(25)
+    ]
+    for number in range(40):
+        server.add(CONFIG_MAPS, f"unknown-{number}", *unknown, wrong, namespace="a")
+        server.add(SECRETS, f"unknown-{number}", *unknown, wrong, namespace="a")
+    for number in range(5):
+        server.add(SECRETS, f"valid-{number}", reference(parent), namespace="b")
+        server.add(SECRETS, f"wrong-{number}", wrong, namespace="a")
+    if not starts_first:
+        await start_collector()
+    await asyncio.sleep(30)
+    assert len(server.names(CONFIG_MAPS)) == 1 + 40
+    assert sum(name.startswith("unknown") for name in server.names(SECRETS)) == 40
+    assert sum(name.startswith("valid") for name in server.names(SECRETS)) == 5
+    assert not any(name.startswith("wrong") for name in server.names(SECRETS))
+    paths = [request.path for request in server.transport.sent]
+    assert not [path for path in paths if "/unknown-" in path], "retries would delay the requests for other objects"
+    server.add(SECRETS, "wrong-later", wrong, namespace="a")
+    await asyncio.sleep(3)
+    assert "wrong-later" not in server.names(SECRETS)
 
 
 async def test_deletion_is_retried_after_unrelated_change(fake_apiserver, start_collector):
