@@ -514,6 +514,7 @@ OBEYED: frozenset[str] = frozenset(
         "NominatedNodeNameForExpectation",
         "PodDeletionCost",
         "PodTopologyLabelsAdmission",
+        "RelaxedServiceNameValidation",
         "ResourceHealthStatus",
         "ResourceHealthStatusMessage",
         "RestartAllContainersOnContainerExits",
@@ -525,6 +526,7 @@ OBEYED: frozenset[str] = frozenset(
         "TaintTolerationComparisonOperators",
         "UserNamespacesHostNetworkSupport",
         "VolumeLimitScaling",
+        "WatchList",
     }
 )
 """Gates of which both settings do what they do in Kubernetes."""
@@ -601,13 +603,11 @@ REFUSED: dict[str, str] = {
             "OpportunisticBatching",
             "PodLevelResources",
             "PortForwardWebsockets",
-            "RelaxedServiceNameValidation",
             "SchedulerAsyncAPICalls",
             "ServiceCIDRStatusFieldWiping",
             "StorageVersionHash",
             "StrictIPCIDRValidation",
             "TranslateStreamCloseWebsocketRequests",
-            "WatchList",
         ),
         "kubeloop implements its default only",
     ),

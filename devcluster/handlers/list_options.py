@@ -31,6 +31,7 @@ class ListOptions:
     timeout_seconds: int | None
     allow_bookmarks: bool
     send_initial_events: bool | None
+    marks_initial_events_end: bool
 
 
 def parse_resource_version(text: str) -> int | None:
@@ -63,8 +64,13 @@ def query_integer(request: Request, name: str) -> int | None:
     return int(text)
 
 
-def parse_list_options(request: Request, served: ServedResource, namespace: str, name: str = "") -> ListOptions:
-    """Parse and validate the query; `name` restricts it to one object. Raises StatusError 400, 422, 500."""
+def parse_list_options(
+    request: Request, served: ServedResource, namespace: str, name: str = "", *, watch_list: bool = True
+) -> ListOptions:
+    """Parse and validate the query; `name` restricts it to one object. Raises StatusError 400, 422, 500.
+
+    watch_list: False to refuse sendInitialEvents.
+    """
     watch = request.flag("watch")
     limit = query_integer(request, "limit")
     timeout = query_integer(request, "timeoutSeconds")
@@ -76,9 +82,10 @@ def parse_list_options(request: Request, served: ServedResource, namespace: str,
     if name:
         fields = f"metadata.name={name},{fields}" if fields else f"metadata.name={name}"
     select = selection(served, request.option("labelSelector"), fields)
-    if watch and send is None and not match and version in ("", "0"):
+    starts_now = watch and send is None and not match and version in ("", "0")
+    if starts_now and watch_list:
         send, match = True, "NotOlderThan"  # a watch without a beginning starts with the present state
-    causes = _watch_causes(match, send, token) if watch else _list_causes(match, send, version, token)
+    causes = _watch_causes(match, send, token, watch_list) if watch else _list_causes(match, send, version, token)
     if causes:
         raise errors.options_invalid("ListOptions", causes)
     if token and not watch:
@@ -102,7 +109,8 @@ def parse_list_options(request: Request, served: ServedResource, namespace: str,
         match=match,
         timeout_seconds=timeout,
         allow_bookmarks=request.flag("allowWatchBookmarks"),
-        send_initial_events=send,
+        send_initial_events=True if starts_now else send,
+        marks_initial_events_end=watch_list,
     )
 
 
@@ -129,12 +137,15 @@ def _list_causes(match: str, send: bool | None, version: str, token: str) -> lis
     return causes
 
 
-def _watch_causes(match: str, send: bool | None, token: str) -> list[JSON]:
+def _watch_causes(match: str, send: bool | None, token: str, watch_list: bool) -> list[JSON]:
     field = "resourceVersionMatch"
     causes = []
     if send is not None and match != "NotOlderThan":
         message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         causes.append(_forbidden(field, message))
+    if send is not None and not watch_list:
+        message = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+        causes.append(_forbidden("sendInitialEvents", message))
     if not match:
         return causes
     if send is None:

@@ -121,6 +121,7 @@ class Rest:
         self._keys = keys
         self._watch_settings = watch_settings
         self._streams = streams
+        self._watch_list = gates.enabled("WatchList")
         self._writer = ObjectWriter(store, policies, addresses, gates)
         self._deleter = ObjectDeleter(store, clock)
         self._binder = PodBinder(store, clock, gates)
@@ -187,7 +188,7 @@ class Rest:
         request, info = context.request, context.info
         output = negotiate_output(request.headers.get("accept", ""), "list")
         target = info.served
-        options = parse_list_options(request, target, info.namespace, info.name)
+        options = parse_list_options(request, target, info.namespace, info.name, watch_list=self._watch_list)
         if target.compute_objects is not None:
             selected = [obj for obj in target.compute_objects() if options.select is None or options.select(obj)]
             return self._list_of(context, selected, {}, output)
@@ -232,7 +233,9 @@ class Rest:
             name = target.resource.group_resource
             message = f'watch is not supported on resources of kind "{name}"'
             raise errors.StatusError(405, "MethodNotAllowed", message, details={"kind": name})
-        options = parse_list_options(request, target, context.info.namespace, context.info.name)
+        options = parse_list_options(
+            request, target, context.info.namespace, context.info.name, watch_list=self._watch_list
+        )
         encoder = self._frames(context, output)
         if target.crd_version is not None and target.crd_version.uses_webhook:
             return self._watch_converted(context, options, encoder)
@@ -544,7 +547,7 @@ class Rest:
     async def _delete_collection(self, context: RequestContext) -> Response:
         request, target = context.request, context.info.served
         output = negotiate_output(request.headers.get("accept", ""))
-        list_options = parse_list_options(request, target, context.info.namespace)
+        list_options = parse_list_options(request, target, context.info.namespace, watch_list=self._watch_list)
         options = read_delete_options(request)
         request.warnings += deletion_warnings(target, options)
         limited = list_options.limit > 0

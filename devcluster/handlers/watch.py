@@ -86,7 +86,7 @@ def open_watch(
         watcher,
         timeout_seconds=float(timeout),
         bookmark=bookmark if options.allow_bookmarks else None,
-        initial_events_end=bool(options.send_initial_events),
+        initial_events_end=bool(options.send_initial_events) and options.marks_initial_events_end,
         bookmark_seconds=settings.bookmark_seconds,
     )
     return stream, watcher

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, long_name
+from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_label, dns_subdomain, long_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.object_meta import NameCheck, path_segment
 from kubeloop.kube.json_object import JSON
@@ -50,6 +50,7 @@ class KindValidators:
     """
 
     name_check: NameCheck = dns_subdomain
+    strict_name_check: NameCheck | None = None
     create: CreateValidator = _accept_create
     update: UpdateValidator = _accept_update
     status: UpdateValidator = _accept_update
@@ -135,6 +136,7 @@ def _core() -> Table:
         ),
         "Service": KindValidators(
             name_check=dns_label,
+            strict_name_check=dns_1035_label,
             create=service.validate_service,
             update=service.validate_service_update,
             status=service.validate_service_status_update,

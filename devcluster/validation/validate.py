@@ -31,7 +31,10 @@ def validate_create(resource: Resource[Any], obj: JSON, *, error_list: type[Erro
     errors, validators = error_list(), validators_for(resource.group, resource.kind)
     metadata = obj["metadata"]
     if validators.strategy_metadata:
-        validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=validators.name_check)
+        name_check = validators.name_check
+        if validators.strict_name_check is not None and not errors.gates.enabled("RelaxedServiceNameValidation"):
+            name_check = validators.strict_name_check
+        validate_object_meta(errors, metadata, namespaced=resource.namespaced, name_check=name_check)
         if validators.core_finalizers and "finalizers" in metadata:
             validate_core_finalizers(errors, metadata)
     validators.create(errors, obj)

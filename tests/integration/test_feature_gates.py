@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.api.served_resources import BY_KIND
+from kubeloop.devcluster.handlers.list_options import parse_list_options
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.testing.in_memory import memory_cluster
@@ -526,3 +528,41 @@ async def test_zpage_is_served(path, gate, enabled):
     api = api_with(**{gate: enabled})
     assert api("GET", path, accept="text/plain")[0] == (200 if enabled else 404)
     assert (path in api("GET", "/")[1]["paths"]) == enabled
+
+
+@BOTH
+async def test_watch_may_send_initial_events(enabled):
+    api = api_with(WatchList=enabled)
+    query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    if enabled:
+        response = api.respond("GET", f"{PODS}?{query}")
+        assert response.status == 200
+    else:
+        status, response = api("GET", f"{PODS}?{query}")
+        assert status == 422
+        text = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+        assert [cause["message"] for cause in response["details"]["causes"]] == [f"Forbidden: {text}"]
+
+
+@pytest.mark.parametrize("watch_list", [True, False])
+async def test_watch_without_a_version_starts_with_the_present_objects(watch_list):
+    request = Request.of("GET", "/x?watch=1")
+    options = parse_list_options(request, BY_KIND[("v1", "Pod")], "default", watch_list=watch_list)
+    assert options.send_initial_events
+    assert options.marks_initial_events_end == watch_list
+
+
+@BOTH
+async def test_service_name_may_start_with_a_digit(enabled):
+    api = api_with(RelaxedServiceNameValidation=enabled)
+    services = "/api/v1/namespaces/default/services"
+    ingresses = "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
+    backend = {"service": {"name": "1a", "port": {"number": 80}}}
+    status, response = api("POST", services, {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 80}]}})
+    assert status == (201 if enabled else 422), response
+    status, response = api("POST", ingresses, {"metadata": {"name": "i"}, "spec": {"defaultBackend": backend}})
+    assert status == (201 if enabled else 422), response
+    if not enabled:
+        (cause,) = response["details"]["causes"]
+        assert cause["field"] == "spec.defaultBackend.service.name"
+        assert "a DNS-1035 label must consist of" in cause["message"]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import re
 
-from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_name, port_number, regex_error
+from kubeloop.devcluster.api.name_checks import (
+    dns_1035_label,
+    dns_label,
+    dns_subdomain,
+    port_name,
+    port_number,
+    regex_error,
+)
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_ip
 from kubeloop.devcluster.validation.common.object_meta import validate_path_segment
@@ -103,7 +110,8 @@ def _validate_backend(errors: ErrorList, path: str, backend: JSON) -> None:
         if not name:
             errors.required(f"{path}.service.name")
         else:
-            errors.invalid_each(f"{path}.service.name", name, dns_label(name))
+            check = dns_label if errors.gates.enabled("RelaxedServiceNameValidation") else dns_1035_label
+            errors.invalid_each(f"{path}.service.name", name, check(name))
         if port.get("name") and port.get("number"):
             errors.invalid(path, "", "cannot set both port name & port number")
         elif port.get("name"):

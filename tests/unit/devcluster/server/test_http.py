@@ -191,3 +191,15 @@ async def test_upgrade_request_is_answered_and_connection_closed(payload: bytes)
         response = await send(port, payload)  # waits until the server closes the connection
     assert response.startswith(b"HTTP/1.1 ")
     assert b"\r\nConnection: close\r\n" in response
+
+
+@pytest.mark.parametrize("compress", [True, False])
+async def test_large_response_is_compressed_if_enabled(compress):
+    api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
+    async with HttpServer(api, compress=compress) as server:
+        accepting = await asyncio.get_running_loop().create_server(server, sock=loopback_socket(0))
+        port = accepting.sockets[0].getsockname()[1]
+        headers = b"Host: x\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
+        response = await send(port, b"GET /openapi/v2 HTTP/1.1\r\n" + headers)
+        accepting.close()
+    assert (b"Content-Encoding: gzip" in response) == compress
