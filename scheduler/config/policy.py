@@ -279,6 +279,8 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
 def with_policy(config: SchedulerConfiguration, policy: SchedulerConfiguration) -> SchedulerConfiguration:
     """Return the configuration with the plugins and extenders of a decoded Policy in each of its profiles.
 
+    Settings of the Policy's section `kubeloop` take precedence where they are not the defaults.
+
     Raises UserError if a profile has plugins of its own, as kube-scheduler v1.20.
     """
     (template,) = policy.profiles
@@ -289,8 +291,15 @@ def with_policy(config: SchedulerConfiguration, policy: SchedulerConfiguration) 
                 "supported",
                 hint="remove plugins and pluginConfig from the profile, or do not use the Policy",
             )
+    defaults = SchedulerConfiguration()
+    settings = {
+        name: getattr(policy, name)
+        for name in ("tie_break", "assumed_pod_ttl_seconds", "class_cache", "max_bindings_in_flight")
+        if getattr(policy, name) != getattr(defaults, name)
+    }
     return replace(
         config,
+        **settings,
         extenders=policy.extenders,
         profiles=tuple(
             replace(

@@ -107,9 +107,9 @@ def test_configuration_commands(page_commands, page, folder):
 
 
 def test_table_lists_all_kubeloop_keys(page):
-    from kubeloop.scheduler.config.v1 import _Kubeloop
+    from kubeloop.scheduler.config.v1 import KubeloopSettings
 
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(_Kubeloop.__struct_encode_fields__)
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(KubeloopSettings.__struct_encode_fields__)
 
 
 def test_legacy_configuration_commands(page_commands, page, folder):

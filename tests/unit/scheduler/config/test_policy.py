@@ -180,7 +180,8 @@ def test_policy_applies_to_all_profiles():
     ]
     assert {profile.multi_point for profile in combined.profiles} == {rules.profiles[0].multi_point}
     assert all(profile.check_all_filters for profile in combined.profiles)
-    assert (combined.extenders, combined.tie_break) == (rules.extenders, "roundRobin")
+    assert (combined.extenders, combined.tie_break) == (rules.extenders, "roundRobin")  # the file's tieBreak
+    assert with_policy(config, policy(kubeloop={"classCache": False})).class_cache is False
     own = read_configuration(head | {"profiles": [{"plugins": {"filter": {"disabled": [{"name": "NodeName"}]}}}]})
     with pytest.raises(UserError, match="using Plugins or PluginConfig and Policy simultaneously is not supported"):
         with_policy(own, rules)
