@@ -13,6 +13,7 @@ from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, ClusterEvent
 from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.scheduling_queue import SchedulingQueue
 
@@ -48,12 +49,14 @@ class PodEvents:
         scheduler_names: Container[str],
         reject_waiting_pod: Callable[[str], bool],
         durations: EventDurations = NOT_MEASURED,
+        request_rules: RequestRules = DEFAULT_REQUEST_RULES,
     ) -> None:
         """reject_waiting_pod(uid): rejects a pod that waits on permit; returns False if it does not wait."""
         self._cache = cache
         self._queue = queue
         self._scheduler_names = scheduler_names
         self._reject_waiting_pod = reject_waiting_pod
+        self._request_rules = request_rules
         self._durations = durations
 
     def on_add(self, obj: Pod, initial: bool) -> None:
@@ -114,7 +117,7 @@ class PodEvents:
             self._cache.update_pod(old, new)
         except CacheError as error:
             log.warning("cannot update a bound pod in the cache: %s", error)
-        for event in events.pod_update_events(old, new):
+        for event in events.pod_update_events(old, new, self._request_rules):
             self._queue.move_all_to_active_or_backoff(event, old, new)
             self._durations.handled(event, start_ns)
 

@@ -30,6 +30,7 @@ from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
+from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 from kubeloop.scheduler.config.extenders import with_ignored_resources
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -78,6 +79,7 @@ class Scheduler:
         self._traces = context.traces
         self._metrics = context.metrics
         self._gates = context.feature_gates
+        self.request_rules = request_rules(self._gates)
         self._time = asyncio.get_running_loop().time
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._pods = informers.informer(PODS).store
@@ -85,7 +87,11 @@ class Scheduler:
         self._binding: set[asyncio.Task[None]] = set()
         self._patches = StatusPatches(context.client, context.clock, enter_span=context.traces.enter_span)
 
-        self.cache = Cache(self._time, assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds)
+        self.cache = Cache(
+            self._time,
+            assumed_pod_ttl_seconds=config.assumed_pod_ttl_seconds,
+            request_rules=self.request_rules,
+        )
         self.in_cycle = False  # True: the snapshot must not change, as an extender's response is awaited
         self.snapshot = Snapshot(SpecClasses(enabled=config.class_cache))
         informer_of: dict[str, SharedInformer[Any]] = {
@@ -159,6 +165,7 @@ class Scheduler:
                 initial_backoff_seconds=config.pod_initial_backoff_seconds,
                 max_backoff_seconds=config.pod_max_backoff_seconds,
                 max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
+                request_rules=self.request_rules,
                 pops_from_backoff=self._gates.enabled("SchedulerPopFromBackoffQ"),
             ),
             observer=QueueObserver(
@@ -192,6 +199,7 @@ class Scheduler:
             scheduler_names=self.frameworks,
             reject_waiting_pod=self._waiting_pods.reject_removed,
             durations=durations,
+            request_rules=self.request_rules,
         )
         declared_features = self._gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)

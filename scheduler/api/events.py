@@ -13,7 +13,7 @@ import msgspec
 
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.cache.pod_requests import requests_nano
+from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules, requests_nano
 
 
 class ActionType(IntFlag):
@@ -181,13 +181,13 @@ def _conditions(node: Node) -> dict[str, str]:
     return {condition.type: condition.status for condition in node.status.conditions}
 
 
-def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+def pod_update_events(old: Pod, new: Pod, rules: RequestRules = DEFAULT_REQUEST_RULES) -> list[ClusterEvent]:
     """Return the events of a pod update; the general Update if nothing specific changed."""
     resource = ASSIGNED_POD_RESOURCE if new.spec.node_name else PENDING_POD_RESOURCE
     events = []
     if old.metadata.labels != new.metadata.labels:
         events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_LABEL])
-    if _scaled_down(old, new):
+    if _scaled_down(old, new, rules):
         events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_SCALE_DOWN])
     if old.spec.scheduling_gates and not new.spec.scheduling_gates:
         events.append(_POD_UPDATES[resource, ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED])
@@ -203,7 +203,7 @@ def pod_update_events(old: Pod, new: Pod) -> list[ClusterEvent]:
     return events
 
 
-def _scaled_down(old: Pod, new: Pod) -> bool:
+def _scaled_down(old: Pod, new: Pod, rules: RequestRules) -> bool:
     spec, status = new.spec, new.status
     if (
         spec.containers == old.spec.containers
@@ -223,7 +223,8 @@ def _scaled_down(old: Pod, new: Pod) -> bool:
         )
     ):
         return False
-    after = requests_nano(new, use_status=True)
-    return any(
-        name not in after or amount > after[name] for name, amount in requests_nano(old, use_status=True).items()
-    )
+    # as in kube-scheduler, pod-level requests count here even if their gate is off
+    rules = msgspec.structs.replace(rules, pod_level=True)
+    after = requests_nano(new, use_status=True, rules=rules)
+    before = requests_nano(old, use_status=True, rules=rules)
+    return any(name not in after or amount > after[name] for name, amount in before.items())

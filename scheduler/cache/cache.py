@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 from kubeloop.kube.objects.api_types import Node, Pod
 from kubeloop.scheduler.cache.node_info import ImageState, NodeInfo, PodInfo
 from kubeloop.scheduler.cache.node_tree import NodeTree
+from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -47,10 +48,18 @@ class Cache:
     """Nodes and pods of the scheduler.
 
     now: a monotonic clock in seconds, for the expiry of assumed pods after assumed_pod_ttl_seconds (None: never).
+    request_rules: which requests of a pod count.
     """
 
-    def __init__(self, now: Callable[[], float], *, assumed_pod_ttl_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        now: Callable[[], float],
+        *,
+        assumed_pod_ttl_seconds: float | None = None,
+        request_rules: RequestRules = DEFAULT_REQUEST_RULES,
+    ) -> None:
         self._now = now
+        self._request_rules = request_rules
         self._ttl_seconds = assumed_pod_ttl_seconds
         self._pods: dict[str, _CachedPod] = {}  # by UID
         self._assumed: dict[str, _CachedPod] = {}
@@ -68,7 +77,7 @@ class Cache:
         """
         if pod.metadata.uid in self._pods:
             raise CacheError(f"pod {pod.metadata.uid}({pod.key}) is in the cache, so can't be assumed")
-        self._add(info.with_pod(pod) if info is not None else PodInfo(pod), assumed=True)
+        self._add(info.with_pod(pod) if info is not None else PodInfo(pod, self._request_rules), assumed=True)
 
     def finish_binding(self, pod: Pod) -> None:
         """Start the time to live of an assumed pod. No effect if the pod is confirmed already."""
@@ -95,7 +104,7 @@ class Cache:
         uid = pod.metadata.uid
         cached = self._pods.get(uid)
         if cached is None:
-            self._add(PodInfo(pod), assumed=False)
+            self._add(PodInfo(pod, self._request_rules), assumed=False)
         elif cached.assumed:
             if cached.node_name != pod.spec.node_name:
                 log.warning(

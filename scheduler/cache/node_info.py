@@ -20,7 +20,7 @@ from kubeloop.scheduler.cache.pod_classes import (
     affinity_class,
     label_class,
 )
-from kubeloop.scheduler.cache.pod_requests import accounted_requests
+from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules, accounted_requests
 
 _generations = itertools.count(1)  # for the whole process, so that generations of NodeInfos are unique
 
@@ -38,6 +38,7 @@ class PodInfo:
 
     __slots__ = (
         "_affinity_class",
+        "_rules",
         "host_ports",
         "key",
         "label_class",
@@ -50,15 +51,16 @@ class PodInfo:
         "uid",
     )
 
-    def __init__(self, pod: Pod) -> None:
+    def __init__(self, pod: Pod, rules: RequestRules = DEFAULT_REQUEST_RULES) -> None:
         self.pod = pod
+        self._rules = rules
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid
         self.priority: int = pod.spec.priority or 0
         self.requests: dict[str, int]
         self.non_zero_milli_cpu: int
         self.non_zero_memory: int
-        self.requests, self.non_zero_milli_cpu, self.non_zero_memory = accounted_requests(pod)
+        self.requests, self.non_zero_milli_cpu, self.non_zero_memory = accounted_requests(pod, rules)
         self.host_ports: tuple[HostPort, ...] = tuple(_host_ports(pod))
         self.pvc_keys: tuple[str, ...] = tuple(_pvc_keys(pod)) if pod.spec.volumes else ()
         self.label_class: LabelClass = label_class(pod)
@@ -79,9 +81,10 @@ class PodInfo:
             or pod.spec.affinity != old.spec.affinity
             or (pod.status is not old.status and _resize_status(pod) != _resize_status(old))
         ):
-            return PodInfo(pod)
+            return PodInfo(pod, self._rules)
         copy = PodInfo.__new__(PodInfo)
         copy.pod = pod
+        copy._rules = self._rules
         copy.key = self.key
         copy.uid = self.uid
         copy.priority = pod.spec.priority or 0

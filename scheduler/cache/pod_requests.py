@@ -2,7 +2,7 @@
 
 Sums are exact (integers of 10^-9, the finest unit of the API) and rounded up once, at the end, as in Kubernetes: CPU to
 millicores, everything else to whole units. Results are not cached here.
-Source: k8s.io/component-helpers/resource of v1.36, the feature gates at their defaults.
+Source: k8s.io/component-helpers/resource of v1.36.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
+import msgspec
+
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Container, ContainerStatus, Pod, Quantity
 from kubeloop.kube.quantities import parse_quantity
 
@@ -23,6 +26,28 @@ _NANO = 1_000_000_000
 _NANO_PER_MILLI = 1_000_000
 _MAX_INT64 = (1 << 63) - 1
 _MIN_INT64 = -(1 << 63)
+
+
+class RequestRules(msgspec.Struct, frozen=True):
+    """Feature gates that requests depend on.
+
+    pod_level: PodLevelResources, by which spec.resources counts. pod_level_status: with
+    InPlacePodLevelResourcesVerticalScaling, during an in-place resize its status counts, too.
+    """
+
+    pod_level: bool = True
+    pod_level_status: bool = True
+
+
+DEFAULT_REQUEST_RULES = RequestRules()
+
+
+def request_rules(gates: FeatureGates) -> RequestRules:
+    return RequestRules(
+        pod_level=gates.enabled("PodLevelResources"),
+        pod_level_status=gates.enabled("InPlacePodLevelResourcesVerticalScaling"),
+    )
+
 
 NanoList = dict[str, int]
 """Resource name -> amount in 10^-9 units."""
@@ -72,32 +97,37 @@ def is_resize_infeasible(pod: Pod) -> bool:
 
 
 def pod_requests(
-    pod: Pod, *, non_zero: bool = False, use_status: bool = False, pod_level: bool = True, overhead: bool = True
+    pod: Pod,
+    *,
+    non_zero: bool = False,
+    use_status: bool = False,
+    rules: RequestRules = DEFAULT_REQUEST_RULES,
+    overhead: bool = True,
 ) -> dict[str, int]:
     """Return the pod's requests: millicores for "cpu", whole units for every other resource.
 
     non_zero: containers without a CPU or memory request count as 100m and 200Mi. use_status: during an in-place resize,
-    the maximum of spec, allocated and actual resources counts. pod_level, overhead: whether spec.resources and
-    spec.overhead are included. Raises QuantityError.
+    the maximum of spec, allocated and actual resources counts. overhead: whether spec.overhead is included. Raises
+    QuantityError.
     """
     default = _NON_ZERO if non_zero else None
-    sums = requests_nano(pod, default=default, use_status=use_status, pod_level=pod_level, overhead=overhead)
+    sums = requests_nano(pod, default=default, use_status=use_status, rules=rules, overhead=overhead)
     return {name: rounded_up(name, amount) for name, amount in sums.items()}
 
 
-def accounted_requests(pod: Pod) -> tuple[dict[str, int], int, int]:
+def accounted_requests(pod: Pod, rules: RequestRules = DEFAULT_REQUEST_RULES) -> tuple[dict[str, int], int, int]:
     """Return what a bound pod adds to its node: (requests, non-zero millicores, non-zero memory bytes).
 
     Requests are pod_requests(use_status=True). The non-zero sums use defaults for containers without a request; with
     pod-level resources only for resources without a pod-level request.
     """
-    sums = requests_nano(pod, use_status=True)
+    sums = requests_nano(pod, use_status=True, rules=rules)
     default = _NON_ZERO
-    if has_pod_level_requests(pod):
+    if rules.pod_level and has_pod_level_requests(pod):
         default = {name: amount for name, amount in _NON_ZERO.items() if name not in sums}
     non_zero = sums
     if default and _lacks_request(pod, default):
-        non_zero = requests_nano(pod, default=default, use_status=True)
+        non_zero = requests_nano(pod, default=default, use_status=True, rules=rules)
     return (
         {name: rounded_up(name, amount) for name, amount in sums.items()},
         rounded_up(CPU, non_zero.get(CPU, 0)),
@@ -133,7 +163,7 @@ def requests_nano(
     *,
     default: Mapping[str, int] | None = None,
     use_status: bool = False,
-    pod_level: bool = True,
+    rules: RequestRules = DEFAULT_REQUEST_RULES,
     overhead: bool = True,
 ) -> NanoList:
     """Return pod_requests before rounding. default: requests of containers that have none."""
@@ -149,9 +179,9 @@ def requests_nano(
         sums = _aggregate(pod, lambda container: _in_place_requests(container, statuses, infeasible), default)
     else:
         sums = _aggregate(pod, _spec_requests, default)
-    if pod_level and spec.resources is not None and has_pod_level_requests(pod):
+    if rules.pod_level and spec.resources is not None and has_pod_level_requests(pod):
         pod_level_requests = _pod_level(_nanos(spec.resources.requests))
-        if use_status and status.resources is not None:
+        if use_status and rules.pod_level_status and status.resources is not None:
             effective = {} if infeasible else dict(pod_level_requests)
             _max_into(effective, _nanos(status.resources.requests))
             _max_into(effective, _nanos(status.allocated_resources))

@@ -144,7 +144,8 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
     elif scheduler.queue.is_in_flight(pod.metadata.uid):
         explanation.queue = "in flight"
     yield from _update_snapshot(scheduler)
-    framework, state, info = scheduler.frameworks[pod.spec.scheduler_name], CycleState(), PodInfo(pod)
+    framework, state = scheduler.frameworks[pod.spec.scheduler_name], CycleState()
+    info = PodInfo(pod, scheduler.request_rules)
     snapshot = scheduler.snapshot
     nodes = tuple(snapshot.node_infos)  # the snapshot may change between steps; these copies do not
     if not nodes:

@@ -28,7 +28,7 @@ from kubeloop.scheduler.api.results import (
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
 from kubeloop.scheduler.cache.node_info import is_scalar_resource, node_allocatable
-from kubeloop.scheduler.cache.pod_requests import has_resize_status, pod_requests
+from kubeloop.scheduler.cache.pod_requests import RequestRules, has_resize_status, pod_requests, request_rules
 from kubeloop.scheduler.config.plugin_args import NodeResourcesFitArgs
 from kubeloop.scheduler.plugins.node_resources_scoring import (
     LeastAllocated,
@@ -46,6 +46,7 @@ _REQUEST = "PreFilterNodeResourcesFit"
 _SCORED = "PreScoreNodeResourcesFit"
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _TOO_MANY_PODS = "Too many pods"
+_CONTAINERS_ONLY = RequestRules(pod_level=False)
 
 
 class NodeResourcesFit:
@@ -55,6 +56,7 @@ class NodeResourcesFit:
     reads_only_pod_sums = True
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
+        self._rules = request_rules(handle.feature_gates)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._allocations = ResourceAllocations(args.scoring_strategy.resources, use_requested=False)
@@ -86,7 +88,9 @@ class NodeResourcesFit:
 
     def _requests_to_fit(self, pod: PodInfo) -> dict[str, int]:
         # status.resources of a resize counts for running pods only; a pending pod requests what its spec requests.
-        return self._drop_ignored(pod_requests(pod.pod) if has_resize_status(pod.pod) else pod.requests)
+        return self._drop_ignored(
+            pod_requests(pod.pod, rules=self._rules) if has_resize_status(pod.pod) else pod.requests
+        )
 
     def resources_needed(self, state: CycleState, pod: PodInfo) -> dict[str, int]:
         return self._request(state, pod)
@@ -197,14 +201,16 @@ class NodeResourcesFit:
             return Hint.QUEUE  # its requests were scaled down
         if not new.spec.node_name:
             return Hint.SKIP
-        before, after = pod_requests(old, use_status=True), pod_requests(new, use_status=True)
+        # as in kube-scheduler, pod-level requests count here even if their gate is off
+        rules = RequestRules(pod_level_status=self._rules.pod_level_status)
+        before, after = (pod_requests(version, use_status=True, rules=rules) for version in (old, new))
         pod_request = self._drop_ignored(pod_requests(pod))
         return Hint.QUEUE if any(before.get(name, 0) > after.get(name, 0) for name in pod_request) else Hint.SKIP
 
     def _after_node_change(self, pod: Pod, old: Node | None, new: Node | None) -> Hint:
         if new is None:
             return Hint.SKIP
-        pod_request = self._drop_ignored(pod_requests(pod))
+        pod_request = self._drop_ignored(pod_requests(pod, rules=self._rules))
         after = node_allocatable(new)
         if after.get("pods", 0) < 1 or any(amount > after.get(name, 0) for name, amount in pod_request.items()):
             return Hint.SKIP
@@ -230,7 +236,7 @@ def _scored_requests(pod: PodInfo) -> dict[str, int]:
     """
     if pod.pod.spec.resources is None and not has_resize_status(pod.pod):
         return pod.requests | {"cpu": pod.non_zero_milli_cpu, "memory": pod.non_zero_memory}
-    return pod_requests(pod.pod, non_zero=True, pod_level=False)
+    return pod_requests(pod.pod, non_zero=True, rules=_CONTAINERS_ONLY)
 
 
 def extended_resource_of(device_class: Any) -> str:

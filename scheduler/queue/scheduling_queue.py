@@ -32,6 +32,7 @@ from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
+from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.backoff import BackoffQueue
 from kubeloop.scheduler.queue.heap import PodHeap
@@ -86,6 +87,7 @@ class QueueSettings(msgspec.Struct, frozen=True):
     max_backoff_seconds: float = 10.0
     max_in_unschedulable_seconds: float = 300.0
     pops_from_backoff: bool = True
+    request_rules: RequestRules = DEFAULT_REQUEST_RULES
 
 
 def _ignore(*_: object) -> None: ...
@@ -139,6 +141,7 @@ class SchedulingQueue:
             max_backoff_seconds=settings.max_backoff_seconds,
             pops_early=settings.pops_from_backoff,
         )
+        self._request_rules = settings.request_rules
         self._pops_from_backoff = settings.pops_from_backoff
         self._unschedulable = UnschedulablePods()
         self._in_flight = InFlightEvents()
@@ -221,11 +224,14 @@ class SchedulingQueue:
 
     def add(self, pod: Pod) -> None:
         """Add a new pending pod."""
-        self._to_active(QueuedPodInfo(PodInfo(pod), self._now_ns()), events.PENDING_POD_ADD.label)
+        self._to_active(self._new(pod), events.PENDING_POD_ADD.label)
+
+    def _new(self, pod: Pod) -> QueuedPodInfo:
+        return QueuedPodInfo(PodInfo(pod, self._request_rules), self._now_ns())
 
     def update(self, old: Pod, new: Pod) -> None:
         """Update a pending pod."""
-        pod_events = events.pod_update_events(old, new)
+        pod_events = events.pod_update_events(old, new, self._request_rules)
         if new.metadata.uid in self._in_flight:
             for event in pod_events:  # when its attempt ends, the newest version is requeued after these events
                 self._in_flight.add_event(event, old, new)
@@ -247,7 +253,7 @@ class SchedulingQueue:
                 if self._requeue(queued, strategy, event.label) != UNSCHEDULABLE:
                     break
             return
-        self._to_active(QueuedPodInfo(PodInfo(new), self._now_ns()), events.PENDING_POD_UPDATE.label)
+        self._to_active(self._new(new), events.PENDING_POD_UPDATE.label)
 
     def delete(self, pod: Pod) -> None:
         """Remove a pod that was deleted or bound. A pod in flight stays in flight."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from kubeloop.kube.objects.api_types import Pod, convert
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo, is_scalar_resource
-from kubeloop.scheduler.cache.pod_requests import nano, pod_limits, pod_requests, rounded_up
+from kubeloop.scheduler.cache.pod_requests import RequestRules, nano, pod_limits, pod_requests, rounded_up
 
 Records = Callable[[str], Iterator[dict[str, Any]]]
 
@@ -44,7 +44,9 @@ def test_pod_requests_match_kube_scheduler(records: Records) -> None:
         assert pod_limits(pod) == resource_list(record.get("limits") or {}), name
         using_status = pod_requests(pod, use_status=True)
         assert using_status == resource_list(record.get("requestsUsingStatus") or {}), name
-        assert pod_requests(pod, pod_level=False) == resource_list(record.get("requestsWithoutPodLevel") or {}), name
+        assert pod_requests(pod, rules=RequestRules(pod_level=False)) == resource_list(
+            record.get("requestsWithoutPodLevel") or {}
+        ), name
         assert pod_requests(pod, overhead=False) == resource_list(record.get("requestsWithoutOverhead") or {}), name
         assert as_resource(pod_requests(pod)) == without_zeros(record["fitFilterRequest"]), name
         fit_score = only_milli_cpu_and_memory(pod_requests(pod, non_zero=True, use_status=True))

@@ -81,6 +81,24 @@ async def test_gated_pod_is_bound_after_its_gates_are_removed(cluster, schedulin
         assert cluster.bindings == [("default/p", "n")]
 
 
+@pytest.mark.parametrize(("enabled", "bound"), [(True, 1), (False, 4)])
+async def test_pod_level_resources_count_if_their_gate_is_on(cluster, scheduling, enabled, bound):
+    """Pods that are bound before the scheduler starts, added, updated in the queue or assumed: all count alike."""
+    cluster.node("n", cpu="4")
+    resources = {"requests": {"cpu": "3"}}
+    cluster.pod("first", cpu="1", nodeName="n", resources=resources)
+    gates = {"PodLevelResources": enabled, "InPlacePodLevelResourcesVerticalScaling": enabled}
+    async with scheduling(gates=gates):
+        gated = [{"name": "wait"}]
+        cluster.pod("second", cpu="1", resources=resources, schedulingGates=gated)
+        await asyncio.sleep(0.1)
+        cluster.change_pod("default/second", schedulingGates=[])
+        for name in ("third", "fourth", "fifth"):
+            cluster.pod(name, cpu="1", resources=resources)
+        await asyncio.sleep(30)
+        assert sum(cluster.node_of(pod.key) == "n" for pod in cluster.pods()) == bound
+
+
 async def test_failed_binding_releases_the_node_and_is_retried(cluster, scheduling):
     cluster.node("n", cpu="1")
     failures = [injected_error(500)]

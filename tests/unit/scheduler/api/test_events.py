@@ -9,6 +9,7 @@ import pytest
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import ActionType, cluster_event
+from kubeloop.scheduler.cache.pod_requests import RequestRules
 
 TAINT, LABEL = ActionType.UPDATE_NODE_TAINT, ActionType.UPDATE_NODE_LABEL
 
@@ -123,3 +124,20 @@ def pod(**changes: Any) -> Pod:
 )
 def test_pod_update_events(old: dict[str, Any], new: dict[str, Any], labels: list[str]) -> None:
     assert [event.label for event in events.pod_update_events(pod(**old), pod(**new))] == labels
+
+
+@pytest.mark.parametrize(
+    ("rules", "label"),
+    [
+        (RequestRules(), "AssignedPodUpdatePodScaleDown"),
+        (RequestRules(pod_level=False), "AssignedPodUpdatePodScaleDown"),
+        (RequestRules(pod_level_status=False), "AssignedPodUpdate"),
+    ],
+)
+def test_finished_pod_level_resize_is_a_scale_down_if_its_gate_is_on(rules: RequestRules, label: str) -> None:
+    def resized(cpu: str) -> Pod:
+        spec = {"nodeName": "n", "containers": [{"name": "c"}], "resources": {"requests": {"cpu": "1"}}}
+        status = {"resources": {"requests": {"cpu": cpu}}}
+        return convert(Pod, {"metadata": {"name": "p"}, "spec": spec, "status": status})
+
+    assert [event.label for event in events.pod_update_events(resized("3"), resized("1"), rules)] == [label]

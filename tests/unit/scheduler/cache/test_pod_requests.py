@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod, convert
-from kubeloop.scheduler.cache.pod_requests import accounted_requests, pod_requests, rounded_up
+from kubeloop.scheduler.cache.pod_requests import (
+    RequestRules,
+    accounted_requests,
+    pod_requests,
+    request_rules,
+    rounded_up,
+)
 
 
 def pod(pod_level: dict[str, str], status: dict[str, Any] | None = None, **container: str) -> Pod:
@@ -51,3 +58,29 @@ def test_requests_are_clamped_to_int64() -> None:
     requests, milli_cpu, memory = accounted_requests(pod({}, None, cpu="1e17", memory="1e30"))
     assert requests == {"cpu": 2**63 - 1, "memory": 2**63 - 1}
     assert (milli_cpu, memory) == (2**63 - 1, 2**63 - 1)
+
+
+RESIZED = {"resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("gates", "cpu", "non_zero_cpu"),
+    [
+        pytest.param({}, 2000, 2000, id="defaults: pod-level requests, and their resize"),
+        pytest.param({"InPlacePodLevelResourcesVerticalScaling": False}, 500, 500, id="pod-level requests of the spec"),
+        pytest.param({"PodLevelResources": False}, 0, 100, id="requests of containers"),
+    ],
+)
+def test_feature_gates_decide_which_pod_level_resources_count(
+    gates: dict[str, bool], cpu: int, non_zero_cpu: int
+) -> None:
+    rules = request_rules(FeatureGates(gates))
+    requests, non_zero_milli_cpu, _ = accounted_requests(pod({"cpu": "500m"}, RESIZED, memory="1Gi"), rules)
+    assert (requests.get("cpu", 0), non_zero_milli_cpu) == (cpu, non_zero_cpu)
+
+
+def test_resize_of_a_container_counts_without_pod_level_resources() -> None:
+    statuses = [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]
+    resized = pod({"cpu": "5"}, {"containerStatuses": statuses}, cpu="1")
+    rules = RequestRules(pod_level=False, pod_level_status=False)
+    assert pod_requests(resized, use_status=True, rules=rules) == {"cpu": 3000}

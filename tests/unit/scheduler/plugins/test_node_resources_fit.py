@@ -9,11 +9,12 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.api_types import convert
 from kubeloop.scheduler.api.cycle_state import CycleState
+from kubeloop.scheduler.api.events import Hint
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.framework.fit_error import Diagnosis, NodeToStatus
 from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from support.plugin_cluster import raw_scores
+from support.plugin_cluster import raw_scores, rejections
 
 
 def fit_args(**strategy: Any) -> plugin_args.NodeResourcesFitArgs:
@@ -88,3 +89,32 @@ def test_extreme_requests_do_not_overflow(plugin_cluster: Any, node: Any, pod: A
         if names:
             cluster.framework.scores.run_pre_score(state, info, cluster.snapshot, rows)
             assert cluster.framework.scores.run_scores(state, info, cluster.snapshot, rows).min() >= 0
+
+
+@pytest.mark.parametrize(("enabled", "rejected"), [(True, ["a"]), (False, [])])
+def test_pod_level_resources_need_their_feature_gate(
+    enabled: bool, rejected: list[str], plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a")], feature_gates={"PodLevelResources": enabled})
+    plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), cluster)
+    # a status with resources, so that the plugin computes the requests of the pending pod itself
+    incoming = pod("p", cpu="1", resources={"requests": {"cpu": "5"}}, status={"resources": {"requests": {"cpu": "9"}}})
+    assert list(rejections(plugin, cluster, incoming)) == rejected
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if entry.event.resource == "Node"]
+    assert hint is not None
+    assert hint(incoming, None, node("new")) is (Hint.SKIP if enabled else Hint.QUEUE)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_pod_level_resize_helps_if_its_feature_gate_is_on(
+    enabled: bool, plugin_cluster: Any, node: Any, pod: Any
+) -> None:
+    cluster = plugin_cluster([node("a")], feature_gates={"InPlacePodLevelResourcesVerticalScaling": enabled})
+    plugin = NodeResourcesFit(plugin_args.NodeResourcesFitArgs(), cluster)
+    (hint,) = [entry.hint for entry in plugin.events_to_register() if entry.event.resource == "Pod"]
+    assert hint is not None
+    old, new = (
+        pod("other", "a", resources={"requests": {"cpu": "1"}}, status={"resources": {"requests": {"cpu": cpu}}})
+        for cpu in ("3", "1")
+    )
+    assert hint(pod("p", cpu="1"), old, new) is (Hint.QUEUE if enabled else Hint.SKIP)
