@@ -42,7 +42,7 @@ def read_scheduler_configuration(
     """
     config = _configuration(path, algorithm_provider, gates)
     if policy is not None:
-        config = _with_policy(config, policy, algorithm_provider)
+        config = _with_policy(config, policy, algorithm_provider, gates)
     if path is not None:
         _check_plugins(config, path)
     if tie_break is not None:
@@ -60,7 +60,7 @@ def read_scheduler_configuration(
 
 
 def _with_policy(
-    config: SchedulerConfiguration, policy: PolicyText, algorithm_provider: str | None
+    config: SchedulerConfiguration, policy: PolicyText, algorithm_provider: str | None, gates: FeatureGates
 ) -> SchedulerConfiguration:
     from kubeloop.scheduler.config.load import load_policy
     from kubeloop.scheduler.config.policy import with_policy
@@ -68,7 +68,7 @@ def _with_policy(
     if algorithm_provider is not None:
         raise UserError("--algorithm-provider and a Policy are mutually exclusive", hint="remove one")
     try:
-        return with_policy(config, load_policy(policy.text))
+        return with_policy(config, load_policy(policy.text), gates)
     except UserError as error:
         raise UserError(f"{policy.source}: {error}", hint=error.hint) from None
 
@@ -124,7 +124,7 @@ def _configuration(path: Path | None, algorithm_provider: str | None, gates: Fea
     if algorithm_provider is not None:
         from kubeloop.scheduler.config.policy import provider_configuration
 
-        config = provider_configuration(algorithm_provider)
+        config = provider_configuration(algorithm_provider, gates)
     elif path is not None:
         from kubeloop.scheduler.config.load import load_configuration
 

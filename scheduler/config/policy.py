@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.extenders import extender_configuration
@@ -22,10 +22,7 @@ from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
 from kubeloop.scheduler.config.plugin_config import decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.strict_decoding import decode_strictly
-from kubeloop.scheduler.config.types import (
-    Profile,
-    SchedulerConfiguration,
-)
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration, default_configuration
 from kubeloop.scheduler.config.v1 import KubeloopSettings, with_kubeloop_settings
 from kubeloop.scheduler.config.validation import validate_args, validate_configuration
 
@@ -231,13 +228,15 @@ class _Translation:
         self.args[plugin] = replace(args, **{name: (*getattr(args, name), *labels)})
 
 
-def provider_configuration(name: str) -> SchedulerConfiguration:
+def provider_configuration(name: str, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> SchedulerConfiguration:
     """Return the configuration of an algorithm provider. Raises UserError."""
+    config = default_configuration(gates)
     if name == "DefaultProvider":
-        return SchedulerConfiguration()
+        return config
     if name == "ClusterAutoscalerProvider":
+        (profile,) = config.profiles
         fit = decode_plugin_args("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}, "args")
-        return SchedulerConfiguration(profiles=(Profile(args={"NodeResourcesFit": fit}),))
+        return replace(config, profiles=(replace(profile, args={**profile.args, "NodeResourcesFit": fit}),))
     raise UserError(
         f'algorithm provider "{name}" is not registered', hint="there are DefaultProvider and ClusterAutoscalerProvider"
     )
@@ -276,16 +275,21 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
     return config
 
 
-def with_policy(config: SchedulerConfiguration, policy: SchedulerConfiguration) -> SchedulerConfiguration:
+def with_policy(
+    config: SchedulerConfiguration, policy: SchedulerConfiguration, gates: FeatureGates = DEFAULT_FEATURE_GATES
+) -> SchedulerConfiguration:
     """Return the configuration with the plugins and extenders of a decoded Policy in each of its profiles.
 
     Settings of the Policy's section `kubeloop` take precedence where they are not the defaults.
 
-    Raises UserError if a profile has plugins of its own, as kube-scheduler v1.20.
+    gates: those with which `config` was read. Raises UserError if a profile has plugins of its own, as kube-scheduler
+    v1.20.
     """
     (template,) = policy.profiles
+    (default,) = default_configuration(gates).profiles
     for profile in config.profiles:
-        if profile.multi_point != Profile().multi_point or profile.points or profile.args:
+        own = (profile.multi_point, profile.points, profile.args)
+        if own != (default.multi_point, default.points, default.args):
             raise UserError(
                 f"profile {profile.scheduler_name!r}: using Plugins or PluginConfig and Policy simultaneously is not "
                 "supported",

@@ -21,6 +21,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import CONFIG_MAPS
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -212,6 +213,16 @@ def test_policy_file_applies_to_the_profiles_of_the_configuration(tmp_path):
     assert [profile.scheduler_name for profile in config.profiles] == ["a", "b"]
     assert {profile.args["NodeResourcesFit"].scoring_strategy.type for profile in config.profiles} == {"MostAllocated"}
     assert (config.tie_break, config.class_cache) == ("roundRobin", False)
+
+
+def test_feature_gates_do_not_count_as_plugins_of_a_profile(tmp_path):
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    gates = FeatureGates.parse({"StorageCapacityScoring": True})
+    for path in (None, written(tmp_path, HEAD)):
+        config = read_scheduler_configuration(path, policy=read_policy_file(tmp_path / "policy.yaml"), gates=gates)
+        assert config.profiles[0].args["NodeResourcesFit"].scoring_strategy.type == "MostAllocated"
+    packing = read_scheduler_configuration(None, algorithm_provider="ClusterAutoscalerProvider", gates=gates)
+    assert packing.profiles[0].args["VolumeBinding"].shape
 
 
 @pytest.mark.parametrize(
