@@ -93,7 +93,9 @@ class Scheduler:
             request_rules=self.request_rules,
         )
         self.in_cycle = False  # True: the snapshot must not change, as an extender's response is awaited
-        self.snapshot = Snapshot(SpecClasses(enabled=config.class_cache))
+        # kube-scheduler's opportunistic batching also uses the results of one pod for the next ones of its kind.
+        class_cache = config.class_cache and self._gates.enabled("OpportunisticBatching")
+        self.snapshot = Snapshot(SpecClasses(enabled=class_cache))
         informer_of: dict[str, SharedInformer[Any]] = {
             name: informers.informer(resource) for name, resource in LISTER_RESOURCES.items()
         }
@@ -122,7 +124,7 @@ class Scheduler:
                 context,
                 shared,
                 registry,
-                class_cache=config.class_cache,
+                class_cache=class_cache,
             ).framework
             for profile in config.profiles
         }

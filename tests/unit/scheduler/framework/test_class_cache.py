@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -81,6 +82,16 @@ def decide(scheduler: Scheduler, info: PodInfo) -> tuple[dict[str, int], dict[st
     reasons = {name: (status.plugin, status.code, status.reasons) for name, status in diagnosis.node_to_status.items()}
     assert sum(counts.values()) == len(reasons) == len(snapshot) - len(rows)
     return dict(zip(names, totals.tolist(), strict=True)), reasons
+
+
+@pytest.mark.parametrize(
+    ("configured", "batching", "shared"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+async def test_pods_share_a_class_if_configuration_and_gate_allow_it(configured, batching, shared, cluster):
+    gates = FeatureGates({"OpportunisticBatching": batching})
+    scheduler = cluster.scheduler(SchedulerConfiguration(class_cache=configured), feature_gates=gates)
+    assert (scheduler.snapshot.classes.number(Pod()) == scheduler.snapshot.classes.number(Pod())) is shared
+    assert (scheduler.frameworks["default-scheduler"].filters._class_cache is not None) is shared
 
 
 @pytest.mark.parametrize("seed", range(6))
