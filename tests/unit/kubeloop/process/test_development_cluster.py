@@ -23,6 +23,7 @@ async def test_port_in_use_is_an_error_with_a_hint(tmp_path):
             service_range=IPv4Network("10.96.0.0/16"),
             supervised=False,
             container_answers=ContainerAnswers(),
+            feature_gates=DEFAULT_FEATURE_GATES,
         )
         with pytest.raises(UserError) as raised:
             await serve_cluster(NodeSettings(count=1), [], settings)
