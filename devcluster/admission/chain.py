@@ -1,10 +1,11 @@
 """Admission: kube-apiserver's default plugins, which change or reject an object before it is stored.
 
-Before validation (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, TaintNodesByCondition, Priority,
-DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection, RuntimeClass, DefaultIngressClass. After it
-(`check_...`): LimitRanger's bounds, PodSecurity, Priority, PersistentVolumeClaimResize, RuntimeClass,
-PodResizeValidator. The last is ResourceQuota (`charge_quota`). Admission policies run after the other plugins of their
-phase (`policies.policy_plugin`); they may take long. Source: plugin/pkg/admission of Kubernetes v1.36.
+Before validation (`admit_...`): NamespaceLifecycle, LimitRanger's defaults, the name of the default ServiceAccount,
+TaintNodesByCondition, Priority, DefaultTolerationSeconds, DefaultStorageClass, StorageObjectInUseProtection,
+RuntimeClass, DefaultIngressClass. After it (`check_...`): LimitRanger's bounds, PodSecurity, Priority,
+PersistentVolumeClaimResize, RuntimeClass, PodResizeValidator. The last is ResourceQuota (`charge_quota`). Admission
+policies run after the other plugins of their phase (`policies.policy_plugin`); they may take long. Source:
+plugin/pkg/admission of Kubernetes v1.36.
 """
 
 from __future__ import annotations
@@ -40,13 +41,18 @@ _KINDS_WITH_POD_TEMPLATE = frozenset({
 })  # fmt: skip
 _SERVED_QUOTAS = get_served_resource(RESOURCE_QUOTAS)
 _API_SERVER = Writer("kube-apiserver")
+_MIRROR = "kubernetes.io/config.mirror"
 
 
 class AdmissionChain:
-    """The admission plugins over one store, in kube-apiserver's order, without the policies."""
+    """The admission plugins over one store, in kube-apiserver's order, without the policies.
 
-    def __init__(self, store: ObjectStore) -> None:
+    has_default_accounts: namespaces have a ServiceAccount `default`, which pods use by default.
+    """
+
+    def __init__(self, store: ObjectStore, *, has_default_accounts: bool = False) -> None:
         self._store = store
+        self._has_default_accounts = has_default_accounts
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
 
@@ -90,6 +96,8 @@ class AdmissionChain:
         """Run the mutating plugins on a new object; they change it in place. Raises StatusError."""
         match resource.group_resource:
             case "pods":
+                if self._has_default_accounts:
+                    set_default_service_account(obj)
                 limit_ranger.set_pod_defaults(self._store.list(LIMIT_RANGES, namespace), obj)
                 set_priority(self._store, obj)
                 add_default_tolerations(obj)
@@ -183,6 +191,13 @@ class AdmissionChain:
                 if old is not None:
                     track_update(_SERVED_QUOTAS, updated_quota, old, _API_SERVER, context.now, subresource="status")
                 self._store.update(RESOURCE_QUOTAS, updated_quota)
+
+
+def set_default_service_account(pod: JSON) -> None:
+    """Set the ServiceAccount `default`, except for mirror pods; no token is mounted."""
+    spec = pod["spec"]
+    if not spec.get("serviceAccountName") and _MIRROR not in pod["metadata"].get("annotations", {}):
+        spec["serviceAccountName"] = spec["serviceAccount"] = "default"
 
 
 def _add_finalizer(obj: JSON, finalizer: str) -> None:

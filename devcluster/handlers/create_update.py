@@ -57,12 +57,17 @@ class ObjectWriter:
     """
 
     def __init__(
-        self, store: ObjectStore, policies: PolicyPlugin, addresses: ServiceAllocator, gates: FeatureGates
+        self,
+        store: ObjectStore,
+        policies: PolicyPlugin,
+        addresses: ServiceAllocator,
+        gates: FeatureGates,
+        admission: AdmissionChain,
     ) -> None:
         self._store = store
         self._fields = DisabledFields(gates)
         self._error_list = error_list_type(gates)
-        self._admission = AdmissionChain(store)
+        self._admission = admission
         self._policies = policies
         self._addresses = addresses
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.delete_options import DeleteOptions
@@ -114,6 +115,7 @@ class Rest:
         watch_settings: WatchSettings,
         streams: ContainerStreams,
         gates: FeatureGates,
+        admission: AdmissionChain,
     ) -> None:
         self._store = store
         self._policies = policies
@@ -122,7 +124,7 @@ class Rest:
         self._watch_settings = watch_settings
         self._streams = streams
         self._watch_list = gates.enabled("WatchList")
-        self._writer = ObjectWriter(store, policies, addresses, gates)
+        self._writer = ObjectWriter(store, policies, addresses, gates, admission)
         self._deleter = ObjectDeleter(store, clock)
         self._binder = PodBinder(store, clock, gates)
         self._evictor = PodEvictor(store, self._deleter, clock)

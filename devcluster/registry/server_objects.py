@@ -80,7 +80,11 @@ def stamp_object(obj: JSON, uid: str, now: str) -> JSON:
     """Return the object of a template; it shares the template's parts that hold no time."""
     metadata = obj["metadata"]
     entries = [{**entry, "time": now} for entry in metadata["managedFields"]]
-    result = {**obj, "metadata": {**metadata, "uid": uid, "creationTimestamp": now, "managedFields": entries}}
+    result = {**obj, "metadata": {**metadata, "uid": uid, "creationTimestamp": now}}
+    if entries:
+        result["metadata"]["managedFields"] = entries
+    else:
+        del result["metadata"]["managedFields"]
     if conditions := obj.get("status", {}).get("conditions"):
         stamped_conditions = [{**condition, "lastTransitionTime": now} for condition in conditions]
         result["status"] = {**obj["status"], "conditions": stamped_conditions}

@@ -20,6 +20,7 @@ from time import perf_counter
 
 import msgspec
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api import errors, request_info
 from kubeloop.devcluster.api.request import (
@@ -80,7 +81,9 @@ class ServingSettings:
 
     compaction_seconds: age at which old versions are removed. event_seconds: lifetime of Events after their last write
     or the start. service_range: cluster IPs. identity: name and addresses. container_answers: answers to logs, exec and
-    the like for simulated containers.
+    the like for simulated containers. root_ca: certificates in PEM by which clients verify the server, "" without TLS:
+    every namespace has them in a ConfigMap, and a ServiceAccount that pods use by default; None: like kube-apiserver
+    without kube-controller-manager and ServiceAccount plugin.
     """
 
     compaction_seconds: float = 300.0
@@ -90,6 +93,7 @@ class ServingSettings:
     identity: Identity = field(default_factory=Identity)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     container_answers: ContainerAnswers = field(default_factory=ContainerAnswers)
+    root_ca: str | None = None
 
 
 class ApiServer:
@@ -115,7 +119,9 @@ class ApiServer:
         )
         self._data_directory = data_directory
         self.clock = clock
-        self._bootstrap = Bootstrap(self.store, clock, rng, settings.identity, settings.service_range)
+        self._bootstrap = Bootstrap(self.store, clock, rng, settings.identity, settings.service_range, settings.root_ca)
+        self._local_services = self._bootstrap.local_services
+        self._namespace_defaults = self._bootstrap.namespace_defaults
         self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
         self._authentication = Authenticator(self.store, clock, token, self._keys)
         self._faults = None if faults is None else FaultSource(faults)
@@ -146,6 +152,7 @@ class ApiServer:
             watch_settings=settings.watches,
             streams=ContainerStreams(self.store, settings.container_answers),
             gates=settings.feature_gates,
+            admission=AdmissionChain(self.store, has_default_accounts=settings.root_ca is not None),
         )
         self._began = clock.now()
         self._service_range = settings.service_range
@@ -154,7 +161,8 @@ class ApiServer:
         # seconds of the last write by key, oldest first
         self._event_writes: dict[str, float] = dict.fromkeys((event.key for event in events), _loop_seconds())
         self.store.subscribe(EVENTS, self._note_event)
-        self._bootstrap.local_services.settle()
+        self._local_services.settle()
+        self._namespace_defaults.settle()
         self._documents = ApiDocuments(self._definitions)
 
     async def run(self) -> None:
@@ -198,7 +206,7 @@ class ApiServer:
                 handling = self._await(request, response, began)
                 finished: Response | Suspended[Response] = start(handling) if may_wait else run_now(handling)
                 return finished
-            if self._definitions.pending or self._bootstrap.local_services.pending:
+            if self._definitions.pending or self._local_services.pending or self._namespace_defaults.pending:
                 self._settle()
         except Exception as error:
             response = _failure(request, error)
@@ -214,7 +222,7 @@ class ApiServer:
                 except Outdated:  # it has waited, so it may wait
                     request.warnings.clear()
                     response = self._dispatch(request, may_wait=True)
-            if self._definitions.pending or self._bootstrap.local_services.pending:
+            if self._definitions.pending or self._local_services.pending or self._namespace_defaults.pending:
                 self._settle()
         except Exception as error:
             response = _failure(request, error)
@@ -224,8 +232,9 @@ class ApiServer:
         """Do the work of controllers that a client finds done after its request."""
         if self._definitions.pending:
             self._definitions.settle()
-        if self._bootstrap.local_services.pending:
-            self._bootstrap.local_services.settle()
+        if self._local_services.pending:
+            self._local_services.settle()
+        self._namespace_defaults.settle()
 
     def _complete(self, request: Request, response: Response, began: float) -> Response:
         """Add what all responses have, and count the request."""

@@ -95,6 +95,7 @@ async def _serve_on(
             identity=machine_identity(port),
             feature_gates=server.feature_gates,
             container_answers=server.container_answers,
+            root_ca=certificate.certificate_pem.decode(),
         ),
     )
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))

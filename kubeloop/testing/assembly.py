@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def run_api_server(
-    options: ClusterOptions, *, clock: Clock, rng: random.Random, token: str | None = None
+    options: ClusterOptions, *, clock: Clock, rng: random.Random, token: str | None = None, root_ca: str = ""
 ) -> AsyncIterator[ApiServer]:
     """Run an API server with its nodes for the length of the context. token: see ApiServer.
 
-    A crash inside raises out of the context, in an ExceptionGroup. Raises UserError for invalid options, before
+    root_ca: certificate of the server, if it has TLS. A crash inside raises out of the context, in an ExceptionGroup.
+    Raises UserError for invalid options, before
     anything runs.
     """
     nodes, faults, stages = options.node_settings(), options.parsed_faults(), options.parsed_stages()
     settings = ServingSettings(
-        feature_gates=options.parsed_feature_gates(), container_answers=options.parsed_container_answers()
+        feature_gates=options.parsed_feature_gates(),
+        container_answers=options.parsed_container_answers(),
+        root_ca=root_ca,
     )
     api = ApiServer(clock=clock, rng=random.Random(rng.getrandbits(64)), token=token, faults=faults, settings=settings)
     async with running_cluster(api, nodes, stages, token=token, clock=clock, rng=rng):

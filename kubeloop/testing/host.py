@@ -210,7 +210,13 @@ class Host:
         try:
             async with (
                 _listener(self._certificate) as listener,
-                run_api_server(start.options, clock=self._clock, rng=rng, token=token) as api,
+                run_api_server(
+                    start.options,
+                    clock=self._clock,
+                    rng=rng,
+                    token=token,
+                    root_ca=self._certificate.certificate_pem.decode(),
+                ) as api,
             ):
                 port = await listener(HttpServer(api, compress=api.compresses_responses))
                 address = ClusterAddress(

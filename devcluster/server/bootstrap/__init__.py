@@ -34,10 +34,19 @@ from kubeloop.devcluster.server.bootstrap import contents
 from kubeloop.devcluster.server.bootstrap.contents import Identity
 from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
-from kubeloop.devcluster.storage.store import InitialObjects, ObjectStore, object_key
+from kubeloop.devcluster.server.bootstrap.namespace_defaults import NamespaceDefaults
+from kubeloop.devcluster.storage.store import Change, InitialObjects, ObjectStore, object_key
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import CONFIG_MAPS, LEASES, NAMESPACES, PRIORITY_CLASSES, SERVICES, Resource
+from kubeloop.kube.objects.resources import (
+    CONFIG_MAPS,
+    LEASES,
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    Resource,
+)
 from kubeloop.kube.uids import new_uid
 
 __all__ = ["Bootstrap", "Identity"]
@@ -84,8 +93,15 @@ class Bootstrap:
     """
 
     def __init__(
-        self, store: ObjectStore, clock: Clock, rng: random.Random, identity: Identity, service_range: IPv4Network
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        rng: random.Random,
+        identity: Identity,
+        service_range: IPv4Network,
+        root_ca: str | None,
     ) -> None:
+        """root_ca: see NamespaceDefaults."""
         self._store = store
         self._clock = clock
         self._identity = identity
@@ -95,10 +111,16 @@ class Bootstrap:
         self._holder = f"{identity.name}_{new_uid(self._rng)}"
         self._flow_schemas = FlowSchemas(store, clock)
         self.local_services = LocalServices(store, clock, self._rng)
-        follow = {
+        self.namespace_defaults = NamespaceDefaults(store, clock, self._rng, root_ca)
+        resources = dict.fromkeys((*_SHARED, *_RESTORED))
+        follow: dict[Resource[Any], Callable[[Change], None]] = {
             FLOW_SCHEMAS: self._flow_schemas.note_schema,
             PRIORITY_LEVEL_CONFIGURATIONS: self._flow_schemas.note_level,
         }
+        if root_ca is not None:
+            resources[SERVICE_ACCOUNTS] = None
+            follow[NAMESPACES] = self.namespace_defaults.note_namespace
+            follow[SERVICE_ACCOUNTS] = follow[CONFIG_MAPS] = self.namespace_defaults.note_object
         store.add_initial_objects(
             {
                 resource: InitialObjects(
@@ -106,9 +128,11 @@ class Bootstrap:
                     partial(self._objects, resource),
                     follow.get(resource),
                 )
-                for resource in dict.fromkeys((*_SHARED, *_RESTORED))
+                for resource in resources
             }
         )
+        if root_ca is not None and store.data_directory is not None:  # it may be older than these objects
+            self.namespace_defaults.note_all()
         self.addresses = ServiceAllocator(store, clock, rng, service_range)
 
     async def run(self) -> None:
@@ -134,7 +158,10 @@ class Bootstrap:
             yield stamp_object(obj, new_uid(self._rng), now)
 
     def _templates(self, resource: Resource[Any]) -> list[JSON]:
-        return _templates(resource) if resource in _SHARED else [object_template(resource, self._own(resource))]
+        if resource in _SHARED:
+            return _templates(resource)
+        own = [] if resource is SERVICE_ACCOUNTS else [object_template(resource, self._own(resource))]
+        return own + self.namespace_defaults.initial_templates(resource)
 
     def _own(self, resource: Resource[Any]) -> ServerObject:
         """Return the template of the one object of a kind that depends on this server."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Response
@@ -51,6 +52,7 @@ class Api:
             watch_settings=WatchSettings(),
             streams=ContainerStreams(store, ContainerAnswers()),
             gates=DEFAULT_FEATURE_GATES,
+            admission=AdmissionChain(store),
         )
 
     def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:

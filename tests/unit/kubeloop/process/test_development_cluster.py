@@ -8,6 +8,7 @@ import pytest
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.process.development_cluster import ApiServerSettings, serve_cluster
 
 
