@@ -25,7 +25,7 @@ _QUIET_SECONDS, _TIMEOUT_SECONDS = 1.5, 60.0
 _SUFFIX = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9-])")
 _SCALING_STEPS = re.compile(r"(Scaled (?:up|down) replica set (?:web|half))-[a-z0-9]+ from \d+ to \d+")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # set only by kubeloop, and documented
+_TRACE_ANNOTATIONS = ("tracing.k8s.io/traceparent", "kubeloop.io/pod-trace")  # of pods, only by kubeloop, documented
 
 
 class ScenarioClient:
@@ -106,6 +106,10 @@ class ScenarioClient:
         result["bound"] = bool(node)
         result["metadata"]["name"] = _without_suffixes(result["metadata"]["name"])
         result["metadata"].get("labels", {}).pop(ZONE, None)  # copied from the node by an admission plugin
+        annotations = result["metadata"].pop("annotations", {})
+        annotations = {key: value for key, value in annotations.items() if key not in _TRACE_ANNOTATIONS}
+        if annotations:
+            result["metadata"]["annotations"] = annotations
         result["status"].pop("nominatedNodeName", None)
         for condition in result["status"].get("conditions", []):
             condition["message"] = _without_nodes(condition.get("message", ""))
@@ -121,11 +125,6 @@ def comparable_object(obj: JSON) -> JSON:
     }
     for owner in metadata.get("ownerReferences", []):
         owner.pop("uid")
-    annotations = {
-        key: value for key, value in metadata.pop("annotations", {}).items() if key not in _TRACE_ANNOTATIONS
-    }
-    if annotations:
-        metadata["annotations"] = annotations
     status = json.loads(json.dumps(obj.get("status", {})))
     if "observedGeneration" in status:  # the number of scaling steps of a rollout depends on the speed of kubelets
         status["observedGeneration"] = metadata.pop("generation") - status["observedGeneration"]
