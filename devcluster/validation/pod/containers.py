@@ -354,7 +354,9 @@ def _validate_environment(errors: ErrorList, path: str, variables: Sequence[JSON
         if "fileKeyRef" in source:
             _validate_file_reference(errors, f"{where}.fileKeyRef", source["fileKeyRef"])
         if not source:
-            kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+            kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+            if errors.gates.enabled("EnvFiles"):
+                kinds = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
             errors.invalid(where, "", f"must specify one of: {kinds}")
         elif variable.get("value"):
             errors.invalid(where, "", "may not be specified when `value` is not empty")

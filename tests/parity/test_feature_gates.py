@@ -1,0 +1,190 @@
+"""Table and messages of the feature gates, compared with the binaries of Kubernetes."""
+
+from __future__ import annotations
+
+import json
+import re
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import GATES, OBEYED, FeatureGates, known_features
+from support.api_requests import InProcessApi
+from support.real_apiserver import RealApiServer, find_binary, needs_binaries, real_apiserver
+from support.validation_causes import pod, pod_with_container
+
+JSON = dict[str, Any]
+
+_DISTRIBUTION = {"MinimumKubeletVersion", "RouteExternalCertificate", "StoragePerformantSecurityPolicy"}
+"""Gates that OpenShift's builds of the binaries have in addition."""
+_OF_CONTROLLER_MANAGER = {"ControllerManagerReleaseLeaderElectionLockOnExit"}
+
+
+def run(name: str, *arguments: str) -> str:
+    binary = find_binary(name)
+    if binary is None:
+        pytest.skip(f"{name} is not installed")
+    result = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    return result.stdout + result.stderr
+
+
+def gate_lines(lines: str) -> set[str]:
+    return set(re.findall(r"kube:\w+=true\|false \(\w+ - default=\w+\)", lines))
+
+
+@pytest.mark.parametrize("name", ["kube-apiserver", "kube-scheduler", "kube-controller-manager"])
+def test_help_lists_the_gates_of_kubernetes(name):
+    lines = {line for line in gate_lines(run(name, "--help")) if line[5:].partition("=")[0] not in _DISTRIBUTION}
+    other = {line for line in known_features() if line[5:].partition("=")[0] in _OF_CONTROLLER_MANAGER}
+    assert lines | other == set(known_features())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PodDeletionCost",
+        "PodDeletionCost=x",
+        "SidecarContainers=false",
+        "x:PodDeletionCost=false",
+        "kube:PodDeletionCost=true,CRIListStreaming=true",
+        "MatchLabelKeysInPodTopologySpread=false",
+        "LogarithmicScaleDown=false",
+    ],
+)
+def test_invalid_gates_have_the_message_of_kubernetes(text):
+    log = run("kube-scheduler", f"--feature-gates={text}", "--kubeconfig=/nonexistent")
+    (message,) = re.findall(r'"command failed" err="(.*)"', log)
+    with pytest.raises(UserError) as raised:
+        FeatureGates.parse([text])
+    assert str(raised.value) == message.replace('\\"', '"')
+
+
+def test_locked_gates_are_those_of_kubernetes():
+    changed = ",".join(f"{name}={str(not gate.default).lower()}" for name, gate in sorted(GATES.items()))
+    log = run("kube-scheduler", f"--feature-gates={changed}", "--kubeconfig=/nonexistent")
+    refused = re.findall(r"cannot set feature gate (\w+) to \w+, feature is locked to (\w+)", log)
+    assert {name: value == "true" for name, value in refused} == {
+        name: gate.default for name, gate in GATES.items() if gate.locked
+    }
+
+
+# --- a real API server with every gate that kubeloop obeys switched ---------------------------------------------------
+
+# UserNamespacesHostNetworkSupport, which is switched on, depends on NodeDeclaredFeatures
+SWITCHED = {name: not GATES[name].default for name in sorted(OBEYED - {"NodeDeclaredFeatures"})}
+PATHS = {
+    "Pod": "/api/v1/namespaces/default/pods",
+    "Service": "/api/v1/namespaces/default/services",
+    "PersistentVolumeClaim": "/api/v1/namespaces/default/persistentvolumeclaims",
+    "Ingress": "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+    "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+    "StatefulSet": "/apis/apps/v1/namespaces/default/statefulsets",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+}
+_SPREAD = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["v"]}
+_RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
+_EXTERNAL = {"external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}, "type": "External"}
+_TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+_SOURCE = {"apiGroup": "g.io", "kind": "K", "name": "n", "namespace": "other"}
+_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+_SET = {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "s"}
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def _linux(body: JSON) -> JSON:
+    return {"spec": {**body["spec"], "os": {"name": "linux"}}}
+
+
+REQUESTS: dict[str, tuple[str, JSON]] = {
+    "toleration": ("Pod", pod(tolerations=[{"key": "a", "operator": "Gt", "value": "5"}])),
+    "toleration with zero": ("Pod", pod(tolerations=[{"key": "a", "operator": "Lt", "value": "05"}])),
+    "toleration without value": ("Pod", pod(tolerations=[{"key": "a", "operator": "Lt"}])),
+    "toleration out of range": ("Pod", pod(tolerations=[{"key": "a", "operator": "Lt", "value": "9" * 20}])),
+    "stop signal": ("Pod", _linux(pod_with_container(lifecycle={"stopSignal": "SIGHUP"}))),
+    "stop signal without os": ("Pod", pod_with_container(lifecycle={"stopSignal": "SIGHUP"})),
+    "unknown stop signal": ("Pod", _linux(pod_with_container(lifecycle={"stopSignal": "X"}))),
+    "restart rules": ("Pod", pod_with_container(restartPolicy="Never", restartPolicyRules=_RULES)),
+    "hostname override": ("Pod", pod(hostnameOverride="h")),
+    "file key": ("Pod", pod(
+        containers=[{"name": "c", "image": "i", "env": [
+            {"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]}],
+        volumes=[{"name": "v", "emptyDir": {}}])),
+    "spread keys": ("Pod", pod(topologySpreadConstraints=[{**_SPREAD, "labelSelector": {}}])),
+    "user namespace": ("Pod", pod(hostUsers=False, hostNetwork=True)),
+    "mount option": ("Pod", pod(securityContext={"seLinuxChangePolicy": "MountOption"})),
+    "deletion cost": ("Pod", {**pod(), "metadata": {"annotations": {_COST: "much"}}}),
+    "service": ("Service", {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 80}]}}),
+    "ingress": ("Ingress", {"spec": {"defaultBackend": {"service": {"name": "1a", "port": {"number": 80}}}}}),
+    "scale to zero": ("HorizontalPodAutoscaler", {"spec": {
+        "minReplicas": 0, "maxReplicas": 2, "scaleTargetRef": _TARGET, "metrics": [_EXTERNAL]}}),
+    "negative minimum": ("HorizontalPodAutoscaler", {"spec": {
+        "minReplicas": -1, "maxReplicas": 2, "scaleTargetRef": _TARGET}}),
+    "tolerance": ("HorizontalPodAutoscaler", {"spec": {
+        "maxReplicas": 2, "scaleTargetRef": _TARGET, "behavior": {"scaleUp": {"tolerance": "0.1"}}}}),
+    "stateful set": ("StatefulSet", {"spec": {**_SET, "template": {**pod(), "metadata": {"labels": {"a": "b"}}}}}),
+    "claim": ("PersistentVolumeClaim", {"spec": {**_CLAIM, "dataSourceRef": _SOURCE}}),
+    "driver": ("CSIDriver", {"spec": {}}),
+    "pod-level resources": ("Pod", pod(resources={"limits": {"cpu": "1"}})),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+    needs_binaries()
+    with real_apiserver(tmp_path_factory.mktemp("real"), {"feature-gates": FeatureGates(SWITCHED).text()}) as server:
+        yield server
+
+
+def sent(server: RealApiServer, method: str, path: str, body: JSON | None = None) -> tuple[int, bytes]:
+    request = urllib.request.Request(
+        server.url + path,
+        method=method,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"},
+    )
+    context = ssl.create_default_context(cafile=str(server.ca))
+    try:
+        with urllib.request.urlopen(request, context=context, timeout=60) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+
+
+def outcome(status: int, response: JSON) -> Any:
+    """Return what does not depend on time or names: the spec, or the causes."""
+    if status != 201:
+        return status, response.get("details", {}).get("causes") or response["message"]
+    spec = response["spec"]
+    for name in ("clusterIP", "clusterIPs", "tolerations") if response["kind"] == "Service" else ():
+        spec.pop(name, None)
+    return status, spec
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+async def test_switched_gates_do_what_they_do_in_kubernetes(real: RealApiServer, name: str):
+    kind, body = REQUESTS[name]
+    path = PATHS[kind]
+    body = {**body, "metadata": {"name": name.replace(" ", "-"), **body.get("metadata", {})}}
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    real_status, real_body = sent(real, "POST", path, body)
+    assert outcome(*api("POST", path, body)) == outcome(real_status, json.loads(real_body))
+
+
+def test_metric_has_the_values_of_kubernetes(real: RealApiServer):
+    pattern = r'kubernetes_feature_enabled\{name="(\w+)",stage="(\w*)"\} (\d)'
+    metrics = {
+        (name, stage, value == "1")
+        for name, stage, value in re.findall(pattern, sent(real, "GET", "/metrics")[1].decode())
+    }
+    names = {name for name, _, _ in metrics} - _DISTRIBUTION
+    assert {entry for entry in metrics if entry[0] in names} == {
+        entry for entry in FeatureGates(SWITCHED).all() if entry[0] in names
+    }
+    assert set(GATES) - names <= _OF_CONTROLLER_MANAGER
