@@ -38,13 +38,13 @@ def read_scheduler_configuration(
 
     algorithm_provider selects a built-in configuration instead. policy: applied to every profile of the configuration.
     tie_break replaces that of the file. scheduler_name renames the only profile. Raises UserError for a file that
-    cannot be read or is invalid, or whose plugins cannot be used as configured.
+    cannot be read or is invalid, or whose plugins or certificates cannot be used.
     """
     config = _configuration(path, algorithm_provider, gates)
     if policy is not None:
         config = _with_policy(config, policy, algorithm_provider, gates)
     if path is not None:
-        _check_plugins(config, path)
+        _check_plugins_and_certificates(config, path)
     if tie_break is not None:
         config = msgspec.structs.replace(config, tie_break=tie_break)
     if scheduler_name is None:
@@ -103,12 +103,17 @@ def _text(path: Path, *, hint: str) -> str:
         raise UserError(f"cannot read {path}: {problem}", hint=hint) from None
 
 
-def _check_plugins(config: SchedulerConfiguration, path: Path) -> None:
+def _check_plugins_and_certificates(config: SchedulerConfiguration, path: Path) -> None:
     from kubeloop.scheduler.framework.profile_plugins import check_profiles
     from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
 
     try:
         check_profiles(config.profiles, IN_TREE_PLUGINS)
+        if config.extenders:
+            from kubeloop.scheduler.extender import tls_context
+
+            for extender in config.extenders:
+                tls_context(extender)
     except UserError as error:
         raise UserError(f"{path}: {error}", hint=error.hint) from None
 

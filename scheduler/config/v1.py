@@ -85,7 +85,7 @@ class _Plugins(_Strict, frozen=True):
 
 
 class _PluginConfig(_Strict, frozen=True):
-    name: str
+    name: str = ""
     args: dict[str, JSONValue] = {}
 
 

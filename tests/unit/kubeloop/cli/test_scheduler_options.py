@@ -292,3 +292,10 @@ async def test_policy_of_a_config_map(client):
         await read_policy_config_map(client, "kube-system", "other")
     with pytest.raises(UserError, match=r"couldn't get policy config map kube-system/missing: .*not found"):
         await read_policy_config_map(client, "kube-system", "missing")
+
+
+def test_missing_certificate_of_an_extender_is_an_error(tmp_path):
+    tls = "{certFile: /missing/cert, keyFile: /missing/key}"
+    path = written(tmp_path, f"{HEAD}extenders: [{{urlPrefix: https://x, enableHTTPS: true, tlsConfig: {tls}}}]")
+    with pytest.raises(UserError, match=r"scheduler\.yaml: .*No such file"):
+        read_scheduler_configuration(path)

@@ -14,6 +14,7 @@ from kubeloop.scheduler.config.load import load_configuration, read_configuratio
 from kubeloop.scheduler.config.plugin_args import NodeLabelArgs, ServiceAffinityArgs
 from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration, with_policy
 from kubeloop.scheduler.config.types import SchedulerConfiguration
+from kubeloop.scheduler.config.v1 import configuration_text
 
 PREFERS_SSD = {"labelPreference": {"label": "ssd", "presence": True}}
 RATIO = {"requestedToCapacityRatioArguments": {"shape": [{"utilization": 0}, {"utilization": 100, "score": 10}]}}
@@ -152,6 +153,29 @@ def test_arguments_under_custom_names():
         absent_labels_preference=("old",),
     )
     assert profile.args["NodeResourcesFit"].scoring_strategy.type == "RequestedToCapacityRatio"
+
+
+def test_translated_policy_is_equal_when_read_again():
+    config = policy(
+        predicates=[
+            {"name": "MaxEBSVolumeCount"},
+            {"name": "SameZone", "argument": {"serviceAffinity": {"labels": ["zone"]}}},
+        ],
+        priorities=[
+            {"name": "Ssd", "weight": 3, "argument": PREFERS_SSD},
+            {"name": "BalancedResourceAllocation", "weight": 2},
+            {"name": "Packed", "weight": 5, "argument": RATIO},
+        ],
+        kubeloop={"tieBreak": "roundRobin"},
+    )
+    again = load_configuration(configuration_text(config))
+    (profile,), (profile_again,) = config.profiles, again.profiles
+    assert profile_again.multi_point == profile.multi_point
+    disabled = {point: plugin_set for point, plugin_set in profile.points.items() if plugin_set.disabled}
+    assert profile_again.points == disabled
+    unused = {"InterPodAffinity": profile.args["InterPodAffinity"]}  # arguments of plugins that are not enabled
+    assert {**profile_again.args, **unused} == profile.args
+    assert again.tie_break == "roundRobin"
 
 
 def test_empty_predicates_are_the_mandatory_ones():
