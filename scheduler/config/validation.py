@@ -310,7 +310,7 @@ def _volume_binding(args: Any, path: str, *, allow_shape: bool) -> list[FieldErr
     if allow_shape:
         errors += _shape_errors(args.shape, f"{path}.shape")
     elif args.shape:
-        shown = [{"utilization": point.utilization, "score": point.score} for point in args.shape]
+        shown = [{"Utilization": point.utilization, "Score": point.score} for point in args.shape]
         text = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
         errors.append(invalid(f"{path}.shape", shown, text))
     return errors

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.scheduler.config.load import read_configuration
 from kubeloop.scheduler.config.v1 import configuration_document
 from kubeloop.scheduler.framework.profile_plugins import check_profiles
@@ -214,9 +215,36 @@ INVALID = {
 }
 
 
-def completed(document: JSON) -> JSON:
+GATES = {
+    "declared features": (
+        "NodeDeclaredFeatures=false,ExtendWebSocketsToKubelet=false,InPlacePodLevelResourcesVerticalScaling=false,"
+        "InPlacePodVerticalScalingInitContainers=false,RestartAllContainersOnContainerExits=false"
+    ),
+    "capacity": "StorageCapacityScoring=true",
+    "all": (
+        "TaintTolerationComparisonOperators=true,MatchLabelKeysInPodTopologySpreadSelectorMerge=false,"
+        "MatchLabelKeysInPodTopologySpread=false,SchedulerPopFromBackoffQ=false,NominatedNodeNameForExpectation=false,"
+        "PodLevelResources=false,InPlacePodLevelResourcesVerticalScaling=false,SchedulerAsyncPreemption=false,"
+        "OpportunisticBatching=false,VolumeLimitScaling=true"
+    ),
+}
+SHAPES = {
+    "no shape": "{}",
+    "empty arguments": "profiles: [{pluginConfig: [{name: VolumeBinding, args: {bindTimeoutSeconds: 5}}]}]",
+    "shape": (
+        "profiles: [{pluginConfig: [{name: VolumeBinding, "
+        "args: {shape: [{utilization: 10, score: 1}, {utilization: 90, score: 9}]}}]}]"
+    ),
+    "unordered shape": (
+        "profiles: [{pluginConfig: [{name: VolumeBinding, "
+        "args: {shape: [{utilization: 90, score: 1}, {utilization: 10, score: 9}]}}]}]"
+    ),
+}
+
+
+def completed(document: JSON, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> JSON:
     """Return our complete form of a configuration. Raises UserError."""
-    config = read_configuration(document)
+    config = read_configuration(document, gates)
     check_profiles(config.profiles, IN_TREE_PLUGINS)
     return configuration_document(config)
 
@@ -261,3 +289,23 @@ def test_both_refuse(name, tmp_path):
     with pytest.raises(UserError) as error:
         completed(document)
     assert problem in str(error.value)
+
+
+@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("gates", GATES.values(), ids=GATES)
+def test_feature_gates_change_the_completed_configuration_alike(gates, text, tmp_path):
+    document = HEAD | yaml.safe_load(text)
+    theirs, log = complete_configuration(document, tmp_path, gates)
+    ours, error = completed_or_error(document, FeatureGates.parse([gates]))
+    assert (ours is None) == (theirs is None), refusal(log)
+    if ours is None or theirs is None:
+        assert error in refusal(log).replace('\\"', '"')
+    else:
+        assert comparable(ours) == comparable(theirs)
+
+
+def completed_or_error(document: JSON, gates: FeatureGates) -> tuple[JSON | None, str]:
+    try:
+        return completed(document, gates), ""
+    except UserError as error:
+        return None, str(error)

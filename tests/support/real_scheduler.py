@@ -21,7 +21,9 @@ current-context: c
 """
 
 
-def complete_configuration(document: dict[str, Any], folder: Path) -> tuple[dict[str, Any] | None, str]:
+def complete_configuration(
+    document: dict[str, Any], folder: Path, feature_gates: str = ""
+) -> tuple[dict[str, Any] | None, str]:
     """Return (the configuration that kube-scheduler writes with --write-config-to, its log); None if it refuses it."""
     binary = find_binary("kube-scheduler")
     assert binary is not None
@@ -33,6 +35,8 @@ def complete_configuration(document: dict[str, Any], folder: Path) -> tuple[dict
         yaml.safe_dump({"leaderElection": {"leaderElect": False}} | document | {"clientConnection": connection})
     )
     arguments = [f"--config={given}", f"--write-config-to={written}", "--secure-port=0"]
+    if feature_gates:
+        arguments.append(f"--feature-gates={feature_gates}")
     result = subprocess.run([binary, *arguments], capture_output=True, text=True, timeout=60, check=False)
     if written.exists():
         return yaml.safe_load(written.read_text()), result.stderr
