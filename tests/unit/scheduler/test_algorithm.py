@@ -162,3 +162,22 @@ async def test_failed_extender_is_an_error_unless_ignorable() -> None:
         await schedule(algorithm(cluster, Extender({}, error=True)), cluster)
     facts = await schedule(algorithm(cluster, Extender({}, error=True, ignorable=True)), cluster)
     assert (facts.node, facts.feasible) == ("n0", 2)
+
+
+async def test_error_on_the_nominated_node_is_logged_and_other_nodes_are_tried(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = nodes(2)
+    filters = cluster.framework.filters
+    run_filters, failures = filters.run_filters, iter([SchedulingError("broken", "Mine")])
+
+    def fail_once(*args: Any) -> Any:
+        error = next(failures, None)
+        if error is not None:
+            raise error
+        return run_filters(*args)
+
+    filters.run_filters = fail_once  # type: ignore[method-assign]
+    pod = make_pod("p", cpu="1", status={"nominatedNodeName": "n1"})
+    assert (await schedule(algorithm(cluster), cluster, pod)).feasible == 2
+    assert [record.getMessage() for record in caplog.records] == ["evaluation failed on the nominated node"]

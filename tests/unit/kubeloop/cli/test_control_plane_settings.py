@@ -10,7 +10,9 @@ from kubeloop.scheduler.config.types import SchedulerConfiguration
 
 
 def test_options_become_settings():
-    process = ProcessOptions(concurrent_deployment_syncs=7, trace_until="ready", trace_tail_sampling="failed")
+    process = ProcessOptions(
+        concurrent_deployment_syncs=7, trace_until="ready", trace_annotate=True, trace_tail_sampling="failed"
+    )
     settings = control_plane_settings(
         process,
         frozenset({"deployment"}),
@@ -22,6 +24,7 @@ def test_options_become_settings():
     assert settings.concurrent_deployment_syncs == 7
     assert settings.concurrent_replicaset_syncs == 5
     assert settings.trace_until_ready
+    assert settings.trace_annotate
     assert settings.feature_gates.enabled("MemoryQoS")
     assert settings.namespace_grace_seconds == 1.5
 
