@@ -12,11 +12,12 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kubeloop.kube.objects.api_types import Node, Pod
+from kubeloop.kube.objects.api_types import Node, Pod, Volume
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE, ActionType, ClusterEventWithHint
+from kubeloop.scheduler.api.extension_points import PreFilterResult
 from kubeloop.scheduler.api.handle import Handle
-from kubeloop.scheduler.api.results import on_event, unschedulable
+from kubeloop.scheduler.api.results import on_event, skip, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.csi_migration import in_tree_plugin_by_name, is_migrated
@@ -25,6 +26,7 @@ from kubeloop.scheduler.plugins.volume_claims import claim_class
 
 if TYPE_CHECKING:
     from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+    from kubeloop.scheduler.cache.snapshot import Snapshot
 
 _INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 _BETA_INSTANCE_TYPE = "beta.kubernetes.io/instance-type"
@@ -51,8 +53,17 @@ class _VolumeCount:
         text = os.environ.get("KUBE_MAX_PD_VOLS", "")
         self._configured_limit = int(text) if text.isdecimal() and int(text) > 0 else None
 
+    def pre_filter(
+        self, state: CycleState, pod: PodInfo, snapshot: Snapshot
+    ) -> tuple[PreFilterResult | None, Status | None]:
+        return None, None if any(map(self._may_count, pod.pod.spec.volumes)) else skip(self.name)
+
+    def _may_count(self, volume: Volume) -> bool:
+        claims = (volume.persistent_volume_claim, volume.ephemeral)
+        return getattr(volume, self._plugin.field) is not None or any(claim is not None for claim in claims)
+
     def filter(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> Status | None:
-        if not pod.pod.spec.volumes or node.node is None:
+        if node.node is None:
             return None
         csi_node = self._listers.csi_nodes.get(node.name)
         csi_limit = volume_limits(csi_node).get(self._plugin.driver)

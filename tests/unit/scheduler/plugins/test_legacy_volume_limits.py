@@ -10,6 +10,7 @@ from kubeloop.kube.objects.api_types import convert
 from kubeloop.kube.objects.storage_types import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.events import NODE
+from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
 from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.legacy_volume_limits import (
@@ -121,3 +122,20 @@ def test_claims_count_by_their_volume_or_class(fits, monkeypatch):
 def test_node_changes_wake_rejected_pods(plugin_cluster):
     events = MaxEBSVolumeCount(NoArgs(), plugin_cluster()).events_to_register()
     assert NODE in {entry.event.resource for entry in events}
+
+
+@pytest.mark.parametrize(
+    ("volumes", "skipped"),
+    [
+        pytest.param([], True, id="no volumes"),
+        pytest.param([{"name": "v", "emptyDir": {}}], True, id="no disk"),
+        pytest.param(disks(CLOUDS[MaxCinderVolumeCount], "d"), True, id="disk of another cloud"),
+        pytest.param(disks(EBS, "d"), False, id="disk"),
+        pytest.param(claims("c"), False, id="claim"),
+    ],
+)
+def test_pods_without_disks_of_the_cloud_skip_the_filter(plugin_cluster, pod, volumes, skipped):
+    cluster = plugin_cluster()
+    plugin = MaxEBSVolumeCount(NoArgs(), cluster)
+    _, status = plugin.pre_filter(CycleState(), PodInfo(pod("p", volumes=volumes)), cluster.snapshot)
+    assert (status is not None and status.code is Code.SKIP) == skipped
