@@ -26,11 +26,17 @@ def args_type(name: str) -> type[Any] | None:
 
 
 def decode_plugin_args(
-    name: str, document: Mapping[str, JSONValue], path: str, gates: FeatureGates = DEFAULT_FEATURE_GATES
+    name: str,
+    document: Mapping[str, JSONValue],
+    path: str,
+    gates: FeatureGates = DEFAULT_FEATURE_GATES,
+    *,
+    enabled: bool = True,
 ) -> Any:
     """Return the arguments of a plugin as its Struct, or as plain JSON if it has none. Raises UserError.
 
-    A plugin that does not exist, which kube-scheduler reports only if it is enabled, has plain JSON, too.
+    enabled: False if no extension point of the profile has the plugin. A plugin that does not exist, which
+    kube-scheduler reports only if it is enabled, has plain JSON, too.
     """
     fields = {key: value for key, value in document.items() if key not in ("apiVersion", "kind")}
     try:
@@ -63,6 +69,8 @@ def decode_plugin_args(
         )
     if isinstance(args, Struct):
         args = with_defaults(args, gates)
+    if name == "NodeResourcesFit" and not enabled:
+        return args  # kube-scheduler validates these arguments when it creates the plugin, and others before
     errors = validate_args(name, args, path, gates)
     if errors:
         raise UserError("; ".join(map(str, errors)), hint=f"see {name}Args")

@@ -266,17 +266,24 @@ def _profile(v1: _Profile, path: str, gates: FeatureGates, *, alone: bool) -> Pr
     if name is None:
         name = DEFAULT_SCHEDULER_NAME if alone else ""
     points = {point: _plugin_set(getattr(v1.plugins, _attribute(point))) for point in EXTENSION_POINTS}
-    return Profile(
+    profile = Profile(
         scheduler_name=name,
         multi_point=merge_plugin_sets(PluginSet(default_plugins(gates)), _plugin_set(v1.plugins.multi_point)),
         points={point: plugin_set for point, plugin_set in points.items() if plugin_set.enabled or plugin_set.disabled},
-        args=default_args(gates)
-        | {
-            entry.name: decode_plugin_args(entry.name, entry.args, f"{path}.pluginConfig[{index}].args", gates)
-            for index, entry in enumerate(v1.plugin_config)
-        },
         percentage_of_nodes_to_score=v1.percentage_of_nodes_to_score,
     )
+    enabled = {ref.name for ref in profile.enabled()}
+    args = {
+        entry.name: decode_plugin_args(
+            entry.name,
+            entry.args,
+            f"{path}.pluginConfig[{index}].args",
+            gates,
+            enabled=entry.name in enabled,
+        )
+        for index, entry in enumerate(v1.plugin_config)
+    }
+    return replace(profile, args=default_args(gates) | args)
 
 
 def _attribute(point: str) -> str:

@@ -134,6 +134,11 @@ VALID = {
         - schedulerName: second
           pluginConfig: [{name: NodeResourcesFit, args: {ignoredResources: [example.com/own]}}]
     """,
+    "invalid arguments of a disabled plugin": """
+        profiles:
+        - plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}
+          pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Best}}}]
+    """,
     "arguments of plugins that take none": """
         profiles: [{pluginConfig: [{name: NodeName, args: {any: 1}}, {name: Unknown, args: {any: 2}}]}]
     """,

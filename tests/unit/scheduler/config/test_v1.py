@@ -201,6 +201,15 @@ def test_validation_errors_match_kube_scheduler(text, problem):
     assert str(error.value) == problem
 
 
+def test_node_resources_fit_is_validated_only_where_it_is_enabled():
+    invalid = "pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: Best}}}]"
+    disabled = "plugins: {multiPoint: {disabled: [{name: NodeResourcesFit}]}}"
+    with pytest.raises(UserError, match='Unsupported value: "Best"'):
+        load(f"profiles: [{{{invalid}}}]")
+    (profile,) = load(f"profiles: [{{{disabled}, {invalid}}}]").profiles
+    assert "NodeResourcesFit" not in {ref.name for ref in profile.enabled()}
+
+
 def test_other_versions_raise():
     with pytest.raises(UserError, match='no kind "KubeSchedulerConfiguration" is registered for version'):
         load_configuration("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\n")
