@@ -18,7 +18,7 @@ from kubeloop.devcluster.admission import limit_ranger, pod_security, resource_q
 from kubeloop.devcluster.admission.default_classes import set_default_ingress_class, set_default_storage_class
 from kubeloop.devcluster.admission.default_toleration_seconds import add_default_tolerations
 from kubeloop.devcluster.admission.persistent_volume_claim_resize import check_claim_resize
-from kubeloop.devcluster.admission.pod_resize import check_pod_resize
+from kubeloop.devcluster.admission.pod_resize import check_declared_features, check_pod_resize
 from kubeloop.devcluster.admission.priority import check_single_default, set_priority
 from kubeloop.devcluster.admission.runtime_class import apply_runtime_class, check_overhead
 from kubeloop.devcluster.api import errors
@@ -48,10 +48,14 @@ class AdmissionChain:
     """The admission plugins over one store, in kube-apiserver's order, without the policies.
 
     has_default_accounts: namespaces have a ServiceAccount `default`, which pods use by default.
+    checks_declared_features: a resize needs a node that declares the features it uses.
     """
 
-    def __init__(self, store: ObjectStore, *, has_default_accounts: bool = False) -> None:
+    def __init__(
+        self, store: ObjectStore, *, has_default_accounts: bool = False, checks_declared_features: bool = False
+    ) -> None:
         self._store = store
+        self._checks_declared_features = checks_declared_features
         self._has_default_accounts = has_default_accounts
 
     # --- NamespaceLifecycle -------------------------------------------------------------------------------------------
@@ -154,6 +158,8 @@ class AdmissionChain:
                 if is_resize and "deletionTimestamp" not in old["metadata"]:
                     limit_ranger.check_pod(self._store.list(LIMIT_RANGES, old["metadata"]["namespace"]), obj)
                 pod_security.check_pod(self._store, obj, warnings, old)
+                if is_resize and self._checks_declared_features:
+                    check_declared_features(self._store, obj, old)
                 if is_resize:
                     check_pod_resize(self._store, obj, old)
             case "persistentvolumeclaims" if not subresource:

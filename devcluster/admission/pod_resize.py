@@ -1,4 +1,4 @@
-"""PodResizeValidator: reject a resize whose requests exceed the allocatable resources of its node.
+"""PodResizeValidator and NodeDeclaredFeatureValidator: reject a resize that does not fit the pod's node.
 
 Source: plugin/pkg/admission/podresize of Kubernetes v1.36.
 """
@@ -12,6 +12,36 @@ from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import pod_requests
 from kubeloop.kube.objects.resources import NODES, PODS
 from kubeloop.kube.quantities import parse_quantity
+
+
+def check_declared_features(store: ObjectStore, pod: JSON, old: JSON) -> None:
+    """Raise StatusError 403 if the resize of a bound pod uses features that its node does not declare.
+
+    Source: plugin/pkg/admission/nodedeclaredfeatures.
+    """
+    name, node_name, spec, before = pod["metadata"]["name"], pod["spec"].get("nodeName", ""), pod["spec"], old["spec"]
+    if not node_name or pod["metadata"].get("generation") == old["metadata"].get("generation"):
+        return
+    needed = []
+    if spec.get("resources") != before.get("resources"):
+        needed.append("InPlacePodLevelResourcesVerticalScaling")
+    pairs = zip(spec.get("initContainers") or (), before.get("initContainers") or (), strict=True)
+    if any(
+        old_container.get("restartPolicy") != "Always" and container.get("resources") != old_container.get("resources")
+        for container, old_container in pairs
+    ):
+        needed.append("InPlacePodVerticalScalingInitContainers")
+    if not needed:
+        return
+    node = store.get(NODES, "", node_name)
+    if node is None:
+        raise errors.forbidden(PODS, name, f"node {quoted(node_name)} not found")
+    declared = node.get("status", {}).get("declaredFeatures") or ()
+    if missing := [feature for feature in needed if feature not in declared]:
+        message = (
+            f"pod update requires features {', '.join(missing)} which are not available on node {quoted(node_name)}"
+        )
+        raise errors.forbidden(PODS, name, message)
 
 
 def check_pod_resize(store: ObjectStore, pod: JSON, old: JSON) -> None:

@@ -129,7 +129,7 @@ class ApiServer:
         self._handled_count = 0
         self._metrics = RequestMetrics()
         self._rng = rng
-        self._feature_gates = gates = settings.feature_gates
+        self.feature_gates = gates = settings.feature_gates
         self.compresses_responses = gates.enabled("APIResponseCompression")
         self._zpages = frozenset(
             path
@@ -152,7 +152,11 @@ class ApiServer:
             watch_settings=settings.watches,
             streams=ContainerStreams(self.store, settings.container_answers),
             gates=settings.feature_gates,
-            admission=AdmissionChain(self.store, has_default_accounts=settings.root_ca is not None),
+            admission=AdmissionChain(
+                self.store,
+                has_default_accounts=settings.root_ca is not None,
+                checks_declared_features=settings.feature_gates.enabled("NodeDeclaredFeatures"),
+            ),
         )
         self._began = clock.now()
         self._service_range = settings.service_range
@@ -286,7 +290,7 @@ class ApiServer:
             from kubeloop.devcluster.server.metrics_page import metrics_response  # imports prometheus_client
 
             began = self._began.timestamp()
-            gates = self._feature_gates
+            gates = self.feature_gates
             return metrics_response(request, self._metrics, self.store, self._rest.watched(), gates, began)
         if (document := self._documents.response(request)) is not None:
             return document
@@ -315,7 +319,7 @@ class ApiServer:
             "enable-priority-and-fairness": "false",
             "etcd-compaction-interval": duration_text(self.store.compaction_seconds),
             "event-ttl": duration_text(self._event_seconds),
-            "feature-gates": self._feature_gates.text(),
+            "feature-gates": self.feature_gates.text(),
             "profiling": "false",
             "runtime-config": "",
             "service-account-issuer": f"[{ISSUER}]",

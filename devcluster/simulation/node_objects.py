@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from kubeloop.devcluster.api.conditions import condition_of
 from kubeloop.devcluster.simulation.node_addresses import DEFAULT_MAX_PODS, NodeAddresses
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
 KUBELET_VERSION = "v1.36.0"
@@ -39,6 +40,7 @@ class NodeSettings:
     monitor_grace_seconds: a node without heartbeat for this time becomes Unknown; kubelets renew >= 5 times in it.
     job_run_seconds: containers of a Job's pod exit with 0 after this time; None: they do not exit.
     jitter: every delay of a pod varies randomly by up to this fraction.
+    declared_features: status.declaredFeatures of every node.
     orphan_quarantine_seconds: time after which pods of a missing node are deleted (pod garbage collector: 40 s).
     """
 
@@ -64,6 +66,7 @@ class NodeSettings:
     status_report_seconds: float = 300.0
     monitor_grace_seconds: float = 50.0
     job_run_seconds: float | None = 1.0
+    declared_features: tuple[str, ...] = ()
     jitter: float = 0.0
     orphan_quarantine_seconds: float = 40.0
 
@@ -106,6 +109,22 @@ def node_object(settings: NodeSettings, index: int, *, now: str, uid: str) -> JS
     }
 
 
+def declared_features(gates: FeatureGates) -> tuple[str, ...]:
+    """Return the features that a kubelet with these gates declares. Source: component-helpers/nodedeclaredfeatures."""
+    if not gates.enabled("NodeDeclaredFeatures"):
+        return ()
+    return tuple(name for name in _DECLARED_FEATURES if gates.enabled(name))
+
+
+_DECLARED_FEATURES = (
+    "ExtendWebSocketsToKubelet",
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+    "UserNamespacesHostNetworkSupport",
+)
+
+
 def completed_node(
     node: JSON, settings: NodeSettings, index: int, addresses: NodeAddresses, *, now: str, conditions: bool = True
 ) -> JSON | None:
@@ -135,6 +154,8 @@ def completed_node(
         added["nodeInfo"] = node_info(node, settings)
     if not ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port"):
         added["daemonEndpoints"] = {"kubeletEndpoint": {"Port": 10250}}
+    if settings.declared_features and "declaredFeatures" not in status:
+        added["declaredFeatures"] = list(settings.declared_features)
     metadata = node["metadata"]
     if is_simulated(node) is None:
         annotations = {**(metadata.get("annotations") or {}), ANNOTATION_NODE: "simulated"}

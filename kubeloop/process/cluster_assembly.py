@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kubeloop.devcluster.controllers.disruption import DisruptionController
 from kubeloop.devcluster.controllers.persistent_volume_binder import PersistentVolumeController
 from kubeloop.devcluster.kubelet.simulated_nodes import SimulatedNodes
 from kubeloop.devcluster.server.apiserver import ApiServer
-from kubeloop.devcluster.simulation.node_objects import NodeSettings
+from kubeloop.devcluster.simulation.node_objects import NodeSettings, declared_features
 from kubeloop.kube.clock import Clock
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ async def running_cluster(
         from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 
         requests = StageRequests(api.handle_now, token)
+    nodes = replace(nodes, declared_features=declared_features(api.feature_gates))
     kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=new_rng(), stages=stages, requests=requests)
     kubelets.register()
     runs = {"api-server": api.run, "nodes": kubelets.run}

@@ -566,3 +566,36 @@ async def test_service_name_may_start_with_a_digit(enabled):
         (cause,) = response["details"]["causes"]
         assert cause["field"] == "spec.defaultBackend.service.name"
         assert "a DNS-1035 label must consist of" in cause["message"]
+
+
+@BOTH
+async def test_resize_needs_a_node_that_declares_its_features(enabled):
+    api = api_with(NodeDeclaredFeatures=enabled)
+    created(api, "/api/v1/nodes", {})
+    allocatable = {"allocatable": {"cpu": "8", "memory": "1Gi"}}
+    assert api("PATCH", "/api/v1/nodes/x/status", {"status": allocatable})[0] == 200
+    created(api, PODS, pod(nodeName="x", resources={"requests": {"cpu": "1"}}))
+    body = {"spec": {"resources": {"requests": {"cpu": "2"}}}}
+    status, response = api("PATCH", f"{PODS}/x/resize", body)
+    if not enabled:
+        assert status == 200, response
+        return
+    feature = "InPlacePodLevelResourcesVerticalScaling"
+    text = f'pod update requires features {feature} which are not available on node "x"'
+    assert (status, response["message"]) == (403, f'pods "x" is forbidden: {text}')
+    assert api("PATCH", "/api/v1/nodes/x/status", {"status": {"declaredFeatures": [feature]}})[0] == 200
+    assert api("PATCH", f"{PODS}/x/resize", body)[0] == 200
+
+
+@BOTH
+@pytest.mark.virtual_time
+async def test_simulated_nodes_declare_the_features_of_their_kubelet(clock, enabled):
+    gates = {"RestartAllContainersOnContainerExits": enabled}
+    async with memory_cluster(clock=clock, nodes=1, feature_gates=gates) as cluster:
+        (node,) = InProcessApi(cluster.api)("GET", "/api/v1/nodes")[1]["items"]
+    assert node["status"]["declaredFeatures"] == [
+        "ExtendWebSocketsToKubelet",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "InPlacePodVerticalScalingInitContainers",
+        *(["RestartAllContainersOnContainerExits"] if enabled else []),
+    ]
