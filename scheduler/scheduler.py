@@ -78,8 +78,8 @@ class Scheduler:
         self._recorder_for = context.recorder_for
         self._traces = context.traces
         self._metrics = context.metrics
-        self._gates = context.feature_gates
-        self.request_rules = request_rules(self._gates)
+        self.feature_gates = context.feature_gates
+        self.request_rules = request_rules(self.feature_gates)
         self._time = asyncio.get_running_loop().time
         self._now_ns = context.clock.time_ns  # within a turn of the event loop, whose time may stand still
         self._pods = informers.informer(PODS).store
@@ -94,7 +94,7 @@ class Scheduler:
         )
         self.in_cycle = False  # True: the snapshot must not change, as an extender's response is awaited
         # kube-scheduler's opportunistic batching also uses the results of one pod for the next ones of its kind.
-        class_cache = config.class_cache and self._gates.enabled("OpportunisticBatching")
+        class_cache = config.class_cache and self.feature_gates.enabled("OpportunisticBatching")
         self.snapshot = Snapshot(SpecClasses(enabled=class_cache))
         informer_of: dict[str, SharedInformer[Any]] = {
             name: informers.informer(resource) for name, resource in LISTER_RESOURCES.items()
@@ -168,7 +168,7 @@ class Scheduler:
                 max_backoff_seconds=config.pod_max_backoff_seconds,
                 max_in_unschedulable_seconds=config.pod_max_in_unschedulable_seconds,
                 request_rules=self.request_rules,
-                pops_from_backoff=self._gates.enabled("SchedulerPopFromBackoffQ"),
+                pops_from_backoff=self.feature_gates.enabled("SchedulerPopFromBackoffQ"),
             ),
             observer=QueueObserver(
                 metrics=self._metrics,
@@ -203,7 +203,7 @@ class Scheduler:
             durations=durations,
             request_rules=self.request_rules,
         )
-        declared_features = self._gates.enabled("NodeDeclaredFeatures")
+        declared_features = self.feature_gates.enabled("NodeDeclaredFeatures")
         node_events = NodeEvents(self.cache, self.queue, durations, declared_features=declared_features)
         registered: list[HandlerRegistration[Any]] = [
             informers.informer(NODES).add_handler(node_events),

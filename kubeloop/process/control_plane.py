@@ -341,7 +341,7 @@ class ControlPlane:
             rng=self._rng,
             recorder_for=functools.cache(self._recorder.for_component),
             traces=self.tracing.pods,
-            metrics=PrometheusSchedulerMetrics(self._registry),
+            metrics=PrometheusSchedulerMetrics(self._registry, self.settings.feature_gates),
             feature_gates=self.settings.feature_gates,
         )
         scheduler = Scheduler(context, self.informers, self.settings.scheduler, IN_TREE_PLUGINS)

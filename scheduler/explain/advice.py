@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.node_selectors import RequiredNodeAffinity
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.taints_and_tolerations import find_untolerated_taint
 from kubeloop.kube.pod_affinity import AffinityTerm
 from kubeloop.kube.quantities import Format, Quantity
 from kubeloop.scheduler.cache.node_info import NodeInfo, PodInfo
+from kubeloop.scheduler.cache.pod_requests import request_rules
 
 _MAX_DETAILS = 3  # per piece of advice
 
@@ -42,28 +44,34 @@ _CLAIM_ADVICE: Sequence[tuple[str, str]] = (
 )
 
 
-def advice(plugins: Sequence[str], pod: Pod, nodes: Sequence[NodeInfo] = (), message: str = "") -> list[str]:
+def advice(
+    plugins: Sequence[str],
+    pod: Pod,
+    nodes: Sequence[NodeInfo] = (),
+    message: str = "",
+    gates: FeatureGates = DEFAULT_FEATURE_GATES,
+) -> list[str]:
     """Return the advice for `plugins`. message: that of the PreFilter plugin that rejected the pod, if one did."""
     result = []
     for plugin in plugins:
         if plugin not in _ADVICE:
             continue
-        details = _details(plugin, pod, nodes)[:_MAX_DETAILS]
+        details = _details(plugin, pod, nodes, gates)[:_MAX_DETAILS]
         text = next((text for part, text in _CLAIM_ADVICE if part in message), _ADVICE[plugin])
         result.append(f"{text}: {'; '.join(details)}" if details else text)
     return result
 
 
-def _details(plugin: str, pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
+def _details(plugin: str, pod: Pod, nodes: Sequence[NodeInfo], gates: FeatureGates) -> list[str]:
     if not nodes:
         return []
     match plugin:
         case "TaintToleration":
-            return _taints(pod, nodes)
+            return _taints(pod, nodes, gates.enabled("TaintTolerationComparisonOperators"))
         case "NodeAffinity":
             return _labels(pod, nodes)
         case "NodeResourcesFit":
-            return _sizes(pod, nodes)
+            return _sizes(PodInfo(pod, request_rules(gates)), nodes)
         case "InterPodAffinity":
             return _affinity_terms(pod, nodes)
     return []
@@ -73,11 +81,13 @@ def _on(count: int, nodes: Sequence[NodeInfo]) -> str:
     return f"(on {count} of {len(nodes)} nodes)"
 
 
-def _taints(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
+def _taints(pod: Pod, nodes: Sequence[NodeInfo], comparison_operators: bool) -> list[str]:
     """Return the taints that reject the pod, the most frequent first; of each node the first one."""
     taints: Counter[str] = Counter()
     for info in nodes:
-        taint = info.node and find_untolerated_taint(info.node.spec.taints, pod.spec.tolerations)
+        taint = info.node and find_untolerated_taint(
+            info.node.spec.taints, pod.spec.tolerations, comparison_operators=comparison_operators
+        )
         if taint:
             taints[f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"] += 1
     return [f"{taint} {_on(count, nodes)}" for taint, count in taints.most_common()]
@@ -98,10 +108,10 @@ def _labels(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
     return [f"{text} {_on(number, nodes)}" for text, number in sorted(node_counts.items(), key=lambda entry: entry[1])]
 
 
-def _sizes(pod: Pod, nodes: Sequence[NodeInfo]) -> list[str]:
+def _sizes(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[str]:
     """Return the resources of which the pod requests more than any node has in total."""
     details = []
-    for name, amount in PodInfo(pod).requests.items():
+    for name, amount in pod.requests.items():
         most = max((info.allocatable.get(name, 0) for info in nodes), default=0)
         if amount > most:
             has = f"more than {_amount(name, most)} of {name}" if most else f"any {name}"

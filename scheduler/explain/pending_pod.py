@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
@@ -159,7 +160,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
     if rejection is not None:
         explanation.message = fit_error_message(len(nodes), {}, rejection.message)
         explanation.summary = rejection.message
-        explanation.advice = advice([rejection.plugin], pod, nodes, rejection.message)
+        explanation.advice = advice([rejection.plugin], pod, nodes, rejection.message, scheduler.feature_gates)
         return
     reasons: Counter[str] = Counter()
     plugins: Counter[str] = Counter()
@@ -185,7 +186,7 @@ def _explain_pending(scheduler: Scheduler, pod: Pod, explanation: PodExplanation
             plugins.update(status.plugin for status in statuses)
             _add_shortages(explanation.shortages, info, node)
     yield
-    _summarize(explanation, pod, nodes, reasons, plugins)
+    _summarize(explanation, pod, nodes, reasons, plugins, scheduler.feature_gates)
 
 
 def _update_snapshot(scheduler: Scheduler) -> Iterator[None]:
@@ -254,6 +255,7 @@ def _summarize(
     infos: Sequence[NodeInfo],
     reasons: Counter[str],
     plugins: Counter[str],
+    gates: FeatureGates,
 ) -> None:
     nodes = explanation.nodes
     fitting = [node.node for node in nodes if not node.obstacles]
@@ -263,7 +265,7 @@ def _summarize(
     explanation.message = fit_error_message(len(nodes), reasons)
     explanation.summary = explanation.message
     # A resource is short only if no node has room for it.
-    explanation.advice = advice([plugin for plugin, _ in plugins.most_common()], pod, infos)
+    explanation.advice = advice([plugin for plugin, _ in plugins.most_common()], pod, infos, gates=gates)
     if "NodeResourcesFit" not in plugins:
         explanation.shortages.clear()
     helped = [node.node for node in nodes if node.preemption_helps]

@@ -93,7 +93,7 @@ class LabeledHistogram:
 
 
 class _Family(Generic[S]):
-    """Metrics by label values; without labels there is one metric, created at once."""
+    """Metrics by label values; without labels there is one metric, created at once. registry None: not exposed."""
 
     def __init__(
         self,
@@ -101,14 +101,15 @@ class _Family(Generic[S]):
         documentation: str,
         labels: Sequence[str] = (),
         *,
-        registry: Registerer,
+        registry: Registerer | None,
         create: Callable[[], S],
     ) -> None:
         self._name, self._documentation, self._labels, self._create = name, documentation, tuple(labels), create
         self._metrics: dict[tuple[str, ...], S] = {}
         if not labels:
             self._metrics[()] = create()
-        registry.register(self)
+        if registry is not None:
+            registry.register(self)
 
     def labels(self, *values: str) -> S:
         """Return the metric with these label values, in the order of the labels."""
@@ -123,7 +124,9 @@ class _Family(Generic[S]):
 class Counter(_Family[LabeledCounter]):
     """A counter family. The name ends in _total."""
 
-    def __init__(self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer) -> None:
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer | None
+    ) -> None:
         super().__init__(name, documentation, labels, registry=registry, create=LabeledCounter)
 
     def inc(self, amount: float = 1.0) -> None:
@@ -167,7 +170,7 @@ class Histogram(_Family[LabeledHistogram]):
         labels: Sequence[str] = (),
         *,
         buckets: Sequence[float],
-        registry: Registerer,
+        registry: Registerer | None,
     ) -> None:
         bounds = tuple(map(float, buckets))
         super().__init__(name, documentation, labels, registry=registry, create=lambda: LabeledHistogram(bounds))

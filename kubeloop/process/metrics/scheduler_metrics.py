@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram, Registerer
 from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
@@ -62,7 +63,9 @@ class ScrapeTimeCollector:
 class PrometheusSchedulerMetrics(SchedulerMetrics):
     """The scheduler_* metrics that are counted as they happen."""
 
-    def __init__(self, registry: Registerer) -> None:
+    def __init__(self, registry: Registerer, gates: FeatureGates = DEFAULT_FEATURE_GATES) -> None:
+        # Without evictions in the background there are no metrics of them.
+        evictions_registry = registry if gates.enabled("SchedulerAsyncPreemption") else None
         self._attempts = Counter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result.",
@@ -133,14 +136,14 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             "scheduler_preemption_goroutines_execution_total",
             "Number of preemptions whose victims were evicted, by result.",
             ["result"],
-            registry=registry,
+            registry=evictions_registry,
         )
         self._eviction_seconds = Histogram(
             "scheduler_preemption_goroutines_duration_seconds",
             "Duration in seconds of the eviction of a preemption's victims, by result.",
             ["result"],
             buckets=_exponential_buckets(0.01, 20),
-            registry=registry,
+            registry=evictions_registry,
         )
         self._volume_failures = Counter(
             "scheduler_volume_scheduling_stage_error_total",

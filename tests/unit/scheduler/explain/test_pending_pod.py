@@ -53,6 +53,30 @@ async def test_advice_names_taints_and_labels(cluster, scheduling):
     ]
 
 
+async def test_advice_obeys_feature_gates(cluster, scheduling):
+    for number in range(3):
+        taints = [{"key": "sla", "value": str(number), "effect": "NoSchedule"}]
+        cluster.node(f"n{number}", cpu="1", taints=taints)
+    gates = {
+        "TaintTolerationComparisonOperators": True,
+        "PodLevelResources": False,
+        "InPlacePodLevelResourcesVerticalScaling": False,
+    }
+    async with scheduling(gates=gates) as scheduler:
+        cluster.pod(
+            "p",
+            cpu="2",
+            tolerations=[{"key": "sla", "operator": "Gt", "value": "0"}],
+            resources={"requests": {"cpu": "3"}},
+        )
+        await asyncio.sleep(0.5)
+        explanation = explain(scheduler, "default/p")
+    assert sorted(explanation.advice) == [
+        "add a toleration to the pod, or remove a taint from a node: sla=0:NoSchedule (on 1 of 3 nodes)",
+        "request less, add a node, or free resources on a node: no node has more than 1 of cpu, the pod requests 2",
+    ]
+
+
 async def explain_pod(cluster, scheduling, **spec):
     async with scheduling() as scheduler:
         cluster.pod("p", **spec)

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.metrics.scheduler_metrics import PrometheusSchedulerMetrics, ScrapeTimeCollector
 
 
@@ -69,3 +70,11 @@ def test_scheduler_metrics_have_kube_scheduler_names():
         'scheduler_cache_size{type="assumed_pods"} 7.0',
     ):
         assert line in page
+
+
+def test_metrics_of_async_preemption_need_its_feature_gate():
+    for enabled in (True, False):
+        registry = CollectorRegistry()
+        metrics = PrometheusSchedulerMetrics(registry, FeatureGates({"SchedulerAsyncPreemption": enabled}))
+        metrics.victims_evicted("success", 0.1)
+        assert ("scheduler_preemption_goroutines" in text(registry)) is enabled
