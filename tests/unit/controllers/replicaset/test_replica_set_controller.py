@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
+from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from support.disabled_recorders import DisabledPodRecorder
+from support.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
 
@@ -79,3 +83,13 @@ async def test_failed_creation_sets_condition_until_retry_succeeds(fake_apiserve
     await asyncio.sleep(60)
     assert len(fake_apiserver.names(PODS)) == 1
     assert "conditions" not in fake_apiserver.objects(REPLICA_SETS)[0]["status"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_stale_caches_postpone_a_sync_if_the_gate_is_on(recorded_events, start, enabled):
+    server = FakeApiServer(gates=FeatureGates({"StaleControllerConsistencyReplicaSet": enabled}))
+    controller = ReplicaSetController(server.context, recorder=recorded_events, pod_traces=DisabledPodRecorder())
+    await start(server.informers, controller)
+    controller.consistency.wrote_at("ns/web", "uid", PODS.group_resource, "999999")
+    with pytest.raises(StaleCache) if enabled else contextlib.nullcontext():
+        controller.consistency.ensure_ready("ns/web")

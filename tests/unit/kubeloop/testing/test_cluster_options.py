@@ -32,3 +32,17 @@ def test_options_take_precedence_over_defaults():
     defaults = cluster_options({"nodes": 5, "node_cpu": "2"})
     changed = cluster_options({"nodes": 1, "faults": {"error": 0.5, "seed": 3}}, defaults=defaults)
     assert (changed.nodes, changed.node_cpu, changed.faults) == (1, "2", "error=0.5,seed=3")
+
+
+@pytest.mark.parametrize(
+    "gates", [{"PodDeletionCost": False, "MemoryQoS": True}, "PodDeletionCost=false,MemoryQoS=true"]
+)
+def test_feature_gates_are_text_or_a_mapping(gates):
+    options = cluster_options({"feature_gates": gates})
+    assert not options.parsed_feature_gates().enabled("PodDeletionCost")
+    assert options.settings().feature_gates.enabled("MemoryQoS")
+
+
+def test_invalid_feature_gate_is_rejected_before_a_cluster_starts():
+    with pytest.raises(UserError, match="unrecognized feature gate: NoSuchGate"):
+        cluster_options({"feature_gates": {"NoSuchGate": True}})
