@@ -261,9 +261,8 @@ def kind_mismatch_message(api_version: str, kind: str, resource: Resource[Any]) 
     """Return the error for an object whose kind is not the resource's."""
     if _is_registered(api_version, kind):
         version = api_version.rpartition("/")[2]
-        return (
-            f"converting ({version}.{kind}) to ({internal_group(resource.group)}.{resource.kind}): unknown conversion"
-        )
+        group = internal_group(_INTERNAL_GROUPS.get((resource.group, resource.kind), resource.group))
+        return f"converting ({version}.{kind}) to ({group}.{resource.kind}): unknown conversion"
     return f"no kind {quoted(kind)} is registered for version {quoted(api_version)}"
 
 
