@@ -523,6 +523,7 @@ OBEYED: frozenset[str] = frozenset(
         "ResourceHealthStatusMessage",
         "RestartAllContainersOnContainerExits",
         "SELinuxMount",
+        "SchedulerAsyncAPICalls",
         "SchedulerAsyncPreemption",
         "SchedulerPopFromBackoffQ",
         "StaleControllerConsistencyReplicaSet",
@@ -596,7 +597,6 @@ REFUSED: dict[str, str] = {
         ("NativeHistograms",),
         "kubeloop has no native histograms",
     ),
-    "SchedulerAsyncAPICalls": "kubeloop always patches statuses in the background, without the metrics of this gate",
     **dict.fromkeys(
         (
             "APIServerIdentity",

@@ -16,5 +16,6 @@ only layers below it:
 - cache, config: nodes, pods and the snapshot; KubeSchedulerConfiguration and Policy files
 - context, lister_resources, status_patches: what the process provides; which resources have informers; writes of pod
   status
+- background_calls: metrics of API calls that scheduling does not wait for
 - metrics_protocol: what is measured
 """

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 AttemptResult = Literal["scheduled", "unschedulable", "error"]
 EvictionResult = Literal["success", "error"]
+BackgroundCall = Literal["pod_status_patch", "pod_binding"]
 VolumeStage = Literal["predicate", "assume", "bind"]
 
 
@@ -79,6 +80,14 @@ class SchedulerMetrics(Protocol):
 
         Covers one preemption, from its first request to the deletion of its last victim.
         """
+        ...
+
+    def background_call(self, call: BackgroundCall, result: EvictionResult, seconds: float) -> None:
+        """scheduler_async_api_call_execution_total, .._duration_seconds{call_type,result}."""
+        ...
+
+    def background_calls_pending(self, call: BackgroundCall, count: int) -> None:
+        """scheduler_pending_async_api_calls{call_type}."""
         ...
 
     def volume_stage_failed(self, stage: VolumeStage) -> None:

@@ -27,6 +27,7 @@ from kubeloop.scheduler.api.listers import Listers
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache, CacheError
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
@@ -85,7 +86,9 @@ class Scheduler:
         self._pods = informers.informer(PODS).store
         self._tasks: asyncio.TaskGroup | None = None  # while run() is active
         self._binding: set[asyncio.Task[None]] = set()
-        self._patches = StatusPatches(context.client, context.clock, enter_span=context.traces.enter_span)
+        self._patches = StatusPatches(
+            context.client, context.clock, BackgroundCalls(context), enter_span=context.traces.enter_span
+        )
 
         self.cache = Cache(
             self._time,

@@ -17,6 +17,7 @@ from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import PODS
+from kubeloop.scheduler.background_calls import BackgroundCalls
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +41,17 @@ async def patch_status(client: Client, pod: Pod, status: dict[str, Any]) -> None
 class StatusPatches:
     """Pending status patches. set() never waits; run() sends them until cancelled."""
 
-    def __init__(self, client: Client, clock: Clock, *, enter_span: Callable[[Pod], object] = lambda pod: None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        calls: BackgroundCalls,
+        *,
+        enter_span: Callable[[Pod], object] = lambda pod: None,
+    ) -> None:
         """`enter_span`: makes the pod's span the current one, for the patch."""
         self._client = client
+        self._calls = calls
         self._enter_span = enter_span
         self._clock = clock
         self._pending: dict[str, tuple[Pod, dict[str, Any]]] = {}  # by UID, oldest first
@@ -70,6 +79,10 @@ class StatusPatches:
         if status:
             self._pending[pod.metadata.uid] = pod, status
             self._work.set()
+        self._report_pending()
+
+    def _report_pending(self) -> None:
+        self._calls.pending("pod_status_patch", len(self._pending))
 
     def _condition(self, pod: Pod, reason: str, message: str) -> dict[str, Any] | None:
         current = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
@@ -104,7 +117,8 @@ class StatusPatches:
 
         Written later, it would say that a bound pod cannot be scheduled. Cancellation: safe.
         """
-        self._pending.pop(uid, None)
+        if self._pending.pop(uid, None) is not None:
+            self._report_pending()
         finished = self._in_progress.get(uid)
         if finished is not None:
             await finished.wait()
@@ -117,6 +131,7 @@ class StatusPatches:
                 await self._work.wait()
                 continue
             pod, status = self._pending.pop(uid)
+            self._report_pending()
             finished = self._in_progress[uid] = asyncio.Event()
             try:
                 await self._send(pod, status)
@@ -129,7 +144,8 @@ class StatusPatches:
     async def _send(self, pod: Pod, status: dict[str, Any]) -> None:
         self._enter_span(pod)
         try:
-            await patch_status(self._client, pod, status)
+            with self._calls.sending("pod_status_patch"):
+                await patch_status(self._client, pod, status)
         except NotFound:
             log.debug("a pod was deleted before its status was written", extra={"pod": pod.key})
         except (ApiError, ServerUnreachable) as error:

@@ -11,6 +11,7 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import failed
 from kubeloop.scheduler.api.status import Status
+from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.config.plugin_args import NoArgs
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class DefaultBinder:
 
     def __init__(self, args: NoArgs, handle: Handle) -> None:
         self._handle = handle
+        self._calls = BackgroundCalls(handle)
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status | None:
         """POST the binding. An error does not mean that the pod is unbound; it is retried and the API server decides.
@@ -38,13 +40,14 @@ class DefaultBinder:
             "target": {"kind": "Node", "name": node_name},
         }
         try:
-            await self._handle.client.create_raw(
-                PODS,
-                binding,
-                metadata.namespace,
-                name=metadata.name,
-                subresource="binding",
-            )
+            with self._calls.sending("pod_binding"):
+                await self._handle.client.create_raw(
+                    PODS,
+                    binding,
+                    metadata.namespace,
+                    name=metadata.name,
+                    subresource="binding",
+                )
         except (ApiError, ServerUnreachable) as error:
             log.info("binding failed", extra={"pod": pod.key, "node": node_name, "error": str(error)})
             return failed(self.name, error)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.scheduler.api.handle import Handle
+from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import STATUS_LANE, patch_status
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class PreemptionExecutor:
     def __init__(self, handle: Handle, plugin: str) -> None:
         self._handle = handle
         self._plugin = plugin
+        self._calls = BackgroundCalls(handle)
         self._preempting: set[str] = set()  # UIDs of the preemptors whose victims are being evicted
 
     def is_preempting(self, uid: str) -> bool:
@@ -87,7 +89,8 @@ class PreemptionExecutor:
         """Clear nominations of lower-priority pods to this node, so that these pods are scheduled elsewhere."""
         for other in self._handle.nominator.pods_on(node_name):
             if other.priority < pod.priority and other.pod.status.nominated_node_name:
-                await self._patch_status(other, {"nominatedNodeName": None})
+                with self._calls.sending("pod_status_patch"):
+                    await self._patch_status(other, {"nominatedNodeName": None})
 
     async def _evict(self, pod: PodInfo, node_name: str, victim: PodInfo) -> None:
         """Mark the victim as disrupted, then delete it. Raises ApiError, ServerUnreachable."""

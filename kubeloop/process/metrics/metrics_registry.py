@@ -142,7 +142,9 @@ class Counter(_Family[LabeledCounter]):
 
 
 class Gauge(_Family[LabeledGauge]):
-    def __init__(self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer) -> None:
+    def __init__(
+        self, name: str, documentation: str, labels: Sequence[str] = (), *, registry: Registerer | None
+    ) -> None:
         super().__init__(name, documentation, labels, registry=registry, create=LabeledGauge)
 
     def set(self, value: float) -> None:

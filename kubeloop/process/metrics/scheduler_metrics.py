@@ -9,6 +9,7 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.process.metrics.metrics_registry import Counter, Gauge, Histogram, Registerer
 from kubeloop.scheduler.metrics_protocol import (
     AttemptResult,
+    BackgroundCall,
     EvictionResult,
     SchedulerMetrics,
     ScrapeTimeMetrics,
@@ -145,6 +146,26 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
             buckets=_exponential_buckets(0.01, 20),
             registry=evictions_registry,
         )
+        calls_registry = registry if gates.enabled("SchedulerAsyncAPICalls") else None
+        self._background_calls = Counter(
+            "scheduler_async_api_call_execution_total",
+            "Number of API calls in the background, by type and result.",
+            ["call_type", "result"],
+            registry=calls_registry,
+        )
+        self._background_call_seconds = Histogram(
+            "scheduler_async_api_call_execution_duration_seconds",
+            "Duration in seconds of API calls in the background, by type and result.",
+            ["call_type", "result"],
+            buckets=_exponential_buckets(0.001, 15),
+            registry=calls_registry,
+        )
+        self._background_calls_pending = Gauge(
+            "scheduler_pending_async_api_calls",
+            "Number of API calls that have not been sent yet, by type.",
+            ["call_type"],
+            registry=calls_registry,
+        )
         self._volume_failures = Counter(
             "scheduler_volume_scheduling_stage_error_total",
             "Volume scheduling stage error count, by operation.",
@@ -228,6 +249,13 @@ class PrometheusSchedulerMetrics(SchedulerMetrics):
     def victims_evicted(self, result: EvictionResult, seconds: float) -> None:
         self._evictions.labels(result).inc()
         self._eviction_seconds.labels(result).observe(seconds)
+
+    def background_call(self, call: BackgroundCall, result: EvictionResult, seconds: float) -> None:
+        self._background_calls.labels(call, result).inc()
+        self._background_call_seconds.labels(call, result).observe(seconds)
+
+    def background_calls_pending(self, call: BackgroundCall, count: int) -> None:
+        self._background_calls_pending.labels(call).set(count)
 
     def volume_stage_failed(self, stage: VolumeStage) -> None:
         self._volume_failures.labels(stage).inc()

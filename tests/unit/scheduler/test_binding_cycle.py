@@ -15,6 +15,7 @@ from kubeloop.kube.objects.api_types import Status as ApiStatus
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code, Status
 from kubeloop.scheduler.attempt import Attempt
+from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache
 from kubeloop.scheduler.cache.node_info import PodInfo
@@ -80,7 +81,7 @@ class Binding:
             nominator=Nominator(lambda key: None),
             now_ns=lambda: 0,
         )
-        self.patches = StatusPatches(client, clock)
+        self.patches = StatusPatches(client, clock, BackgroundCalls(context))
         self.cycle = BindingCycle(
             context, Cache(lambda: 0.0), queue, self.patches, self.waiting_pods, (), max_in_flight=1
         )

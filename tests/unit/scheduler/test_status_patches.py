@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.status_patches import StatusPatches
 from support.faulty_transport import SentRequest
+from support.plugin_cluster import PluginCluster
 
 pytestmark = pytest.mark.virtual_time
 
@@ -46,7 +48,7 @@ async def test_pod_is_bound_after_its_status_patch(cluster: Any, scheduling: Any
 
 
 async def test_settle_drops_unsent_patches(cluster: Any, slow_patches: list[str]):
-    patches = StatusPatches(cluster.server.client, cluster.clock)
+    patches = StatusPatches(cluster.server.client, cluster.clock, BackgroundCalls(PluginCluster()))
     web = cluster.pod("web")
     patches.set(web, reason="Unschedulable", message="no room")
     await patches.settle(web.metadata.uid)
@@ -54,7 +56,7 @@ async def test_settle_drops_unsent_patches(cluster: Any, slow_patches: list[str]
 
 
 async def test_newest_patch_of_each_pod_is_sent_concurrently(cluster: Any, slow_patches: list[str]):
-    patches = StatusPatches(cluster.server.client, cluster.clock)
+    patches = StatusPatches(cluster.server.client, cluster.clock, BackgroundCalls(PluginCluster()))
     web, other = cluster.pod("web"), cluster.pod("other")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(patches.run())
