@@ -95,8 +95,7 @@ async def _serve_on(
             identity=machine_identity(port),
             feature_gates=server.feature_gates,
             container_answers=server.container_answers,
-            # without nodes of its own it is an API server alone, and a kube-controller-manager creates these objects
-            root_ca=certificate.certificate_pem.decode() if settings.every_node else None,
+            root_ca=certificate.certificate_pem.decode(),
         ),
     )
     ready = Ready(f"https://127.0.0.1:{port}", f"http://127.0.0.1:{port}", str(path.absolute()))
