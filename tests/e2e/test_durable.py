@@ -164,7 +164,7 @@ async def test_write_on_a_full_disk_fails_and_stays_invisible(tmp_path, port):
         aiohttp.ClientSession() as http,
         http.get(url, headers=headers) as response,
     ):
-        assert [obj["metadata"]["name"] for obj in (await response.json())["items"]] == names
+        assert {obj["metadata"]["name"] for obj in (await response.json())["items"]} == names
 
 
 def test_full_disk_at_startup_is_reported_without_a_traceback(tmp_path):
