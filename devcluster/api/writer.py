@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kubeloop.kube.json_object import JSON
 
 
@@ -20,8 +22,7 @@ class Writer:
     user: JSON = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyOptions:
+class ApplyOptions(msgspec.Struct, frozen=True):
     """Options of a server-side apply. force: take fields from other managers. now: timestamp of the write."""
 
     manager: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.devcluster.api.served_resources import ServedResource
 from kubeloop.devcluster.handlers.list import check_not_in_the_future, current_objects
@@ -18,8 +19,7 @@ from kubeloop.kube.json_object import JSON
 MIN_WATCH_SECONDS = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
-class WatchSettings:
+class WatchSettings(msgspec.Struct, frozen=True):
     """Settings of all watches. bookmark_seconds: interval of bookmarks. buffer: unsent events per watch."""
 
     bookmark_seconds: float = BOOKMARK_SECONDS

@@ -8,13 +8,13 @@ containers. Source: KWOK's pkg/kwok/server/debugging_*.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class LogAnswer:
+
+class LogAnswer(msgspec.Struct, frozen=True):
     """Log of a container: a file or a fixed text. follows: a client that follows the file receives what is added."""
 
     file: Path | None = None
@@ -23,8 +23,7 @@ class LogAnswer:
     follows: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class ExecAnswer:
+class ExecAnswer(msgspec.Struct, frozen=True):
     """Local command that runs for an exec request, whatever the client sends.
 
     match: the client's command, for which alone this answer is; empty: any command.
@@ -36,15 +35,13 @@ class ExecAnswer:
     environment: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AttachAnswer:
+class AttachAnswer(msgspec.Struct, frozen=True):
     """File whose additions an attached client receives."""
 
     file: Path
 
 
-@dataclass(frozen=True, slots=True)
-class PortForwardAnswer:
+class PortForwardAnswer(msgspec.Struct, frozen=True):
     """Address to connect to, or a local command whose input and output are forwarded."""
 
     address: str = ""
@@ -55,16 +52,14 @@ class PortForwardAnswer:
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry(Generic[Answer]):
+class Entry(msgspec.Struct, Generic[Answer], frozen=True):
     """An answer for some containers (names) or ports (numbers); for all of them if `targets` is empty."""
 
     answer: Answer
     targets: tuple[str | int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Rule(Generic[Answer]):
+class Rule(msgspec.Struct, Generic[Answer], frozen=True):
     """Entries for pods. name: the rule is for this pod of `namespaces[0]` only.
 
     namespaces, names: selected pods; an empty one selects all.
@@ -79,8 +74,7 @@ class Rule(Generic[Answer]):
         return (not self.namespaces or namespace in self.namespaces) and (not self.names or pod in self.names)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerAnswers:
+class ContainerAnswers(msgspec.Struct, frozen=True):
     """All configured rules."""
 
     logs: Sequence[Rule[LogAnswer]] = ()

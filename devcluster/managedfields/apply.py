@@ -7,7 +7,6 @@ form; the configuration is what the client sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,8 +35,7 @@ from kubeloop.kube import schema
 from kubeloop.kube.json_object import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class TypeFunctions:
+class TypeFunctions(msgspec.Struct, frozen=True):
     """Functions of the type of an applied configuration and its object.
 
     merge(base): the object with the applied values. remove(obj, fields): without these fields. compare(old, new,

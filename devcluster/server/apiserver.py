@@ -13,7 +13,6 @@ import re
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Network
 from time import perf_counter
@@ -75,8 +74,7 @@ def _loop_seconds() -> float:
     return asyncio.get_running_loop().time()
 
 
-@dataclass(frozen=True, slots=True)
-class ServingSettings:
+class ServingSettings(msgspec.Struct, frozen=True):
     """Settings of an API server, in the role of kube-apiserver's flags.
 
     compaction_seconds: age at which old versions are removed. event_seconds: lifetime of Events after their last write
@@ -88,11 +86,11 @@ class ServingSettings:
 
     compaction_seconds: float = 300.0
     event_seconds: float = 3600.0
-    watches: WatchSettings = field(default_factory=WatchSettings)
+    watches: WatchSettings = msgspec.field(default_factory=WatchSettings)
     service_range: IPv4Network = SERVICE_CIDR
-    identity: Identity = field(default_factory=Identity)
+    identity: Identity = msgspec.field(default_factory=Identity)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
-    container_answers: ContainerAnswers = field(default_factory=ContainerAnswers)
+    container_answers: ContainerAnswers = msgspec.field(default_factory=ContainerAnswers)
     root_ca: str | None = None
 
 
