@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.export.exporters import SHUTDOWN_SECONDS, TraceExporter, configured_exporters
@@ -49,6 +51,22 @@ LATE_SECONDS, LATE_SHARE = 15.0, 0.1  # share while traces finish, if the oldest
 OUTBOX_LIMIT = 20_000  # finished traces waiting for export; beyond, the oldest are dropped, with a log message
 
 
+class RecordingSettings(msgspec.Struct, frozen=True):
+    """Which traces are recorded, and how far.
+
+    tail_rules: traces to export although the sampler rejected them. until_ready: pod traces end when the pod is ready,
+    not when it is bound. annotates: workloads get the context of the request or reconcile that writes them as an
+    annotation; pods always do.
+    """
+
+    tail_rules: TailRules = NO_TAIL_RULES
+    until_ready: bool = False
+    annotates: bool = False
+
+
+_DEFAULT_SETTINGS = RecordingSettings()
+
+
 class Tracing:
     """Recorders and recent traces of one process.
 
@@ -64,17 +82,13 @@ class Tracing:
         rng: random.Random,
         environ: Mapping[str, str] | None = None,
         exporter: TraceExporter | None = None,
-        tail_rules: TailRules = NO_TAIL_RULES,
-        until_ready: bool = False,
-        annotates: bool = False,
+        settings: RecordingSettings = _DEFAULT_SETTINGS,
         metrics: TraceMetrics | None = None,
     ) -> None:
-        """`exporter` replaces the one that `environ` (default: os.environ) configures. `until_ready`: pod traces end
-        when the pod is ready, not when it is bound. `annotates`: workloads get the context of the request or reconcile
-        that writes them as an annotation; pods always do."""
+        """`exporter` replaces the one that `environ` (default: os.environ) configures."""
         environ = os.environ if environ is None else environ
-        self.sampler = sampler_from_environment(environ, tail_rules)
-        self.until_ready = until_ready
+        self.sampler = sampler_from_environment(environ, settings.tail_rules)
+        self.until_ready = settings.until_ready
         rng = random.Random(rng.getrandbits(64))
         self._clock = clock
         self._rng = rng
@@ -94,10 +108,14 @@ class Tracing:
             sampler=self.sampler,
             on_finished=self._pod_finished,
             on_evicted=self._pod_evicted,
-            until_ready=until_ready,
+            until_ready=settings.until_ready,
         )
         self.reconciles = ReconcileRecorder(
-            clock=clock, rng=rng, sampler=self.sampler, annotates=annotates, on_finished=self._reconcile_finished
+            clock=clock,
+            rng=rng,
+            sampler=self.sampler,
+            annotates=settings.annotates,
+            on_finished=self._reconcile_finished,
         )
         self.recent = RecentTraces(clock=clock, open_records=self.pods.open_records)
 

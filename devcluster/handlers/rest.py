@@ -101,7 +101,11 @@ _SUCCESS: JSON = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status"
 
 
 class Rest:
-    """All verbs of one server. keys: sign service account tokens."""
+    """All verbs of one server.
+
+    Its constructor has a parameter for each part of the server that a verb uses; ApiServer creates them. keys: sign
+    service account tokens.
+    """
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
 from kubeloop.process.python_gc import importing
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
-from kubeloop.tracing.provider import Tracing
+from kubeloop.tracing.provider import RecordingSettings, Tracing
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
@@ -266,9 +266,11 @@ class ControlPlane:
         tracing = Tracing(
             clock=clock,
             rng=rng,
-            tail_rules=settings.trace_tail_rules,
-            until_ready=settings.trace_until_ready,
-            annotates=settings.trace_annotate,
+            settings=RecordingSettings(
+                tail_rules=settings.trace_tail_rules,
+                until_ready=settings.trace_until_ready,
+                annotates=settings.trace_annotate,
+            ),
             metrics=metrics,
         )
         metrics.open.set_function(tracing.pods.open_count)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kubeloop.kube.objects import api_types
-from kubeloop.tracing.provider import Tracing
+from kubeloop.tracing.provider import RecordingSettings, Tracing
 
 START = datetime(2026, 1, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 
@@ -115,9 +115,13 @@ def make_exporter():
 @pytest.fixture(scope="session")
 def make_tracing():
     def make(clock, sink=None, **options):
-        options.setdefault("environ", {})
+        environ, seed = options.pop("environ", {}), options.pop("seed", 7)
         return Tracing(
-            clock=clock, rng=random.Random(options.pop("seed", 7)), exporter=sink or RecordingExporter(), **options
+            clock=clock,
+            rng=random.Random(seed),
+            environ=environ,
+            exporter=sink or RecordingExporter(),
+            settings=RecordingSettings(**options),
         )
 
     return make
