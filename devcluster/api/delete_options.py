@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from kubeloop.kube.json_object import JSON
 
 META_VERSION = "meta.k8s.io/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class DeleteOptions:
+class DeleteOptions(msgspec.Struct, frozen=True):
     """metav1.DeleteOptions; None for unset options. An unset grace period means the kind's default.
 
     An empty precondition is set, and no object satisfies it.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import BY_PATH, CREATE_ONLY, VERSIONS, ServedResource
@@ -12,8 +13,7 @@ from kubeloop.devcluster.api.subresources import subresource_verbs
 from kubeloop.kube.json_object import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(msgspec.Struct, frozen=True):
     """The resource of a path: a collection (no name), an object, or a subresource of an object."""
 
     served: ServedResource

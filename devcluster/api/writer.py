@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from kubeloop.kube.json_object import JSON
 
 
-@dataclass(frozen=True, slots=True)
-class Writer:
+class Writer(msgspec.Struct, frozen=True):
     """The author of a write. manager: field manager (?fieldManager=, else the user agent up to its first slash).
 
     applied: the object results from server-side apply, which has already updated its managedFields. user: the
@@ -19,7 +16,7 @@ class Writer:
 
     manager: str
     applied: bool = False
-    user: JSON = field(default_factory=dict)
+    user: JSON = msgspec.field(default_factory=dict)
 
 
 class ApplyOptions(msgspec.Struct, frozen=True):

@@ -5,9 +5,11 @@ Source: pkg/registry/core/pod/storage/eviction.go of v1.36.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.conditions import is_true, set_condition
@@ -157,7 +159,7 @@ def _too_many(cause: str, retry_after_seconds: int) -> errors.StatusError:
 
 def _budget_forbidden(name: str, message: str) -> errors.StatusError:
     """403; Kubernetes names the resource in the singular here."""
-    return errors.forbidden(replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, message)
+    return errors.forbidden(dataclasses.replace(POD_DISRUPTION_BUDGETS, plural="poddisruptionbudget"), name, message)
 
 
 def _selects(selector: Any, labels: Mapping[str, str]) -> bool:

@@ -5,8 +5,6 @@ Source of the semantics: apiserver pkg/endpoints/handlers/get.go, pkg/storage/et
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import msgspec
 
 from kubeloop.devcluster.api import errors
@@ -23,8 +21,7 @@ from kubeloop.kube.json_object import JSON
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class Page:
+class Page(msgspec.Struct):
     """One page of a list: objects and list metadata."""
 
     items: list[StoredObject]

@@ -5,7 +5,8 @@ Source: apimachinery pkg/apis/meta/internalversion (validation), apiserver pkg/e
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
@@ -15,8 +16,7 @@ from kubeloop.devcluster.handlers.selectors import Selection, selected_name, sel
 from kubeloop.kube.json_object import JSON
 
 
-@dataclass(slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct):
     """Query of a list or watch. resource_version None: not set."""
 
     watch: bool

@@ -6,12 +6,13 @@ webhook, may wait for slow work: they raise Outdated if the stored object has ch
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from kubeloop.devcluster.admission.chain import AdmissionChain
 from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
@@ -739,7 +740,7 @@ def _computed_object(target: ServedResource, name: str) -> JSON:
     for obj in target.compute_objects():
         if obj["metadata"]["name"] == name:
             return obj
-    raise errors.not_found(replace(target.resource, plural=target.resource.singular), name)
+    raise errors.not_found(dataclasses.replace(target.resource, plural=target.resource.singular), name)
 
 
 def _metadata_of(obj: JSON, output: OutputFormat) -> JSON:

@@ -7,8 +7,9 @@ Source: pkg/kubelet/lifecycle/predicate.go and component-helpers' resource.PodRe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from kubeloop.kube import quantities
 from kubeloop.kube.json_object import JSON
@@ -20,8 +21,7 @@ Amounts = dict[str, int]
 HostPort = tuple[str, str, int]  # protocol, address ("0.0.0.0": all addresses), port
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRejection:
+class AdmissionRejection(msgspec.Struct, frozen=True):
     """Reason and message with which a node rejects a pod; status.reason and status.message of the failed pod."""
 
     reason: str

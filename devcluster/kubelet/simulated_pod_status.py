@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from kubeloop.kube.json_object import JSON
 
@@ -24,8 +25,7 @@ CONTAINER_STATUS_UNKNOWN = "ContainerStatusUnknown"
 NOT_LOCATED = "The container could not be located when the pod was terminated"
 
 
-@dataclass(slots=True)
-class ContainerRun:
+class ContainerRun(msgspec.Struct):
     """One container of a pod on its node.
 
         waiting --start--> running --exit--> terminated

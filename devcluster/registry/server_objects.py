@@ -5,8 +5,9 @@ Field ownership is computed once per process; times and uid are stamped for each
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from kubeloop.devcluster.api.served_resources import get_served_resource
 from kubeloop.devcluster.managedfields.field_sets import configuration_fields, initial_fields, new_entry
@@ -17,8 +18,7 @@ from kubeloop.kube.objects.resources import Resource
 API_SERVER_MANAGER = "kube-apiserver"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerObject:
+class ServerObject(msgspec.Struct, frozen=True):
     """An object to create.
 
     content: fields beside metadata, as in a request. strategy_fields: fields that a strategy sets, which have no owner,
@@ -27,11 +27,11 @@ class ServerObject:
 
     name: str
     namespace: str = ""
-    labels: JSON = field(default_factory=dict)
-    annotations: JSON = field(default_factory=dict)
-    content: JSON = field(default_factory=dict)
-    strategy_fields: JSON = field(default_factory=dict)
-    status: JSON = field(default_factory=dict)
+    labels: JSON = msgspec.field(default_factory=dict)
+    annotations: JSON = msgspec.field(default_factory=dict)
+    content: JSON = msgspec.field(default_factory=dict)
+    strategy_fields: JSON = msgspec.field(default_factory=dict)
+    status: JSON = msgspec.field(default_factory=dict)
     status_applier: str = ""
     manager: str = API_SERVER_MANAGER
 

@@ -8,7 +8,6 @@ Source: pkg/apis/autoscaling/v1/conversion.go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -238,8 +237,7 @@ def autoscaler_from_v1(obj: JSON) -> JSON:
 # --- by resource ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(msgspec.Struct, frozen=True):
     """Conversion functions to and from the stored version of a resource."""
 
     to_stored: Convert

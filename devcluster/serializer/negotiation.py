@@ -8,9 +8,10 @@ Sources: go-restful route.go, goautoneg, apiserver endpoints/handlers/negotiatio
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
+
+import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.errors import BODY_TYPES
@@ -18,8 +19,7 @@ from kubeloop.devcluster.api.request import PROTOBUF_TYPE
 from kubeloop.kube.objects.resources import Resource
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptClause:
+class AcceptClause(msgspec.Struct, frozen=True):
     """One clause of the header: a media type, or "application/*", "*/*", and its parameters except the quality."""
 
     media_type: str
@@ -111,8 +111,7 @@ def without_conversion(media_type: str, clause: AcceptClause) -> bool:
 # --- output formats ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
+class OutputFormat(msgspec.Struct, frozen=True):
     """The negotiated form of a response: whole objects, a Table, or metadata only; in JSON, YAML or protobuf.
 
     is_list_metadata: PartialObjectMetadataList is requested. protobuf: not available for tables and custom resources.

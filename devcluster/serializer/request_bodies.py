@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -83,13 +82,12 @@ _INTERNAL_GROUPS = {
 """Group of the internal type, where it is not the kind's own. Source: pkg/apis/*/register.go."""
 
 
-@dataclass(slots=True)
-class Body:
+class Body(msgspec.Struct):
     """A decoded object and its warnings. `sent` is the object before it was decoded."""
 
     obj: JSON
-    warnings: list[str] = field(default_factory=list)
-    sent: JSON = field(default_factory=dict)
+    warnings: list[str] = msgspec.field(default_factory=list)
+    sent: JSON = msgspec.field(default_factory=dict)
 
 
 def _merge_duplicate_fields(text: bytes) -> tuple[Any, list[str]]:

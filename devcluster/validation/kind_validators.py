@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
+
+import msgspec
 
 from kubeloop.devcluster.api.name_checks import dns_1035_label, dns_label, dns_subdomain, long_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
@@ -39,8 +40,7 @@ def _update_as_create(create: CreateValidator) -> UpdateValidator:
     return update
 
 
-@dataclass(frozen=True, slots=True)
-class KindValidators:
+class KindValidators(msgspec.Struct, frozen=True):
     """Validation functions of a kind: what strategy.Validate and strategy.ValidateUpdate do.
 
     core_finalizers: unqualified finalizers must be standard ones, as in kinds that use core's ValidateObjectMeta.
