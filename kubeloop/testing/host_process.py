@@ -18,6 +18,7 @@ from kubeloop.testing.messages import ClusterAddress, Done, Ended, Failed, Keep,
 from kubeloop.testing.portal import Portal
 
 _STOP_SECONDS = 5.0
+_EXIT_SECONDS = 1.0  # from closed pipes to the exit
 _START_SECONDS = 60.0
 _LOG_TAIL_BYTES = 8192
 
@@ -157,4 +158,7 @@ class HostProcess:
                     response.set_exception(self._ended_error())
 
     def _ended_error(self) -> ClusterEnded:
+        """Return the error for a process that has closed its pipes. It is exiting, so this waits for its exit code."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_EXIT_SECONDS)
         return ClusterEnded(f"the host process has ended: {self.log_tail() or 'no output on stderr'}")
