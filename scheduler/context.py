@@ -1,4 +1,4 @@
-"""What the process gives the scheduler, besides its informers and its configuration."""
+"""Context that the process passes to the scheduler, in addition to informers and configuration."""
 
 from __future__ import annotations
 

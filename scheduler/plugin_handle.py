@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class SharedState(msgspec.Struct, frozen=True):
-    """What the plugins of all profiles share. spawn, activate: see api.handle.Handle."""
+    """State shared by the plugins of all profiles. spawn, activate: see api.handle.Handle."""
 
     snapshot: Snapshot
     listers: Listers

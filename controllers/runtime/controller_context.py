@@ -1,4 +1,4 @@
-"""What all controllers of a process share, as kube-controller-manager's ControllerContext."""
+"""Context shared by all controllers of a process. Source: ControllerContext of kube-controller-manager."""
 
 from __future__ import annotations
 

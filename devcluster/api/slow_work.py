@@ -142,7 +142,7 @@ class LoopBudget:
 
 
 class SlowWorkContext(Protocol):
-    """What slow work needs of a request's context (RequestContext).
+    """The part of a request's context (RequestContext) that slow work needs.
 
     may_wait: False for requests in the same process that are handled synchronously.
     """

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from kubeloop.devcluster.server.metrics import BYTES, SECONDS
 from support.api_requests import InProcessApi
+from support.apiserver_metrics import labels, samples
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -15,20 +14,6 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 @pytest.fixture
 async def api() -> InProcessApi:
     return InProcessApi()
-
-
-def samples(api: InProcessApi) -> dict[str, float]:
-    text = api("GET", "/metrics")[1]
-    assert re.fullmatch(r"(# (HELP|TYPE) .+\n|[a-z_]+(\{[^}]*\})? [0-9.e+-]+\n)+", text)
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
-
-
-def labels(resource: str, verb: str, scope: str, subresource: str = "", **more: str) -> str:
-    values = {
-        "component": "apiserver", "dry_run": "", "group": "", "resource": resource, "scope": scope,
-        "subresource": subresource, "verb": verb, "version": "v1", **more,
-    }  # fmt: skip
-    return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(values.items())) + "}"
 
 
 async def test_requests_are_counted_by_resource_verb_and_code(api: InProcessApi):

@@ -15,6 +15,7 @@ from kubeloop.devcluster.server.metrics_page import metrics_response
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from support.api_requests import InProcessApi, request
+from support.apiserver_metrics import labels, samples
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -22,20 +23,6 @@ CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 @pytest.fixture
 async def api() -> InProcessApi:
     return InProcessApi()
-
-
-def samples(api: InProcessApi) -> dict[str, float]:
-    text = api("GET", "/metrics")[1]
-    assert re.fullmatch(r"(# (HELP|TYPE) .+\n|[a-z_]+(\{[^}]*\})? [0-9.e+-]+\n)+", text)
-    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in text.splitlines() if line[0] != "#"}
-
-
-def labels(resource: str, verb: str, scope: str, subresource: str = "", **more: str) -> str:
-    values = {
-        "component": "apiserver", "dry_run": "", "group": "", "resource": resource, "scope": scope,
-        "subresource": subresource, "verb": verb, "version": "v1", **more,
-    }  # fmt: skip
-    return "{" + ",".join(f'{name}="{text}"' for name, text in sorted(values.items())) + "}"
 
 
 async def test_families_have_the_types_of_kube_apiserver(api: InProcessApi):

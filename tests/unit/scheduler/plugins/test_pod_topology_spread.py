@@ -76,7 +76,7 @@ def test_match_label_keys_need_their_feature_gate(enabled: bool, plugin_cluster:
 
 @pytest.mark.parametrize("enabled", [False, True])
 def test_node_taints_policy_obeys_comparison_operators(enabled: bool, plugin_cluster: Any, node: Any, pod: Any) -> None:
-    """Whether the empty node `b` counts as a domain decides the skew of `a`, also when a pod is removed there."""
+    """The empty node `b` determines the skew of `a` only if it counts as a domain, also when a pod is removed there."""
     tainted = node("b", taints=[{"key": "sla", "value": "7", "effect": "NoSchedule"}])
     old = [pod(name, "a", labels={"app": "web"}) for name in ("one", "two")]
     other = pod("three", "b", labels={"app": "web"})
