@@ -10,8 +10,9 @@ import contextlib
 import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 
 @contextlib.asynccontextmanager
@@ -39,7 +40,39 @@ async def running_command(
     try:
         yield process
     finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.shield(process.wait())
+        try:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await _wait_for_exit(process)
+        finally:
+            # closes the pipes, which asyncio else does only when the loop has seen the end of each
+            process._transport.close()  # type: ignore[attr-defined]
+
+
+async def _wait_for_exit(process: Process) -> None:
+    """Wait for a killed process, also if the task is cancelled meanwhile: it takes milliseconds."""
+    exited = asyncio.ensure_future(process.wait())
+    cancelled = None
+    while not exited.done():
+        try:
+            await asyncio.shield(exited)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+@contextlib.asynccontextmanager
+async def concurrent(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[asyncio.Task[None]]:
+    """Run `work` in a task for the length of the context; cancel it at the end.
+
+    An error of `work` ends the context and is raised out of it, as itself.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work, name=name)
+            yield task
+            task.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None

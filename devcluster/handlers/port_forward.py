@@ -11,7 +11,7 @@ import contextlib
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator, Callable
 
-from kubeloop.devcluster.handlers.local_commands import running_command
+from kubeloop.devcluster.handlers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.spdy_frames import (
     Pinged,
     SpdyError,
@@ -133,18 +133,15 @@ class PortForwarder:
         """Copy in both directions until the target ends."""
 
         async def write() -> None:
-            while (data := await connection.received.get()) is not None:
-                writer.write(data)
-                await writer.drain()
-            writer.write_eof()
+            with contextlib.suppress(ConnectionError):  # the target reads no more, but may still send
+                while (data := await connection.received.get()) is not None:
+                    writer.write(data)
+                    await writer.drain()
+                writer.write_eof()
 
-        writing = asyncio.create_task(write(), name="port-forward input")
-        try:
+        async with concurrent(write(), "port-forward input"):
             while data := await reader.read(_READ_BYTES):
                 await self._send(self._frames.data(connection.data_stream, data))
-        finally:
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ import msgspec
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import Request
 from kubeloop.devcluster.handlers.container_logs import file_additions
-from kubeloop.devcluster.handlers.local_commands import running_command
+from kubeloop.devcluster.handlers.local_commands import concurrent, running_command
 from kubeloop.devcluster.handlers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
@@ -50,25 +50,22 @@ async def answer_exec(websocket: WebSocket, answer: ExecAnswer, streams: Command
     """Run the configured command, connected to the client, and report its exit code."""
     await _confirm(websocket, streams)
     try:
-        async with running_command(
-            answer.command,
-            directory=answer.directory,
-            environment=answer.environment,
-            reads_stdin=streams.stdin,
-            stderr=STDOUT if streams.tty else PIPE,
-        ) as process:
-            reading = asyncio.create_task(_read_client(websocket, process), name="exec stdin")
-            output = asyncio.create_task(_send_output(websocket, process, streams), name="exec output")
-            try:
-                await asyncio.wait((reading, output), return_when=asyncio.FIRST_COMPLETED)
-                if reading.done() and not output.done():
-                    return  # the client has disconnected
-                await output
-                code = await process.wait()
-            finally:
-                for task in (reading, output):
-                    task.cancel()
-                await asyncio.gather(reading, output, return_exceptions=True)
+        async with (
+            running_command(
+                answer.command,
+                directory=answer.directory,
+                environment=answer.environment,
+                reads_stdin=streams.stdin,
+                stderr=STDOUT if streams.tty else PIPE,
+            ) as process,
+            concurrent(_read_client(websocket, process), "exec stdin") as reading,
+            concurrent(_send_output(websocket, process, streams), "exec output") as output,
+        ):
+            await asyncio.wait((reading, output), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done() and not output.done():
+                return  # the client has disconnected
+            await output
+            code = await process.wait()
     except ConnectionError:
         raise
     except OSError as error:
@@ -86,13 +83,9 @@ async def answer_attach(websocket: WebSocket, answer: AttachAnswer, streams: Com
             if streams.stdout:
                 await websocket.send(_STDOUT + data)
 
-    sending = asyncio.create_task(send_additions(), name="attach")
-    try:
+    async with concurrent(send_additions(), "attach"):
         while await websocket.receive() is not None:
             pass  # a simulated container reads nothing
-    finally:
-        sending.cancel()
-        await asyncio.gather(sending, return_exceptions=True)
 
 
 async def _confirm(websocket: WebSocket, streams: CommandStreams) -> None:
