@@ -47,6 +47,8 @@ from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
     from kubeloop.controllers.runtime.controller_context import ControllerContext
+    from kubeloop.informers.store import Store
+    from kubeloop.kube.objects.api_types import Deployment
     from kubeloop.scheduler.scheduler import Scheduler
 
 _MODULES = {
@@ -183,6 +185,11 @@ class ControlPlane:
         self._controller_metrics = PrometheusControllerMetrics(registry)
         registry.register(FeatureGateCollector(settings.feature_gates))
         self._record_pods()
+
+    @property
+    def deployments(self) -> Store[Deployment] | None:
+        """Cached Deployments; None unless the Deployment controller runs: pages alone do not justify an informer."""
+        return self.informers.informer(DEPLOYMENTS).store if "deployment" in self.settings.controllers else None
 
     async def run(
         self,

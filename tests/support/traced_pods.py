@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry
 
 from kubeloop.informers.store import Store
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.objects import api_types
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.process.endpoint.server import EndpointServer
 from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.tracing.provider import Tracing
@@ -33,14 +31,8 @@ class TracedPods:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[str]:
         """Run an endpoint with the trace pages and yield its URL."""
-        stores = {PODS: self.pods, DEPLOYMENTS: self.deployments}
-        plane = SimpleNamespace(
-            tracing=self.tracing,
-            informers=SimpleNamespace(informer=lambda resource: SimpleNamespace(store=stores[resource])),
-            settings=SimpleNamespace(controllers=frozenset({"deployment", "scheduler"})),
-        )
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
-        add_trace_pages(endpoint, plane)
+        add_trace_pages(endpoint, self.tracing, self.pods, self.deployments)
         async with serving(endpoint) as url:
             yield url
 

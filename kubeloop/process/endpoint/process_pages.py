@@ -21,7 +21,7 @@ def add_process_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
     endpoint.add_page("/configz", lambda _: _configuration(plane))
     if "scheduler" in plane.settings.controllers:
         endpoint.add_page("/metrics/resources", lambda _: pod_resources(plane.informers.informer(PODS).store.list()))
-    add_trace_pages(endpoint, plane)
+    add_trace_pages(endpoint, plane.tracing, plane.informers.informer(PODS).store, plane.deployments)
     add_explain_pages(endpoint, plane)
     add_dump_pages(endpoint, plane)
 

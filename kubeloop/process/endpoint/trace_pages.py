@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
 from kubeloop.process.endpoint.server import RawResponse
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
@@ -22,17 +21,20 @@ from kubeloop.tracing.views.browser_page import served_files, served_paths
 from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
 
 if TYPE_CHECKING:
-    from kubeloop.kube.objects.api_types import Pod
-    from kubeloop.process.control_plane import ControlPlane
+    from kubeloop.informers.store import Store
+    from kubeloop.kube.objects.api_types import Deployment, Pod
     from kubeloop.process.endpoint.server import EndpointServer
+    from kubeloop.tracing.provider import Tracing
     from kubeloop.tracing.spans.pod_record import PodRecord
 
 _HINT = "list pods with kubectl get pods -A; only the newest traces are stored"
 
 
-def add_trace_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
-    """Add the trace pages and the web page to the endpoint."""
-    pages = TracePages(plane)
+def add_trace_pages(
+    endpoint: EndpointServer, tracing: Tracing, pods: Store[Pod], deployments: Store[Deployment] | None = None
+) -> None:
+    """Add the trace pages and the web page to the endpoint. The parameters are those of TracePages."""
+    pages = TracePages(tracing, pods, deployments)
     endpoint.add_page(TRACES_PATH, pages.trace)
     endpoint.add_page(f"{TRACES_PATH}/lines", pages.lines)
     endpoint.add_page(f"{TRACES_PATH}/stream", pages.stream)
@@ -43,12 +45,13 @@ def add_trace_pages(endpoint: EndpointServer, plane: ControlPlane) -> None:
 class TracePages:
     """Pages over the traces of one process. Query parameters are untrusted strings; a missing one counts as ""."""
 
-    def __init__(self, plane: ControlPlane) -> None:
-        self._tracing = plane.tracing
-        self._memory = plane.tracing.recent
-        self._pods = plane.informers.informer(PODS).store
-        self._deployments = plane.informers.informer(DEPLOYMENTS).store if _has_deployment_informer(plane) else None
-        now_ns = plane.tracing.pods.now_ns
+    def __init__(self, tracing: Tracing, pods: Store[Pod], deployments: Store[Deployment] | None) -> None:
+        """`pods`: those of the cluster, as far as this process caches them; `deployments`: None if it caches none."""
+        self._tracing = tracing
+        self._memory = tracing.recent
+        self._pods = pods
+        self._deployments = deployments
+        now_ns = tracing.pods.now_ns
         self._feed = PodFeed(self._memory, self._pods, now_ns=now_ns, instance=f"{now_ns():x}")
 
     async def trace(self, query: Mapping[str, str]) -> Any:
@@ -161,11 +164,6 @@ def _file(path: str, _query: Mapping[str, str]) -> RawResponse:
     """Return a file of the web page; it is read when requested."""
     file = served_files(TRACES_PAGE_PATH)[path]
     return RawResponse(file.body, file.content_type, file.headers)
-
-
-def _has_deployment_informer(plane: ControlPlane) -> bool:
-    """Return True if the Deployment controller runs: this page alone does not justify another informer."""
-    return "deployment" in plane.settings.controllers
 
 
 def _not_traced(pod: Pod) -> UserError:

@@ -10,7 +10,6 @@ from kubeloop.kube.clock import SystemClock
 from kubeloop.process.endpoint.process_pages import add_process_pages
 from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
 from kubeloop.process.endpoint.server import EndpointServer
-from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.testing.in_memory import memory_cluster
 from support.endpoints import serving
 
@@ -49,7 +48,7 @@ async def test_scheduler_dump_shows_nodes_queue_and_no_differences():
 async def test_trace_pages_have_no_trace_before_the_first_pod():
     async with memory_cluster(nodes=1) as cluster:
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
-        add_trace_pages(endpoint, cluster.plane)
+        add_process_pages(endpoint, cluster.plane)
         async with serving(endpoint) as url:
             status, text = await get(url, "/debug/traces")
             assert status == 404
