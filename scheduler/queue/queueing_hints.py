@@ -1,24 +1,36 @@
-"""Queueing hints: which plugins registered for which cluster events, with which hint.
+"""Queueing hints: which plugins registered for which cluster events, and where an event moves a rejected pod.
 
-Source: buildQueueingHintMap of pkg/scheduler/scheduler.go, v1.36.
+Sources: buildQueueingHintMap of pkg/scheduler/scheduler.go, isPodWorthRequeuing of the scheduling queue, v1.36.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any
 
 import msgspec
 
 from kubeloop.kube.errors import UserError
+from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.api.events import (
     ActionType,
     ClusterEvent,
     ClusterEventWithHint,
+    Hint,
     HintFunction,
     PodInfoHintFunction,
 )
 from kubeloop.scheduler.api.extension_points import EnqueueExtensions, Plugin
+from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
+from kubeloop.scheduler.cache.pod_classes import SpecClasses
+from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
+
+log = logging.getLogger(__name__)
+
+_MEASURED_HINTS = 10  # one of this many queueing hints is measured
 
 # Resources whose events make a pod schedulable that a plugin without events_to_register rejected.
 EVERY_RESOURCE = (
@@ -120,3 +132,114 @@ def registered_actions(hint_maps: Iterable[QueueingHintMap]) -> Mapping[str, Act
             resource = entry.event.resource
             actions[resource] = actions.get(resource, ActionType(0)) | entry.event.action
     return actions
+
+
+class QueueingStrategy(Enum):
+    """The queue for a pod after an event that may make it schedulable."""
+
+    SKIP = "skip"
+    AFTER_BACKOFF = "after backoff"
+    IMMEDIATELY = "immediately"
+
+
+HintMemo = dict[tuple[int, int], Hint]
+"""(id of the registration, spec class) -> hint, for one event."""
+
+
+class QueueingHints:
+    """Decides which events may make a rejected pod schedulable.
+
+    maps: by scheduler name. metrics, duration_ns: as in QueueObserver.
+    """
+
+    def __init__(
+        self,
+        maps: Mapping[str, QueueingHintMap],
+        metrics: SchedulerMetrics | None,
+        duration_ns: Callable[[], int],
+    ) -> None:
+        self._maps = maps
+        self._metrics = metrics
+        self._duration_ns = duration_ns
+        self._calls = 0  # of hints so far
+        self._classes = SpecClasses()
+
+    def plugins_registered_for(self, event: ClusterEvent) -> set[str] | None:
+        """Return the plugins registered for `event`; None: it concerns every pod."""
+        if events.is_wildcard(event):
+            return None
+        plugins: set[str] = set()
+        for hint_map in self._maps.values():
+            plugins.update(registered.plugin for registered in hint_map.matching(event))
+        return plugins
+
+    def strategy(
+        self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any, memo: HintMemo | None
+    ) -> QueueingStrategy:
+        """Return where `event` moves a pod that was rejected."""
+        rejected_by, pending = queued.unschedulable_plugins, queued.pending_plugins
+        if not rejected_by and not pending:
+            return QueueingStrategy.AFTER_BACKOFF
+        if events.is_wildcard(event):
+            if new is not None and (not isinstance(new, Pod) or new.metadata.uid != queued.uid):
+                return QueueingStrategy.SKIP  # the event is for that one pod
+            return QueueingStrategy.AFTER_BACKOFF
+        hint_map = self._maps.get(queued.info.pod.spec.scheduler_name)
+        if hint_map is None:
+            return QueueingStrategy.AFTER_BACKOFF
+        strategy = QueueingStrategy.SKIP
+        for registered in hint_map.matching(event):
+            plugin = registered.plugin
+            if plugin not in rejected_by and plugin not in pending:
+                continue
+            if registered.hint is not None:
+                memo_key = None
+                if memo is not None and plugin in HINTS_DECIDED_BY_SPEC:
+                    memo_key = id(registered), self._class_of(queued)
+                    hint = memo.get(memo_key)
+                    if hint is Hint.SKIP:
+                        continue
+                else:
+                    hint = None
+                if hint is None:
+                    hint = self._measured_hint(registered, queued, event, old, new)
+                    if memo is not None and memo_key is not None:
+                        memo[memo_key] = hint
+                if hint is Hint.SKIP:
+                    continue
+            if plugin in pending:
+                return QueueingStrategy.IMMEDIATELY
+            strategy = QueueingStrategy.AFTER_BACKOFF
+            if not pending:
+                break
+        return strategy
+
+    def _class_of(self, queued: QueuedPodInfo) -> int:
+        if queued.spec_class < 0:
+            queued.spec_class = self._classes.number(queued.pod)
+        return queued.spec_class
+
+    def _measured_hint(
+        self, registered: Registration, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any
+    ) -> Hint:
+        measured = self._metrics if self._calls % _MEASURED_HINTS == 0 else None
+        self._calls += 1
+        if measured is None:
+            return self._hint(registered, queued, old, new)
+        start_ns = self._duration_ns()
+        hint = self._hint(registered, queued, old, new)
+        seconds = (self._duration_ns() - start_ns) / 1e9
+        measured.queueing_hint(registered.plugin, event.label, "Queue" if hint is Hint.QUEUE else "QueueSkip", seconds)
+        return hint
+
+    @staticmethod
+    def _hint(registered: Registration, queued: QueuedPodInfo, old: Any, new: Any) -> Hint:
+        try:
+            if registered.pod_info_hint is not None:
+                return registered.pod_info_hint(queued.info, old, new)
+            assert registered.hint is not None
+            return registered.hint(queued.pod, old, new)
+        except Exception:  # a failing hint must not leave the pod unschedulable
+            extra = {"plugin": registered.plugin, "pod": queued.key}
+            log.warning("queueing hint failed", exc_info=True, extra=extra)
+            return Hint.QUEUE

@@ -8,8 +8,8 @@
               |                 error: backoff
             gated pods are among the unschedulable ones
 
-Calls plugins (PreEnqueue, queueing hints); independent of nodes. Time is a parameter: a monotonic clock in
-nanoseconds. Source: pkg/scheduler/backend/queue of v1.36.
+Calls PreEnqueue plugins; QueueingHints calls their queueing hints. Independent of nodes. Time is a parameter: a
+monotonic clock in nanoseconds. Source: pkg/scheduler/backend/queue of v1.36.
 """
 
 from __future__ import annotations
@@ -19,26 +19,24 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from typing import Any, Final
 
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.scheduler.api import events
-from kubeloop.scheduler.api.events import ClusterEvent, Hint
+from kubeloop.scheduler.api.events import ClusterEvent
 from kubeloop.scheduler.api.extension_points import PreEnqueuePlugin
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.api.status import Code
 from kubeloop.scheduler.cache.node_info import PodInfo
-from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.pod_requests import DEFAULT_REQUEST_RULES, RequestRules
 from kubeloop.scheduler.metrics_protocol import SchedulerMetrics
 from kubeloop.scheduler.queue.backoff import BackoffQueue
 from kubeloop.scheduler.queue.heap import PodHeap
 from kubeloop.scheduler.queue.in_flight_events import InFlightEvents
 from kubeloop.scheduler.queue.nominator import Nominator
-from kubeloop.scheduler.queue.queueing_hints import HINTS_DECIDED_BY_SPEC, QueueingHintMap, Registration
+from kubeloop.scheduler.queue.queueing_hints import HintMemo, QueueingHintMap, QueueingHints, QueueingStrategy
 from kubeloop.scheduler.queue.unschedulable_pods import UnschedulablePods
 
 log = logging.getLogger(__name__)
@@ -48,21 +46,8 @@ BACKOFF: Final = "backoff"
 UNSCHEDULABLE: Final = "unschedulable"
 GATED: Final = "gated"
 
-
-class _QueueingStrategy(Enum):
-    """The queue for a pod after an event that may make it schedulable."""
-
-    SKIP = "skip"
-    AFTER_BACKOFF = "after backoff"
-    IMMEDIATELY = "immediately"
-
-
-HintMemo = dict[tuple[int, int], Hint]
-"""(id of the registration, spec class) -> hint, for one event."""
-
 _SLICE_PODS = 10_000  # pods per slice; between slices the loop's other tasks run ...
 _MOVED_POD_COST = 9  # ... and a pod that is moved counts for this many more: some 10 us
-_MEASURED_HINTS = 10  # one of this many queueing hints is measured
 _MAX_PENDING_MOVES = 16  # events whose moves may be pending
 
 
@@ -125,13 +110,12 @@ class SchedulingQueue:
         observer: QueueObserver = QueueObserver(),  # noqa: B008  # immutable
     ) -> None:
         self._hint_maps = hint_maps
+        self._hints = QueueingHints(hint_maps, observer.metrics, observer.duration_ns)
         self._pre_enqueue = pre_enqueue
         self._now_ns = now_ns
         self._metrics = observer.metrics
-        self._duration_ns = observer.duration_ns
         self._on_queued = observer.queued
         self._on_plugin_failure = observer.plugin_failed
-        self._hint_calls = 0  # calls of queueing hints so far
         self._max_in_unschedulable_ns = round(settings.max_in_unschedulable_seconds * 1e9)
         self._active = PodHeap(sort_key)
         self._backoff = BackoffQueue(
@@ -148,7 +132,6 @@ class SchedulingQueue:
         self.nominator = nominator
         self.scheduling_cycle = 0  # pods popped so far
         self._work = asyncio.Event()
-        self._classes = SpecClasses()
         self._run_in_slices = False  # run() is active and processes the remaining slices
         self._moves: deque[_PendingMove] = deque()
         self._moves_pending = asyncio.Event()
@@ -203,18 +186,18 @@ class SchedulingQueue:
         finally:
             self.done(queued.uid)
 
-    def _strategy_after_attempt(self, queued: QueuedPodInfo) -> _QueueingStrategy:
+    def _strategy_after_attempt(self, queued: QueuedPodInfo) -> QueueingStrategy:
         if not queued.unschedulable_plugins and not queued.pending_plugins:
-            return _QueueingStrategy.AFTER_BACKOFF
+            return QueueingStrategy.AFTER_BACKOFF
         if queued.uid not in self._in_flight:
             log.error("a failed pod was not in flight", extra={"pod": queued.key})
-            return _QueueingStrategy.AFTER_BACKOFF
-        strategy = _QueueingStrategy.SKIP
+            return QueueingStrategy.AFTER_BACKOFF
+        strategy = QueueingStrategy.SKIP
         for missed in self._in_flight.events_since(queued.uid):
-            outcome = self._strategy(queued, missed.event, missed.old, missed.new, None)
-            if outcome is _QueueingStrategy.IMMEDIATELY:
+            outcome = self._hints.strategy(queued, missed.event, missed.old, missed.new, None)
+            if outcome is QueueingStrategy.IMMEDIATELY:
                 return outcome
-            if outcome is _QueueingStrategy.AFTER_BACKOFF:
+            if outcome is QueueingStrategy.AFTER_BACKOFF:
                 strategy = outcome
                 if not queued.pending_plugins:
                     return outcome
@@ -249,7 +232,7 @@ class SchedulingQueue:
             queued.update(new)
             self.nominator.update(old, queued.info)
             for event in pod_events:
-                strategy = self._strategy(queued, event, old, new, None)
+                strategy = self._hints.strategy(queued, event, old, new, None)
                 if self._requeue(queued, strategy, event.label) != UNSCHEDULABLE:
                     break
             return
@@ -278,22 +261,13 @@ class SchedulingQueue:
         self, event: ClusterEvent, old: Any, new: Any, only: Callable[[Pod], bool] | None = None
     ) -> None:
         """Move the unschedulable pods (only those for which `only` is true) that an event may make schedulable."""
-        plugins = self._plugins_registered_for(event)
+        plugins = self._hints.plugins_registered_for(event)
         if plugins is not None and not plugins:
             return
         candidates = list(self._unschedulable) if plugins is None else self._unschedulable.rejected_by(plugins)
         if only is not None:
             candidates = [queued for queued in candidates if only(queued.pod)]
         self._move(candidates, event, old, new)
-
-    def _plugins_registered_for(self, event: ClusterEvent) -> set[str] | None:
-        """Return the plugins registered for `event`; None: it concerns every pod."""
-        if events.is_wildcard(event):
-            return None
-        plugins: set[str] = set()
-        for hint_map in self._hint_maps.values():
-            plugins.update(registered.plugin for registered in hint_map.matching(event))
-        return plugins
 
     def _move(self, candidates: Iterable[QueuedPodInfo], event: ClusterEvent, old: Any, new: Any) -> None:
         memo: HintMemo | None = None if event.resource == events.PENDING_POD_RESOURCE else {}
@@ -317,8 +291,8 @@ class SchedulingQueue:
                 continue  # moved, or tried again after the event, between two slices
             if queued.gated and not any(events.matches(registered, event) for registered in queued.gating_events):
                 continue
-            strategy = self._strategy(queued, event, move.old, move.new, move.memo)
-            if strategy is not _QueueingStrategy.SKIP:
+            strategy = self._hints.strategy(queued, event, move.old, move.new, move.memo)
+            if strategy is not QueueingStrategy.SKIP:
                 left -= _MOVED_POD_COST
                 unschedulable.discard(queued.key)
                 self._requeue(queued, strategy, event.label)
@@ -376,82 +350,11 @@ class SchedulingQueue:
 
     # --- Moving ----------------------------------------------------------------------------------------------------
 
-    def _strategy(
-        self, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any, memo: HintMemo | None
-    ) -> _QueueingStrategy:
-        """Return where `event` moves a pod that was rejected."""
-        rejected_by, pending = queued.unschedulable_plugins, queued.pending_plugins
-        if not rejected_by and not pending:
-            return _QueueingStrategy.AFTER_BACKOFF
-        if events.is_wildcard(event):
-            if new is not None and (not isinstance(new, Pod) or new.metadata.uid != queued.uid):
-                return _QueueingStrategy.SKIP  # the event is for that one pod
-            return _QueueingStrategy.AFTER_BACKOFF
-        hint_map = self._hint_maps.get(queued.info.pod.spec.scheduler_name)
-        if hint_map is None:
-            return _QueueingStrategy.AFTER_BACKOFF
-        strategy = _QueueingStrategy.SKIP
-        for registered in hint_map.matching(event):
-            plugin = registered.plugin
-            if plugin not in rejected_by and plugin not in pending:
-                continue
-            if registered.hint is not None:
-                memo_key = None
-                if memo is not None and plugin in HINTS_DECIDED_BY_SPEC:
-                    memo_key = id(registered), self._class_of(queued)
-                    hint = memo.get(memo_key)
-                    if hint is Hint.SKIP:
-                        continue
-                else:
-                    hint = None
-                if hint is None:
-                    hint = self._measured_hint(registered, queued, event, old, new)
-                    if memo is not None and memo_key is not None:
-                        memo[memo_key] = hint
-                if hint is Hint.SKIP:
-                    continue
-            if plugin in pending:
-                return _QueueingStrategy.IMMEDIATELY
-            strategy = _QueueingStrategy.AFTER_BACKOFF
-            if not pending:
-                break
-        return strategy
-
-    def _class_of(self, queued: QueuedPodInfo) -> int:
-        if queued.spec_class < 0:
-            queued.spec_class = self._classes.number(queued.pod)
-        return queued.spec_class
-
-    def _measured_hint(
-        self, registered: Registration, queued: QueuedPodInfo, event: ClusterEvent, old: Any, new: Any
-    ) -> Hint:
-        measured = self._metrics if self._hint_calls % _MEASURED_HINTS == 0 else None
-        self._hint_calls += 1
-        if measured is None:
-            return self._hint(registered, queued, old, new)
-        start_ns = self._duration_ns()
-        hint = self._hint(registered, queued, old, new)
-        seconds = (self._duration_ns() - start_ns) / 1e9
-        measured.queueing_hint(registered.plugin, event.label, "Queue" if hint is Hint.QUEUE else "QueueSkip", seconds)
-        return hint
-
-    @staticmethod
-    def _hint(registered: Registration, queued: QueuedPodInfo, old: Any, new: Any) -> Hint:
-        try:
-            if registered.pod_info_hint is not None:
-                return registered.pod_info_hint(queued.info, old, new)
-            assert registered.hint is not None
-            return registered.hint(queued.pod, old, new)
-        except Exception:  # a failing hint must not leave the pod unschedulable
-            extra = {"plugin": registered.plugin, "pod": queued.key}
-            log.warning("queueing hint failed", exc_info=True, extra=extra)
-            return Hint.QUEUE
-
-    def _requeue(self, queued: QueuedPodInfo, strategy: _QueueingStrategy, event: str) -> str:
-        if strategy is _QueueingStrategy.SKIP:
+    def _requeue(self, queued: QueuedPodInfo, strategy: QueueingStrategy, event: str) -> str:
+        if strategy is QueueingStrategy.SKIP:
             self._to_unschedulable(queued, event)
             return UNSCHEDULABLE
-        if strategy is _QueueingStrategy.AFTER_BACKOFF and self._backoff.is_backing_off(queued):
+        if strategy is QueueingStrategy.AFTER_BACKOFF and self._backoff.is_backing_off(queued):
             return BACKOFF if self._to_backoff(queued, event) else UNSCHEDULABLE
         return ACTIVE if self._to_active(queued, event) else UNSCHEDULABLE
 
