@@ -24,7 +24,7 @@ import msgspec
 
 from kubeloop.informers.metadata_accessor import MetadataAccessor
 from kubeloop.informers.reflector_backoff import Backoff
-from kubeloop.kube.client.api_client import Client, UnreadableObject, WatchEvent
+from kubeloop.kube.client.api_client import Client, Selectors, UnreadableObject, WatchEvent
 from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import Resource
@@ -32,6 +32,7 @@ from kubeloop.kube.objects.resources import Resource
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 LIST_PAGE_SIZE = 500  # objects
 STEPS_PER_TURN = 64  # objects handled before other tasks get a turn: about 5 ms with expensive handlers
@@ -49,21 +50,45 @@ MAX_BROKEN_WATCH_LISTS = 3  # broken WatchList streams in a row, before a list
 _WATCH_LIST_REFUSAL_CODES = frozenset({400, 403, 404, 405, 406, 415, 422, 501})
 
 
-class ReflectorStore(Protocol[T]):
-    """Cache that a reflector fills."""
+class Listing(Protocol[T_contra]):
+    """Objects of one list, in the order of their arrival. It is dropped without finish() if the list fails."""
 
-    def get_cached(self, key: str) -> T | None: ...
+    def put(self, key: str, obj: T_contra) -> None: ...
 
-    async def replace(self, items: dict[str, T]) -> None:
-        """Replace the contents by these objects, given by key."""
+    def put_unreadable(self, key: str) -> None:
+        """Add an object that could not be decoded."""
         ...
 
-    def apply(self, event_type: str, obj: T) -> None:
-        """Apply an event of type ADDED, MODIFIED or DELETED."""
+    def remove(self, key: str) -> None:
+        """Remove an object that was deleted before the list was complete."""
+        ...
+
+    def restart(self) -> None:
+        """Start over: the list had expired, and all its objects follow again."""
+        ...
+
+    async def finish(self) -> None:
+        """Make the list the contents of the cache."""
+        ...
+
+
+class ReflectorStore(Protocol[T_contra]):
+    """Cache that a reflector fills."""
+
+    def start_list(self) -> Listing[T_contra]:
+        """Return the receiver of a new list, which replaces the contents."""
+        ...
+
+    def apply(self, event_type: str, obj: T_contra, arrived_ns: int) -> None:
+        """Apply an event of type ADDED, MODIFIED or DELETED, which arrived at this time."""
         ...
 
     def apply_unreadable(self, event_type: str, obj: UnreadableObject) -> None:
         """Apply an event of these types about an object that could not be decoded."""
+        ...
+
+    def disconnected(self, *, silent: bool) -> None:
+        """The watch ended. `silent`: no event had arrived for too long, so that it may have been broken for a while."""
         ...
 
 
@@ -82,11 +107,23 @@ async def yield_to_event_loop(steps: int) -> int:
 class Reflector(Generic[T]):
     """Fills one cache with all objects of one resource. run() does not raise: every failure leads to a retry."""
 
-    def __init__(self, client: Client, resource: Resource[T], cache: ReflectorStore[T], *, rng: random.Random) -> None:
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        cache: ReflectorStore[T],
+        *,
+        rng: random.Random,
+        namespace: str = "",
+        selectors: Selectors | None = None,
+    ) -> None:
+        """`namespace`, `selectors`: the objects to list and watch, by default all."""
         self._client = client
         self._resource = resource
         self._cache = cache
         self._rng = rng
+        self._namespace = namespace
+        self._selectors: Selectors = selectors or {}
         self._metadata = MetadataAccessor(resource)
         self._backoff = Backoff(rng)
         self.resource_version = ""  # of the newest list, event or bookmark; a watch resumes here
@@ -136,34 +173,32 @@ class Reflector(Generic[T]):
         raw = cast(
             "Resource[msgspec.Raw]", dataclasses.replace(cast("Resource[Any]", self._resource), type=msgspec.Raw)
         )
-        items: dict[str, T] = {}
+        listing = self._cache.start_list()
         resource_version = ""
         steps = 0
         try:
-            async for page in self._client.pages(raw, limit=LIST_PAGE_SIZE):
+            async for page in self._client.pages(raw, self._namespace, limit=LIST_PAGE_SIZE, **self._selectors):
                 if page.restarted:
-                    items.clear()
+                    listing.restart()
                 for item in page.items:
-                    self._add_item(item, items)
+                    self._add_item(item, listing)
                     steps = await yield_to_event_loop(steps)
                 resource_version = page.metadata.resource_version
         except ApiError:
             self._use_watch_list = True  # the error was not about WatchList
             raise
-        await self._cache.replace(items)
+        await listing.finish()
         self._mark_listed(resource_version)
 
-    def _add_item(self, item: msgspec.Raw, items: dict[str, T]) -> None:
-        """Add one list item to `items`. For an item that cannot be decoded, keep the cached object."""
+    def _add_item(self, item: msgspec.Raw, listing: Listing[T]) -> None:
+        """Decode one list item and add it to the listing."""
         try:
             obj = self._metadata.normalize_decoded(api_types.decode(self._resource.type, item))
-            items[self._metadata.key(obj)] = obj
+            listing.put(self._metadata.key(obj), obj)
         except msgspec.ValidationError as error:
             key = api_types.decode(api_types.PartialObjectMetadata, item).key
             log.error("cannot read an object", extra={**self._log_fields(), "key": key, "error": str(error)})
-            cached = self._cache.get_cached(key)
-            if cached is not None:
-                items[key] = cached
+            listing.put_unreadable(key)
 
     # --- watching --------------------------------------------------------------------------------------------------
 
@@ -178,6 +213,7 @@ class Reflector(Generic[T]):
         while True:
             started_at, started_version = loop.time(), self.resource_version
             wait_seconds = 0.0
+            silent = False
             try:
                 await self._stream(initial=initial)
                 if self._initial_events_pending:
@@ -197,7 +233,10 @@ class Reflector(Generic[T]):
             except (ServerUnreachable, TimeoutError) as error:
                 if self._initial_events_pending:
                     raise
+                silent = isinstance(error, TimeoutError)
                 log.info("watch broken", extra={**self._log_fields(), "error": str(error) or "no event for too long"})
+            finally:
+                self._cache.disconnected(silent=silent)
             initial = False
             made_progress = loop.time() - started_at >= SHORT_STREAM_SECONDS or self.resource_version != started_version
             if made_progress:
@@ -212,17 +251,19 @@ class Reflector(Generic[T]):
         ServerUnreachable if the connection fails or breaks, TimeoutError if no event arrives for too long.
         """
         cache, metadata = self._cache, self._metadata
-        items: dict[str, T] = {}
+        listing = cache.start_list() if initial else None
         steps = 0
         self._initial_events_pending = initial
         async with asyncio.timeout(None) as timeout:
             with _cancel_when_silent(self, timeout):
                 async with self._client.watch(
                     self._resource,
+                    self._namespace,
                     resource_version="" if initial else self.resource_version,
                     timeout_seconds=round(MIN_WATCH_SECONDS * (1 + self._rng.random())),
                     send_initial_events=initial,
                     tolerant=True,
+                    **self._selectors,
                 ) as events:
                     async for event in events:
                         event_type, obj = event.type, event.object
@@ -231,22 +272,22 @@ class Reflector(Generic[T]):
                         if event_type == "ERROR":
                             raise _exception_for_error_event(cast("WatchEvent[api_types.Status]", event))
                         if isinstance(obj, UnreadableObject):
-                            self._handle_unreadable(event_type, obj, items)
+                            self._handle_unreadable(event_type, obj, listing)
                         elif event_type == "BOOKMARK":
                             version = metadata.resource_version(obj)
-                            if not self._initial_events_pending:
+                            if listing is None:
                                 self.resource_version = version
                             elif event.initial_events_end:
-                                await cache.replace(items)
+                                await listing.finish()
                                 self._mark_listed(version)
-                                items = {}
-                        elif not self._initial_events_pending:
+                                listing = None
+                        elif listing is None:
                             self.resource_version = metadata.resource_version(obj)
-                            cache.apply(event_type, metadata.normalize_decoded(obj))
+                            cache.apply(event_type, metadata.normalize_decoded(obj), events.arrived_ns)
                         elif event_type == "DELETED":
-                            items.pop(metadata.key(obj), None)
+                            listing.remove(metadata.key(obj))
                         else:
-                            items[metadata.key(obj)] = metadata.normalize_decoded(obj)
+                            listing.put(metadata.key(obj), metadata.normalize_decoded(obj))
                         steps = await yield_to_event_loop(steps)
 
     def _mark_listed(self, resource_version: str) -> None:
@@ -255,15 +296,15 @@ class Reflector(Generic[T]):
         self._events_received += 1
         self._broken_watch_lists = 0
 
-    def _handle_unreadable(self, event_type: str, obj: UnreadableObject, items: dict[str, T]) -> None:
+    def _handle_unreadable(self, event_type: str, obj: UnreadableObject, listing: Listing[T] | None) -> None:
         log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
-        if not self._initial_events_pending:
+        if listing is None:
             self.resource_version = obj.resource_version
             self._cache.apply_unreadable(event_type, obj)
         elif event_type == "DELETED":
-            items.pop(obj.key, None)
-        elif (cached := self._cache.get_cached(obj.key)) is not None:
-            items[obj.key] = cached
+            listing.remove(obj.key)
+        else:
+            listing.put_unreadable(obj.key)
 
     def _log_fields(self) -> dict[str, Any]:
         return {"resource": self._resource.group_resource}

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from kubeloop.informers.metadata_accessor import MetadataAccessor, is_older
-from kubeloop.informers.reflector import Reflector, yield_to_event_loop
+from kubeloop.informers.reflector import Listing, Reflector, yield_to_event_loop
 from kubeloop.informers.store import Store
 from kubeloop.kube.client.api_client import Client, UnreadableObject
 from kubeloop.kube.client.current_span import current_span
@@ -220,8 +220,8 @@ class SharedInformer(Generic[T]):
 
     # --- changes from the reflector --------------------------------------------------------------------------------
 
-    def get_cached(self, key: str) -> T | None:
-        return self.store.get(key)
+    def start_list(self) -> Listing[T]:
+        return _ListedObjects(self)
 
     async def replace(self, items: dict[str, T]) -> None:
         """Replace all objects. Deletions first: what replaces a deleted object (name, room on a node) comes after."""
@@ -235,7 +235,7 @@ class SharedInformer(Generic[T]):
             steps = await yield_to_event_loop(steps)
         self._synced.set()
 
-    def apply(self, event_type: str, obj: T) -> None:
+    def apply(self, event_type: str, obj: T, arrived_ns: int) -> None:
         metadata = self._metadata
         key = metadata.key(obj)
         if event_type != "DELETED":
@@ -253,6 +253,9 @@ class SharedInformer(Generic[T]):
         old = self.store.get(obj.key)
         if old is not None and (event_type == "DELETED" or self._metadata.uid(old) != obj.uid):
             self._delete(obj.key, old, final_state_unknown=True)
+
+    def disconnected(self, *, silent: bool) -> None:
+        """The store keeps the last known objects."""
 
     def _set(self, key: str, obj: T, initial: bool, *, listed: bool) -> None:
         """Store the state of an object, unless the stored state is the same or newer.
@@ -282,3 +285,29 @@ class SharedInformer(Generic[T]):
         self.store.remove(key)
         for registration in self._registrations:
             registration._notify("on_delete", key, last, final_state_unknown)
+
+
+class _ListedObjects(Generic[T]):
+    """A list on its way into an informer, which continues to show its objects until the list is complete."""
+
+    def __init__(self, informer: SharedInformer[T]) -> None:
+        self._informer = informer
+        self._objects: dict[str, T] = {}
+
+    def put(self, key: str, obj: T) -> None:
+        self._objects[key] = obj
+
+    def put_unreadable(self, key: str) -> None:
+        """Keep the cached object, if there is one."""
+        cached = self._informer.store.get(key)
+        if cached is not None:
+            self._objects[key] = cached
+
+    def remove(self, key: str) -> None:
+        self._objects.pop(key, None)
+
+    def restart(self) -> None:
+        self._objects.clear()
+
+    async def finish(self) -> None:
+        await self._informer.replace(self._objects)

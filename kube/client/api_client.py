@@ -11,7 +11,7 @@ import asyncio
 import random
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from enum import Enum
 from typing import Any, Generic, Literal, TypedDict, TypeVar, Unpack
@@ -237,7 +237,7 @@ class Client:
         send_initial_events: bool = False,
         tolerant: bool = False,
         **selectors: Unpack[Selectors],
-    ) -> AbstractAsyncContextManager[AsyncIterator[WatchEvent[T]]]:
+    ) -> AbstractAsyncContextManager[WatchEvents[T]]:
         """Open a watch: an iterator of changes until the server ends the stream.
 
         `async with client.watch(PODS, resource_version="7") as events: async for event in events: ...`
@@ -259,9 +259,7 @@ class Client:
         return self._watch(resource, _target(resource, namespace, "", "", query), tolerant)
 
     @asynccontextmanager
-    async def _watch(
-        self, resource: Resource[T], target: str, tolerant: bool
-    ) -> AsyncIterator[AsyncIterator[WatchEvent[T]]]:
+    async def _watch(self, resource: Resource[T], target: str, tolerant: bool) -> AsyncIterator[WatchEvents[T]]:
         bucket = self._lanes[""].bucket
         if bucket is not None:
             await bucket.take()
@@ -270,7 +268,7 @@ class Client:
                 if response.status != 200:
                     body = b"".join([chunk async for chunk in response.chunks])
                     raise _error(HttpResponse(response.status, body, response.headers))
-                yield _WatchEvents(resource.type, response, tolerant)
+                yield WatchEvents(resource.type, response, tolerant, self.clock.time_ns)
         except TransportError as error:
             raise ServerUnreachable(str(error), maybe_applied=False) from error
 
@@ -519,10 +517,15 @@ class _RawEvent(msgspec.Struct):
     object: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _WatchEvents(Generic[T]):
-    """Iterator over the events of a watch. A last line without a newline was cut off and is dropped."""
+class WatchEvents(Generic[T]):
+    """Iterator over the events of a watch. A last line without a newline was cut off and is dropped.
 
-    def __init__(self, type_: type[T], response: StreamedResponse, tolerant: bool) -> None:
+    arrived_ns: when the last event arrived, before it was decoded.
+    """
+
+    def __init__(self, type_: type[T], response: StreamedResponse, tolerant: bool, now_ns: Callable[[], int]) -> None:
+        self.arrived_ns = 0
+        self._now_ns = now_ns
         self._type = type_
         self._tolerant = tolerant
         self._chunks = response.chunks
@@ -531,14 +534,16 @@ class _WatchEvents(Generic[T]):
         event_type: type[WatchEvent[T]] = WatchEvent[type_]  # type: ignore[valid-type]
         self._decode = msgspec.json.Decoder(event_type).decode
 
-    def __aiter__(self) -> _WatchEvents[T]:
+    def __aiter__(self) -> WatchEvents[T]:
         return self
 
     async def __anext__(self) -> WatchEvent[Any]:
         lines = self._lines
         while True:
             while not lines:
-                lines.extend(self._splitter.feed(await anext(self._chunks)))
+                chunk = await anext(self._chunks)
+                self.arrived_ns = self._now_ns()
+                lines.extend(self._splitter.feed(chunk))
             line = lines.popleft()
             if line and not line.isspace():
                 return self._event(line)

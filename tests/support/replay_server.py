@@ -294,7 +294,7 @@ def fill(informers: InformerFactory, state: Json) -> None:
     for resource in (DEPLOYMENTS, REPLICA_SETS, PODS):
         informer = informers.informer(resource)
         for obj in state.get(resource.plural, []):
-            informer.apply("ADDED", convert(resource.type, obj))
+            informer.apply("ADDED", convert(resource.type, obj), 0)
 
 
 def runs_of_patches_sorted(actions: Iterable[Json]) -> list[Json]:

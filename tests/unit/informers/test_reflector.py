@@ -384,23 +384,38 @@ async def test_managed_fields_of_dicts_are_dropped(harness, watch_list_refusal):
 
 
 class RecordingCache:
-    """Cache that records the calls of a reflector."""
+    """Cache, and receiver of its lists, that records the calls of a reflector."""
 
-    def __init__(self):
+    def __init__(self, clock):
+        self.clock = clock
         self.calls = []
 
-    def get_cached(self, key):
-        return None
+    def start_list(self):
+        self.calls.append("list")
+        return self
 
-    async def replace(self, items):
-        self.calls.append(("replace", sorted(items)))
+    def put(self, key, obj):
+        self.calls.append(("put", key))
 
-    def apply(self, event_type, obj):
+    def put_unreadable(self, key):
+        self.calls.append(("put unreadable", key))
+
+    def remove(self, key):
+        self.calls.append(("remove", key))
+
+    async def finish(self):
+        self.calls.append("finish")
+
+    def apply(self, event_type, obj, arrived_ns):
+        assert arrived_ns == self.clock.time_ns()
         self.calls.append((event_type, obj.key))
+
+    def disconnected(self, *, silent):
+        self.calls.append(f"disconnected, silent={silent}")
 
 
 async def test_cache_receives_list_then_events_then_bookmark(harness):
-    cache = RecordingCache()
+    cache = RecordingCache(harness.server.clock)
     harness.server.create("a")
     harness.server.create("b")
     reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
@@ -411,11 +426,44 @@ async def test_cache_receives_list_then_events_then_bookmark(harness):
     await asyncio.sleep(61)
     task.cancel()
     assert cache.calls == [
-        ("replace", ["default/a", "default/b"]),
+        "list",
+        ("put", "default/a"),
+        ("put", "default/b"),
+        "finish",
         ("ADDED", "default/c"),
         ("DELETED", "default/a"),
     ]
     assert reflector.resource_version == harness.server.version_after(4)
+
+
+async def test_cache_receives_disconnections_with_silence(harness, fault):
+    cache = RecordingCache(harness.server.clock)
+    reflector = Reflector(harness.client, PODS, cache, rng=random.Random(1))
+    harness.server.transport.watch_faults += [fault("close", lines=2), fault("silence", lines=0)]
+    task = asyncio.create_task(reflector.run())
+    await asyncio.sleep(1)
+    harness.server.create("a")
+    harness.server.create("b")  # the stream closes before this one, and the next one is silent
+    await asyncio.sleep(1)
+    assert cache.calls == ["list", "finish", ("ADDED", "default/a"), "disconnected, silent=False"]
+    await asyncio.sleep(250)
+    assert cache.calls[4:] == ["disconnected, silent=True", ("ADDED", "default/b")]
+    task.cancel()
+
+
+async def test_reflector_selects_by_namespace_and_label(harness):
+    cache = RecordingCache(harness.server.clock)
+    harness.server.responses.watch_list_refusal = 422
+    selectors = {"label_selector": "app=web"}
+    task = asyncio.create_task(
+        Reflector(harness.client, PODS, cache, rng=random.Random(1), namespace="shop", selectors=selectors).run()
+    )
+    await asyncio.sleep(1)
+    task.cancel()
+    assert len(harness.server.requests) == 3
+    for request in harness.server.requests:
+        assert request.startswith("/api/v1/namespaces/shop/pods?")
+        assert "labelSelector=app%3Dweb" in request
 
 
 async def test_yield_to_event_loop_gives_turn_after_64_steps():

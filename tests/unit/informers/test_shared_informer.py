@@ -63,10 +63,10 @@ async def test_event_delivers_pending_add_of_its_key_first(harness, make_handler
         await harness.informers.wait_synced()
         late_handler = make_handler()
         harness.pods.add_handler(late_handler)
-        harness.pods.apply("DELETED", harness.pods.store["default/p150"])
+        harness.pods.apply("DELETED", harness.pods.store["default/p150"], 0)
         newer = harness.pods.store["default/p151"]
         metadata = msgspec.structs.replace(newer.metadata, resource_version="999999")
-        harness.pods.apply("MODIFIED", msgspec.structs.replace(newer, metadata=metadata))
+        harness.pods.apply("MODIFIED", msgspec.structs.replace(newer, metadata=metadata), 0)
         await asyncio.sleep(1)
         assert late_handler.calls[:4] == [
             ("add", "default/p150", True),
