@@ -26,9 +26,7 @@ from kubeloop.controllers.runtime.owner_references import controller_index_key
 from kubeloop.kube.clock import rfc3339
 from kubeloop.kube.objects.api_types import Pod, ReplicaSet, convert
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from support.disabled_recorders import DisabledPodRecorder
 from support.fake_apiserver import FakeApiServer
-from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -98,7 +96,7 @@ async def measure(pods: int) -> tuple[float, float]:
     """Return the CPU milliseconds of a reconcile without changes, and of choosing the Pods of one burst."""
     rng = random.Random(1)
     server = FakeApiServer(clock=SetClock(NOW))
-    controller = ReplicaSetController(server.context, recorder=RecordedEvents(), pod_traces=DisabledPodRecorder())
+    controller = ReplicaSetController(server.context)
     for name in ("new", "old"):
         rs = replica_set(name, pods)
         server.informers.informer(REPLICA_SETS).apply("ADDED", convert(ReplicaSet, rs))

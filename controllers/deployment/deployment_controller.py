@@ -28,7 +28,6 @@ from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.errors import ApiError, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.objects.api_types import Deployment, JSONValue, LabelSelector, Pod, ReplicaSet
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
@@ -48,11 +47,10 @@ class InvalidSelector(ReconcileError):
 class DeploymentController:
     """Reconciles Deployments: creates, scales and deletes their ReplicaSets."""
 
-    def __init__(self, context: ControllerContext, *, recorder: EventSink, workers: int = 5) -> None:
-        """recorder: the event recorder of the component "deployment-controller"."""
+    def __init__(self, context: ControllerContext) -> None:
         self._context = context
         self._client = context.client
-        self._events = recorder
+        self._events = context.events
         self._traces = context.traces
         deployments = context.informers.informer(DEPLOYMENTS)
         replica_sets = context.informers.informer(REPLICA_SETS)
@@ -71,7 +69,7 @@ class DeploymentController:
             "deployment",
             self.reconcile,
             self.queue,
-            workers,
+            context.workers,
             context,
             max_requeues=MAX_REQUEUES,
             is_terminal=is_namespace_terminating,

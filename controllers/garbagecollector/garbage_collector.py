@@ -31,7 +31,6 @@ from kubeloop.informers.shared_informer import HandlerRegistration
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.discovery import ResourceMap
 from kubeloop.kube.errors import ApiError, Conflict, NotFound, ServerUnreachable, UnsupportedMediaType
-from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.objects.api_types import (
     ObjectMeta,
     ObjectReference,
@@ -45,7 +44,6 @@ from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 
 log = logging.getLogger(__name__)
 
-_WORKERS = 20  # per queue
 _SYNC_TIMEOUT_SECONDS = 30.0
 _IGNORED_RESOURCES = frozenset({"events", "events.events.k8s.io"})
 _REQUIRED_VERBS = frozenset({"delete", "list", "watch"})
@@ -73,11 +71,10 @@ class GarbageCollector:
 
     name = "garbage-collector"
 
-    def __init__(self, context: ControllerContext, *, recorder: EventSink) -> None:
-        """recorder: the event recorder of the component "garbage-collector-controller"."""
+    def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
         self._informers = context.informers
-        self._recorder = recorder
+        self._recorder = context.events
         self._traces = context.traces
         self._kinds: dict[tuple[str, str, str], _MetadataResource] = {}  # by group, version, kind
         self._preferred: dict[tuple[str, str], _MetadataResource] = {}  # by group, kind
@@ -91,10 +88,10 @@ class GarbageCollector:
             on_invalid_namespace=self._report_invalid_namespace,
         )
         self._deleting = Controller(
-            "garbagecollector", self.attempt_to_delete_item, self._attempt_to_delete, _WORKERS, context
+            "garbagecollector", self.attempt_to_delete_item, self._attempt_to_delete, context.workers, context
         )
         self._orphaning = Controller(
-            "garbagecollector", self.attempt_to_orphan_item, self._attempt_to_orphan, _WORKERS, context
+            "garbagecollector", self.attempt_to_orphan_item, self._attempt_to_orphan, context.workers, context
         )
 
     async def run(self) -> None:

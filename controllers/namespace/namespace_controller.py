@@ -28,25 +28,25 @@ from kubeloop.kube.objects.resources import NAMESPACES, PODS
 log = logging.getLogger(__name__)
 
 _FINALIZER = "kubernetes"
-_WORKERS = 10
+_GRACE_SECONDS = 5.0
 
 
 class NamespaceController:
     """Namespace controller; `run()` works until cancelled.
 
-    grace_seconds: delay between the deletion of a namespace and that of its content, so that every API server of a
-    cluster rejects new objects in it. kube-controller-manager uses 5 s; with a single API server 0 is enough.
+    The content of a deleted namespace is deleted after a delay, so that every API server of the cluster rejects new
+    objects in it.
     """
 
-    def __init__(self, context: ControllerContext, *, grace_seconds: float = 5.0) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._client = context.client
         self._clock = context.clock
         self._traces = context.traces
-        self._grace_seconds = grace_seconds
+        self._grace_seconds = 0.0 if context.single_api_server else _GRACE_SECONDS
         self._resources_deleter = NamespacedResourcesDeleter(self._client, clock=self._clock)
         limiter = MaxOfRateLimiter(ItemExponentialFailureRateLimiter(base=0.005, cap=60.0), BucketRateLimiter())
         self._queue = context.new_queue("namespace", limiter)
-        self._controller = Controller("namespace", self.reconcile, self._queue, _WORKERS, context)
+        self._controller = Controller("namespace", self.reconcile, self._queue, context.workers, context)
         namespaces, pods = context.informers.informer(NAMESPACES), context.informers.informer(PODS)
         self._namespaces, self._pods = namespaces.store, pods.store
         self._registration = namespaces.add_handler(

@@ -24,7 +24,11 @@ from kubeloop.controllers.replicaset.related_pods import (
 )
 from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas, pod_from_template
 from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
-from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, ControllerVariant
+from kubeloop.controllers.replicaset.replication_controllers import (
+    REPLICA_SET,
+    REPLICATION_CONTROLLER,
+    ControllerVariant,
+)
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
@@ -45,12 +49,10 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
-from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import is_ready
 from kubeloop.kube.objects.resources import PODS
 from kubeloop.kube.selectors import Selector, SelectorError, selector_from
-from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import Reconcile
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 
@@ -71,21 +73,12 @@ class CannotDeletePods(ReconcileError):
 class ReplicaSetController:
     """Reconciles ReplicaSets (or, by `variant`, ReplicationControllers): creates and deletes their Pods."""
 
-    def __init__(
-        self,
-        context: ControllerContext,
-        *,
-        recorder: EventSink,
-        pod_traces: PodRecorder,
-        variant: ControllerVariant = REPLICA_SET,
-        workers: int = 5,
-    ) -> None:
-        """recorder: the event recorder of the component "replicaset-controller" or "replication-controller"."""
+    def __init__(self, context: ControllerContext, variant: ControllerVariant = REPLICA_SET) -> None:
         self._client = context.client
         self._clock = context.clock
-        self._events = recorder
+        self._events = context.events
         self._traces = context.traces
-        self._pod_traces = pod_traces
+        self._pod_traces = context.pod_traces
         self._metrics = context.metrics
         self._variant = variant
         owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
@@ -110,7 +103,7 @@ class ReplicaSetController:
             "DeploymentReplicaSetTerminatingReplicas"
         )
         self.queue = context.new_queue(variant.name)
-        self._controller = Controller(variant.name, self.reconcile, self.queue, workers, context)
+        self._controller = Controller(variant.name, self.reconcile, self.queue, context.workers, context)
         self._registrations = (
             owners.add_handler(
                 ResourceEventHandlerFuncs(
@@ -447,3 +440,8 @@ class ReplicaSetController:
 
     def _record_write(self, rs: ReplicaSet, resource: str, written: Object) -> None:
         self.consistency.wrote_at(rs.key, rs.metadata.uid, resource, written.metadata.resource_version)
+
+
+def new_replication_controller(context: ControllerContext) -> ReplicaSetController:
+    """Return the controller of ReplicationControllers."""
+    return ReplicaSetController(context, REPLICATION_CONTROLLER)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WORKERS = 5  # per queue
 _RESYNC_SECONDS = 300.0  # interval at which all quotas are recounted, for changes without an event (a lost node)
 _SYNC_TIMEOUT_SECONDS = 30.0  # for the first list of a kind
 _SECONDS_PER_OBJECT = 1e-4  # delay per counted object, several times its cost, for namespaces with many deletions
@@ -58,7 +57,7 @@ class ResourceQuotaController:
         self._primary_queue = context.new_queue("resourcequota_primary")
         self._missing_usage_queue = context.new_queue("resourcequota_priority")
         self._controllers = {
-            queue.name: Controller("resourcequota", self.reconcile, queue, _WORKERS, context)
+            queue.name: Controller("resourcequota", self.reconcile, queue, context.workers, context)
             for queue in (self._primary_queue, self._missing_usage_queue)
         }
         quotas = context.informers.informer(RESOURCE_QUOTAS)

@@ -1,6 +1,9 @@
-"""Context shared by all controllers of a process. Source: ControllerContext of kube-controller-manager."""
+"""Context that every controller is created with. Source: ControllerContext of kube-controller-manager."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -10,19 +13,35 @@ from kubeloop.controllers.runtime.work_queue import WorkQueue
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
+from kubeloop.kube.event_recorder import EventSink
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 
 
-class ControllerContext(msgspec.Struct, frozen=True):
-    """Client, informers, clock, recorder of traces and metrics of all controllers."""
+class ControllerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a controller is created with; see "How to add a controller" in docs/architecture.md.
+
+    client, informers, clock, traces, pod_traces, metrics and feature_gates are those of the process. `traces` records
+    reconciles, `pod_traces` the pods that the controller creates. The other fields are those of this controller:
+
+    events: the event recorder, with the controller's event component.
+    workers: number of concurrent reconciles (--concurrent-*-syncs).
+    options: values of the options of all controllers by key ("terminated_pod_gc_threshold"), durations in seconds.
+    single_api_server: True in a development cluster. No other API server can then serve an older state.
+    """
 
     client: Client
     informers: InformerFactory
     clock: Clock
     traces: ReconcileRecorder
+    pod_traces: PodRecorder
+    events: EventSink
     metrics: ControllerMetrics | None = None
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
+    workers: int = 5
+    options: Mapping[str, Any] = {}
+    single_api_server: bool = False
 
     def new_queue(self, name: str, limiter: RateLimiter | None = None) -> WorkQueue:
         """Return a work queue with metrics; without a limiter it has the default one."""

@@ -144,3 +144,4 @@ LEASES = new_resource(api_types.Lease, "coordination.k8s.io/v1", "leases")
 
 ALL: tuple[Resource[Any], ...] = tuple(value for value in list(globals().values()) if isinstance(value, Resource))
 BY_GROUP_KIND: dict[tuple[str, str], Resource[Any]] = {(resource.group, resource.kind): resource for resource in ALL}
+BY_GROUP_RESOURCE: dict[str, Resource[Any]] = {resource.group_resource: resource for resource in ALL}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.process.control_plane import Settings
 from kubeloop.scheduler.config.types import SchedulerConfiguration
@@ -19,15 +21,14 @@ def control_plane_settings(
     scheduler: SchedulerConfiguration,
     gates: FeatureGates,
     *,
-    namespace_grace_seconds: float = 5.0,
+    controller_options: msgspec.Struct,
+    single_api_server: bool = False,
 ) -> Settings:
     """Return the settings that the options of a process select. Raises UserError."""
     return Settings(
         controllers=controllers,
-        concurrent_deployment_syncs=process.concurrent_deployment_syncs,
-        concurrent_replicaset_syncs=process.concurrent_replicaset_syncs,
-        concurrent_rc_syncs=process.concurrent_rc_syncs,
-        namespace_grace_seconds=namespace_grace_seconds,
+        controller_options=msgspec.structs.asdict(controller_options),
+        single_api_server=single_api_server,
         scheduler=scheduler,
         feature_gates=gates,
         trace_tail_rules=parse_tail_rules(process.trace_tail_sampling),

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from kubeloop import KUBERNETES_VERSION, __version__
 from kubeloop.cli.options import (
     FILE,
+    ControllerOptions,
     DevClusterOptions,
     DisplayOptions,
     ElectionOptions,
@@ -37,11 +38,12 @@ def commands() -> None:
 
 
 @commands.command()
-@with_options(UpOptions, DevClusterOptions, ProcessOptions, DisplayOptions, FeatureGateOptions)
+@with_options(UpOptions, DevClusterOptions, ProcessOptions, ControllerOptions, DisplayOptions, FeatureGateOptions)
 def up(
     files: UpOptions,
     cluster: DevClusterOptions,
     process: ProcessOptions,
+    controllers: msgspec.Struct,
     display: DisplayOptions,
     gates: FeatureGateOptions,
 ) -> int:
@@ -52,7 +54,7 @@ def up(
     with importing():
         from kubeloop.cli.up import up as start
 
-    return start(files.files, cluster, process, display, gates)
+    return start(files.files, cluster, process, controllers, display, gates)
 
 
 @commands.command()
@@ -66,10 +68,11 @@ def apiserver(cluster: DevClusterOptions, server: ServeOptions, gates: FeatureGa
 
 
 @commands.command()
-@with_options(ServerOptions, ProcessOptions, RunOptions, ElectionOptions, FeatureGateOptions)
+@with_options(ServerOptions, ProcessOptions, ControllerOptions, RunOptions, ElectionOptions, FeatureGateOptions)
 def run(
     server: ServerOptions,
     process: ProcessOptions,
+    controllers: msgspec.Struct,
     run_options: RunOptions,
     election: ElectionOptions,
     gates: FeatureGateOptions,
@@ -93,6 +96,7 @@ def run(
     return start(
         _replaced(server, configured),
         process,
+        controllers,
         _replaced(run_options, configured),
         _replaced(election, configured),
         gates,

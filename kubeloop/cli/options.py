@@ -21,6 +21,7 @@ import click
 import msgspec
 
 from kubeloop.kube.durations import duration_seconds, duration_text
+from kubeloop.process.controller_table import CONTROLLERS, controller_options
 
 if TYPE_CHECKING:
     from kubeloop.kube.feature_gates import FeatureGates
@@ -281,15 +282,6 @@ class ProcessOptions(msgspec.Struct, frozen=True):
             type=click.Choice(["random", "roundRobin"]),
         ),
     ] = None
-    concurrent_deployment_syncs: Annotated[
-        int, option("Number of concurrent Deployment reconciles.", type=click.IntRange(1))
-    ] = 5
-    concurrent_replicaset_syncs: Annotated[
-        int, option("Number of concurrent ReplicaSet reconciles.", type=click.IntRange(1))
-    ] = 5
-    concurrent_rc_syncs: Annotated[
-        int, option("Number of concurrent ReplicationController reconciles.", type=click.IntRange(1))
-    ] = 5
     bind_address: Annotated[str, option("Address of the endpoint with /healthz and /metrics.")] = "127.0.0.1"
     endpoint_port: Annotated[int, option("Port of the endpoint; 0 selects a free port.", type=PORT)] = 0
     verbosity: Annotated[
@@ -330,6 +322,22 @@ class ProcessOptions(msgspec.Struct, frozen=True):
         return any(option is not None for option in options)
 
 
+_PARAMETERS: dict[str, dict[str, Any]] = {
+    "count": {"type": click.IntRange(1)},
+    "integer": {"type": int},
+    "number": {"type": float},
+    "duration": duration(0),
+    "text": {"type": str},
+}
+
+ControllerOptions = msgspec.defstruct(
+    "ControllerOptions",
+    [(row.key, Annotated[Any, option(row.help, **_PARAMETERS[row.kind])], row.default) for row in controller_options()],
+    frozen=True,
+    namespace={"__doc__": "Options of the controllers, from their table."},
+)
+
+
 class UpOptions(msgspec.Struct, frozen=True):
     """Manifests of `kubeloop up`."""
 
@@ -368,8 +376,8 @@ class ServerOptions(msgspec.Struct, frozen=True):
     controllers: Annotated[
         str,
         option(
-            "Comma-separated list of controllers to run: deployment, replicaset, replicationcontroller,"
-            " garbagecollector, namespace, resourcequota, scheduler; '*' for all, '-name' to exclude one."
+            f"Comma-separated list of controllers to run: {', '.join(CONTROLLERS)}; '*' for all,"
+            " '-name' to exclude one."
         ),
     ] = "deployment,replicaset,scheduler"
 

@@ -38,6 +38,8 @@ from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
 
 if TYPE_CHECKING:
+    import msgspec
+
     from kubeloop.cli.options import ElectionOptions, FeatureGateOptions, ProcessOptions, RunOptions, ServerOptions
     from kubeloop.process.metrics.metrics_registry import MetricsRegistry
 
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 def run(
     server: ServerOptions,
     process: ProcessOptions,
+    controllers: msgspec.Struct,
     run_options: RunOptions,
     election: ElectionOptions,
     gate_options: FeatureGateOptions,
@@ -64,7 +67,9 @@ def run(
     if run_options.write_config_to is not None:
         write_scheduler_configuration(scheduler, run_options.write_config_to)
         return 0
-    settings = control_plane_settings(process, parse_controllers(server.controllers), scheduler, gates)
+    settings = control_plane_settings(
+        process, parse_controllers(server.controllers), scheduler, gates, controller_options=controllers
+    )
     if election.leader_elect:
         _check_election(election)
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)

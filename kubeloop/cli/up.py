@@ -48,6 +48,7 @@ def up(
     files: Sequence[Path],
     cluster: DevClusterOptions,
     process: ProcessOptions,
+    controllers: msgspec.Struct,
     display: DisplayOptions,
     gate_options: FeatureGateOptions,
 ) -> int:
@@ -57,19 +58,19 @@ def up(
     log_gate_warnings(gate_options.parsed())
     manifests = read_manifests(files)
     if process.configures_scheduler:
-        _settings(process, gate_options)
+        _settings(process, controllers, gate_options)
     try:
         return run_until_interrupted(
-            _up(manifests, cluster, process, display, gate_options), interrupted=130 if display.once else 0
+            _up(manifests, cluster, process, controllers, display, gate_options), interrupted=130 if display.once else 0
         )
     except ApiServerExited as exited:
         return exited.code  # the cluster's process has printed the reason
 
 
-def _settings(process: ProcessOptions, gate_options: FeatureGateOptions) -> Settings:
+def _settings(process: ProcessOptions, controllers: msgspec.Struct, gate_options: FeatureGateOptions) -> Settings:
     from kubeloop.cli.control_plane_settings import control_plane_settings
     from kubeloop.cli.scheduler_options import read_policy_file, read_scheduler_configuration
-    from kubeloop.process.control_plane import CONTROLLERS
+    from kubeloop.process.controller_table import CONTROLLERS
 
     gates = gate_options.parsed()
     scheduler = read_scheduler_configuration(
@@ -79,13 +80,16 @@ def _settings(process: ProcessOptions, gate_options: FeatureGateOptions) -> Sett
         tie_break=process.tie_break,
         gates=gates,
     )
-    return control_plane_settings(process, frozenset(CONTROLLERS), scheduler, gates, namespace_grace_seconds=0.0)
+    return control_plane_settings(
+        process, frozenset(CONTROLLERS), scheduler, gates, controller_options=controllers, single_api_server=True
+    )
 
 
 async def _up(
     manifests: Sequence[Manifest],
     options: DevClusterOptions,
     process: ProcessOptions,
+    controllers: msgspec.Struct,
     display: DisplayOptions,
     gate_options: FeatureGateOptions,
 ) -> int:
@@ -104,7 +108,7 @@ async def _up(
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
-            settings = _settings(process, gate_options)
+            settings = _settings(process, controllers, gate_options)
             import_components(settings.controllers)
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import importlib
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -23,15 +23,13 @@ from kubeloop.kube.clock import Clock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.event_recorder import EventRecorder
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
-from kubeloop.kube.objects.resources import (
-    DEPLOYMENTS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    REPLICA_SETS,
-    REPLICATION_CONTROLLERS,
-    RESOURCE_QUOTAS,
-    Resource,
+from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE, DEPLOYMENTS, NODES, PODS, Resource
+from kubeloop.process.controller_table import (
+    CONTROLLER_TABLE,
+    CONTROLLERS,
+    CONTROLLERS_BY_NAME,
+    SCHEDULER,
+    default_options,
 )
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
 from kubeloop.process.metrics.feature_metrics import FeatureGateCollector
@@ -46,59 +44,25 @@ from kubeloop.tracing.provider import RecordingSettings, Tracing
 from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
 
 if TYPE_CHECKING:
-    from kubeloop.controllers.runtime.controller_context import ControllerContext
     from kubeloop.informers.store import Store
     from kubeloop.kube.objects.api_types import Deployment
     from kubeloop.scheduler.scheduler import Scheduler
 
-_MODULES = {
-    "deployment": ("kubeloop.controllers.deployment.deployment_controller",),
-    "replicaset": ("kubeloop.controllers.replicaset.replica_set_controller",),
-    "replicationcontroller": ("kubeloop.controllers.replicaset.replica_set_controller",),
-    "garbagecollector": ("kubeloop.controllers.garbagecollector.garbage_collector",),
-    "namespace": ("kubeloop.controllers.namespace.namespace_controller",),
-    "resourcequota": ("kubeloop.controllers.resourcequota.resource_quota_controller",),
-    "scheduler": ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry"),
-}
-"""Modules of each component, in order of creation; the component that takes longest to import is last."""
-
-CONTROLLERS = tuple(_MODULES)
-
-_KUBERNETES_NAMES = {
-    "garbage-collector-controller": "garbagecollector",
-    **{f"{name}-controller": name for name in CONTROLLERS if name not in ("garbagecollector", "scheduler")},
-}
-"""kube-controller-manager's names since v1.28. kubeloop's own names are the earlier aliases, which are still
-accepted."""
-
-_WATCHED_RESOURCES: dict[str, tuple[Resource[Any], ...]] = {
-    "deployment": (DEPLOYMENTS, REPLICA_SETS, PODS),
-    "replicaset": (REPLICA_SETS, PODS),
-    "replicationcontroller": (REPLICATION_CONTROLLERS, PODS),
-    "namespace": (NAMESPACES, PODS),
-    "resourcequota": (RESOURCE_QUOTAS,),
-    "scheduler": (NODES, PODS, *LISTER_RESOURCES.values()),
-}
-"""Resources that a component watches: their informers can start before the component's module is imported."""
-
-_CREATORS = {"replicaset": "ReplicaSet", "replicationcontroller": "ReplicationController"}
+_SCHEDULER_MODULES = ("kubeloop.scheduler.scheduler", "kubeloop.scheduler.plugins.registry")
 
 
 class Settings(msgspec.Struct, frozen=True):
     """Configuration of a control plane.
 
-    controllers: names from CONTROLLERS. The concurrent_*_syncs fields are the numbers of concurrent reconciles.
-    namespace_grace_seconds: delay between the deletion of a namespace and that of its content; 0 with a single API
-    server. trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready:
-    a trace ends when the pod is Ready, else when it is bound. trace_annotate: workloads are annotated with a trace
-    context, as pods always are.
+    controllers: names from CONTROLLERS. controller_options: values of the controllers' options by key, where they are
+    not the default. single_api_server: see ControllerContext. trace_tail_rules: rules for traces that are exported
+    although the sampler rejected them. trace_until_ready: a trace ends when the pod is Ready, else when it is bound.
+    trace_annotate: workloads are annotated with a trace context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
-    concurrent_deployment_syncs: int = 5
-    concurrent_replicaset_syncs: int = 5
-    concurrent_rc_syncs: int = 5
-    namespace_grace_seconds: float = 5.0
+    controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    single_api_server: bool = False
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
@@ -115,13 +79,14 @@ class Component(Protocol):
 def parse_controllers(text: str) -> frozenset[str]:
     """Return the controllers that the value of --controllers selects.
 
-    Entries are kubeloop's or Kubernetes' names, "*" for all, and "-name" to exclude one. Raises UserError.
+    Entries are names of either form in the table, "*" for all, and "-name" to exclude one. Raises UserError.
     """
+    kubernetes_names = {descriptor.kubernetes_name: descriptor.name for descriptor in CONTROLLER_TABLE}
     enabled: set[str] = set()
     disabled: set[str] = set()
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name = entry.removeprefix("-")
-        name = _KUBERNETES_NAMES.get(name, name)
+        name = kubernetes_names.get(name, name)
         if name == "*" and entry == "*":
             enabled |= set(CONTROLLERS)
         elif name not in CONTROLLERS:
@@ -147,8 +112,15 @@ def import_components(controllers: frozenset[str]) -> None:
 
 
 def _import_component(name: str) -> None:
-    for module in _MODULES[name]:
+    for module in _SCHEDULER_MODULES if name == SCHEDULER else (CONTROLLERS_BY_NAME[name].module,):
         importlib.import_module(module)
+
+
+def watched_resources(name: str) -> list[Resource[Any]]:
+    """Return the resources that a component watches: their informers can start before its modules are imported."""
+    if name == SCHEDULER:
+        return [NODES, PODS, *LISTER_RESOURCES.values()]
+    return [BY_GROUP_RESOURCE[resource] for resource in CONTROLLERS_BY_NAME[name].watches.split()]
 
 
 class ControlPlane:
@@ -211,7 +183,7 @@ class ControlPlane:
         }
         if import_in_background:
             for name in components:
-                for resource in _WATCHED_RESOURCES.get(name, ()):
+                for resource in watched_resources(name):
                     self.informers.informer(resource)
         else:
             for name, future in components.items():
@@ -285,59 +257,29 @@ class ControlPlane:
 
     def _create_component(self, name: str) -> Component:
         """Create one of CONTROLLERS, which registers with the informers. Raises UserError."""
-        if name == "scheduler":
+        if name == SCHEDULER:
             self.scheduler = self._new_scheduler()
             return self.scheduler
         from kubeloop.controllers.runtime.controller_context import ControllerContext
 
+        descriptor = CONTROLLERS_BY_NAME[name]
+        options = {**default_options(), **self.settings.controller_options}
         context = ControllerContext(
             client=self.client,
             informers=self.informers,
             clock=self._clock,
             traces=self.tracing.reconciles,
+            pod_traces=self.tracing.pods,
+            events=self._recorder.for_component(descriptor.event_component or descriptor.kubernetes_name),
             metrics=self._controller_metrics,
             feature_gates=self.settings.feature_gates,
+            workers=options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1,
+            options=options,
+            single_api_server=self.settings.single_api_server,
         )
-        match name:
-            case "deployment":
-                return self._new_deployment_controller(context)
-            case "replicaset" | "replicationcontroller":
-                return self._new_replica_set_controller(context, replication=name == "replicationcontroller")
-            case "garbagecollector":
-                from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
-
-                recorder = self._recorder.for_component("garbage-collector-controller")
-                return GarbageCollector(context, recorder=recorder)
-            case "namespace":
-                from kubeloop.controllers.namespace.namespace_controller import NamespaceController
-
-                return NamespaceController(context, grace_seconds=self.settings.namespace_grace_seconds)
-            case _:
-                from kubeloop.controllers.resourcequota.resource_quota_controller import ResourceQuotaController
-
-                return ResourceQuotaController(context)
-
-    def _new_deployment_controller(self, context: ControllerContext) -> Component:
-        from kubeloop.controllers.deployment.deployment_controller import DeploymentController
-
-        return DeploymentController(
-            context,
-            recorder=self._recorder.for_component("deployment-controller"),
-            workers=self.settings.concurrent_deployment_syncs,
-        )
-
-    def _new_replica_set_controller(self, context: ControllerContext, *, replication: bool) -> Component:
-        from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
-        from kubeloop.controllers.replicaset.replication_controllers import REPLICA_SET, REPLICATION_CONTROLLER
-
-        settings = self.settings
-        return ReplicaSetController(
-            context,
-            recorder=self._recorder.for_component("replication-controller" if replication else "replicaset-controller"),
-            pod_traces=self.tracing.pods,
-            variant=REPLICATION_CONTROLLER if replication else REPLICA_SET,
-            workers=settings.concurrent_rc_syncs if replication else settings.concurrent_replicaset_syncs,
-        )
+        factory = descriptor.factory.rpartition(":")[2]
+        component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)
+        return component
 
     def _new_scheduler(self) -> Scheduler:
         from kubeloop.scheduler.context import SchedulerContext
@@ -361,10 +303,14 @@ class ControlPlane:
         """Pass every pod event to the trace recorder, before any other handler receives it."""
         traces, enabled = self.tracing.pods, self.settings.controllers
         schedulers = {profile.scheduler_name for profile in self.settings.scheduler.profiles}
-        runs_scheduler = "scheduler" in enabled
+        runs_scheduler = SCHEDULER in enabled
         traces.limit_scope(
             schedules=lambda name: runs_scheduler and name in schedulers,
-            creators=frozenset(kind for name, kind in _CREATORS.items() if name in enabled),
+            creators=frozenset(
+                descriptor.creates_pods_for
+                for descriptor in CONTROLLER_TABLE
+                if descriptor.name in enabled and descriptor.creates_pods_for
+            ),
         )
         self._pod_handler = self.informers.informer(PODS).add_handler(
             ResourceEventHandlerFuncs(

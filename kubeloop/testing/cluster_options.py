@@ -102,7 +102,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         scheduler = load_configuration(text, gates) if text else default_configuration(gates)
         return Settings(
             controllers=parse_controllers(self.controllers),
-            namespace_grace_seconds=0.0,
+            single_api_server=True,
             scheduler=scheduler,
             feature_gates=gates,
         )

@@ -70,7 +70,8 @@ def _import_control_plane() -> None:
     try:
         for name in _CONTROL_PLANE:
             importlib.import_module(name)
-        from kubeloop.process.control_plane import CONTROLLERS, import_components
+        from kubeloop.process.control_plane import import_components
+        from kubeloop.process.controller_table import CONTROLLERS
 
         import_components(frozenset(CONTROLLERS))
     finally:

@@ -18,10 +18,9 @@ from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
 from kubeloop.kube.objects.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kubeloop.testing.virtual_time import VirtualClock
-from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
+from support.disabled_recorders import DisabledReconcileRecorder
 from support.fake_apiserver import FakeApiServer
 from support.manifests import deployment
-from support.recorded_events import RecordedEvents
 
 pytestmark = pytest.mark.virtual_time
 
@@ -31,12 +30,8 @@ async def test_deployment_rolls_out_back_and_replaces_released_pods(clock: Virtu
     server = FakeApiServer(clock=clock)
     client, informers = server.client, server.informers
     context = structs.replace(server.context, traces=DisabledReconcileRecorder())
-    recorder = RecordedEvents()
-    parts: list[Any] = [DeploymentController(context, recorder=recorder)]
-    parts += [
-        ReplicaSetController(context, recorder=recorder, pod_traces=DisabledPodRecorder(), variant=variant)
-        for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
-    ]
+    parts: list[Any] = [DeploymentController(context)]
+    parts += [ReplicaSetController(context, variant) for variant in (REPLICA_SET, REPLICATION_CONTROLLER)]
     nodes = SimulatedNodes(server.store, NodeSettings(count=3), clock=clock, rng=rng)
     nodes.register()
     names = [node["metadata"]["name"] for node in server.store.list(NODES)]

@@ -23,7 +23,9 @@ from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS, Res
 from kubeloop.testing.virtual_time import VirtualClock
 from kubeloop.tracing.recording.reconcile_recorder import ReconcileRecorder
 from support.api_requests import InProcessApi, decoded
+from support.disabled_recorders import DisabledPodRecorder
 from support.faulty_transport import FaultyTransport
+from support.recorded_events import RecordedEvents
 
 JSON = dict[str, Any]
 WIDGETS: Resource[JSON] = Resource("example.com", "v1", "Widget", "widgets", True, dict)
@@ -81,7 +83,15 @@ class FakeApiServer:
         self.client = Client(self.transport, clock=self.clock, rng=random.Random(seed), retries=retries)
         self.informers = InformerFactory(self.client, clock=self.clock, rng=random.Random(seed + 1))
         traces = ReconcileRecorder(clock=self.clock, rng=random.Random(seed + 3))
-        self.context = ControllerContext(self.client, self.informers, self.clock, traces, feature_gates=gates)
+        self.context = ControllerContext(
+            client=self.client,
+            informers=self.informers,
+            clock=self.clock,
+            traces=traces,
+            pod_traces=DisabledPodRecorder(),
+            events=RecordedEvents(),
+            feature_gates=gates,
+        )
         self._writes: list[Request] = []
         self.on_write: Callable[[Write], None] = lambda write: None
 

@@ -36,7 +36,7 @@ from kubeloop.kube.objects.api_types import Status, convert
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from kubeloop.kube.schema import TypeRef, type_ref
 from kubeloop.testing.memory_transport import MemoryTransport
-from support.disabled_recorders import DisabledReconcileRecorder
+from support.disabled_recorders import DisabledPodRecorder, DisabledReconcileRecorder
 from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
@@ -133,7 +133,7 @@ class RecordingQueue:
         return self.requeue_count
 
 
-class ReplayContext(ControllerContext, frozen=True):
+class ReplayContext(ControllerContext, frozen=True, kw_only=True):
     """The context of a controller under test, whose only queue records its calls."""
 
     queue: RecordingQueue = msgspec.field(default_factory=RecordingQueue)
@@ -286,7 +286,15 @@ def replay_context(api: ReplayServer, clock: SetClock, queue: RecordingQueue) ->
     """Return the context of a controller. `fill` fills its informers after handlers are added."""
     informers = InformerFactory(api.client, clock=clock, rng=random.Random(0))
     traces = DisabledReconcileRecorder()
-    return ReplayContext(client=informers.client, informers=informers, clock=clock, traces=traces, queue=queue)
+    return ReplayContext(
+        client=informers.client,
+        informers=informers,
+        clock=clock,
+        traces=traces,
+        pod_traces=DisabledPodRecorder(),
+        events=RecordedEvents(),
+        queue=queue,
+    )
 
 
 def fill(informers: InformerFactory, state: Json) -> None:

@@ -77,14 +77,15 @@ class RolloutSimulation:
         transport = server.transport
         transport.latency_seconds, transport.watch_delay_seconds = pace.request, pace.watch
         transport.reject, transport.lose_response = self._reject, self._lose_response
-        context = structs.replace(server.context, traces=traces or DisabledReconcileRecorder())
-        recorder = events or RecordedEvents()
-        self.deployments = DeploymentController(context, recorder=recorder)
+        context = structs.replace(
+            server.context,
+            traces=traces or DisabledReconcileRecorder(),
+            pod_traces=pod_traces or DisabledPodRecorder(),
+            events=events or RecordedEvents(),
+        )
+        self.deployments = DeploymentController(context)
         self.replica_sets, self.replication_controllers = (
-            ReplicaSetController(
-                context, recorder=recorder, pod_traces=pod_traces or DisabledPodRecorder(), variant=variant
-            )
-            for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
+            ReplicaSetController(context, variant) for variant in (REPLICA_SET, REPLICATION_CONTROLLER)
         )
         for controller in (self.deployments, self.replica_sets, self.replication_controllers):
             for registration in controller._registrations:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from kubeloop.controllers.deployment.deployment_controller import DeploymentController
 from kubeloop.controllers.deployment.pod_template_hash import pod_template_hash
 from kubeloop.controllers.deployment.sync import replica_set_name
@@ -16,7 +18,7 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     api, events = replay_server.ReplayServer(record), RecordedEvents()
     queue = replay_server.RecordingQueue(record["num_requeues"])
     context = replay_server.replay_context(api, clock, queue)
-    controller = DeploymentController(context, recorder=events)
+    controller = DeploymentController(structs.replace(context, events=events))
     replay_server.fill(context.informers, record["state"])
     queue.calls.clear()
     error = await controller._controller.process(record["key"])

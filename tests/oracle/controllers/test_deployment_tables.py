@@ -244,7 +244,7 @@ async def test_requeue_stuck(rows):
         queue, clock = replay_server.RecordingQueue(), replay_server.SetClock(now)
         api = replay_server.ReplayServer({"state": {}})
         context = replay_server.replay_context(api, clock, queue)
-        controller = DeploymentController(context, recorder=RecordedEvents())
+        controller = DeploymentController(context)
         after = controller._recheck_seconds(deployment.key, left)
         if after is not None:
             queue.add_after(deployment.key, after)

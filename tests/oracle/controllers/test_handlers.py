@@ -9,8 +9,6 @@ from kubeloop.controllers.deployment.deployment_controller import DeploymentCont
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.api_types import Deployment, Pod, ReplicaSet, convert
 from support import replay_server
-from support.disabled_recorders import DisabledPodRecorder
-from support.recorded_events import RecordedEvents
 
 TYPES: dict[str, Any] = {"deployment": Deployment, "rs": ReplicaSet, "pod": Pod}
 
@@ -36,7 +34,7 @@ async def test_deployment_handlers_enqueue_the_keys_of_v1_36(records):
         clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         queue = replay_server.RecordingQueue()
         context = replay_server.replay_context(replay_server.ReplayServer(record), clock, queue)
-        controller = DeploymentController(context, recorder=RecordedEvents())
+        controller = DeploymentController(context)
         replay_server.fill(context.informers, record["state"])
         queue.calls.clear()
         call_handler(record, controller, {"deployment": "deployment", "rs": "replica_set", "pod": "pod"})
@@ -53,7 +51,7 @@ async def test_replica_set_handlers_match_v1_36(records):
         clock = replay_server.SetClock(datetime(2026, 1, 1, tzinfo=UTC))
         queue = replay_server.RecordingQueue()
         context = replay_server.replay_context(replay_server.ReplayServer(record), clock, queue)
-        controller = ReplicaSetController(context, recorder=RecordedEvents(), pod_traces=DisabledPodRecorder())
+        controller = ReplicaSetController(context)
         replay_server.fill(context.informers, record["state"])
         queue.calls.clear()
         key, expectations = record["key"], controller.expectations

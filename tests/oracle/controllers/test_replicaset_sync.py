@@ -6,13 +6,14 @@ import re
 from typing import Any
 from unittest.mock import patch
 
+from msgspec import structs
+
 from kubeloop.controllers.replicaset import replica_set_controller
 from kubeloop.controllers.replicaset.deletion_order import deletion_order
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION as TRACEPARENT
 from support import replay_server
-from support.disabled_recorders import DisabledPodRecorder
 from support.recorded_events import RecordedEvents
 
 
@@ -52,7 +53,7 @@ async def sync_recorded(record: Any) -> tuple[Any, Any]:
     queue = replay_server.RecordingQueue()
     context = replay_server.replay_context(api, clock, queue)
     informers = context.informers
-    controller = ReplicaSetController(context, recorder=events, pod_traces=DisabledPodRecorder())
+    controller = ReplicaSetController(structs.replace(context, events=events))
     replay_server.fill(informers, record["state"])
     queue.calls.clear()
     controller.check()

@@ -20,7 +20,6 @@ from kubeloop.controllers.deployment.sync import (
 )
 from kubeloop.kube.objects.api_types import Deployment, DeploymentStatus, Pod, ReplicaSet, convert
 from support import replay_server
-from support.recorded_events import RecordedEvents
 from support.set_clock import SetClock
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -86,7 +85,7 @@ async def sync_deployment(
     clock = SetClock(NOW)
     api, queue = replay_server.ReplayServer({"state": state}), replay_server.RecordingQueue()
     context = replay_server.replay_context(api, clock, queue)
-    controller = DeploymentController(context, recorder=RecordedEvents())
+    controller = DeploymentController(context)
     replay_server.fill(context.informers, state)
     queue.calls.clear()
     assert await controller._controller.process("default/web") is None

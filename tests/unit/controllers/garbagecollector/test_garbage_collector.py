@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.controllers.garbagecollector.garbage_collector import GarbageCollector
 from kubeloop.devcluster.api import errors
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.virtual_time
 async def start_collector(fake_apiserver, recorded_events, start):
     """Return a function that starts a collector; an informer of Pods, in another form, exists already."""
     fake_apiserver.informers.informer(PODS)
-    collector = GarbageCollector(fake_apiserver.context, recorder=recorded_events)
+    collector = GarbageCollector(structs.replace(fake_apiserver.context, events=recorded_events))
 
     async def run() -> GarbageCollector:
         await start(fake_apiserver.informers, collector)

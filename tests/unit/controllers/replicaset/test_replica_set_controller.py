@@ -7,13 +7,13 @@ import contextlib
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeloop.controllers.replicaset.replica_set_controller import ReplicaSetController
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.devcluster.api import errors
 from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS, REPLICA_SETS
-from support.disabled_recorders import DisabledPodRecorder
 from support.fake_apiserver import FakeApiServer
 
 pytestmark = pytest.mark.virtual_time
@@ -23,9 +23,7 @@ LABELS = {"app": "web"}
 
 @pytest.fixture
 async def controller(fake_apiserver, recorded_events, start):
-    controller = ReplicaSetController(
-        fake_apiserver.context, recorder=recorded_events, pod_traces=DisabledPodRecorder()
-    )
+    controller = ReplicaSetController(structs.replace(fake_apiserver.context, events=recorded_events))
     await start(fake_apiserver.informers, controller)
     return controller
 
@@ -88,7 +86,7 @@ async def test_failed_creation_sets_condition_until_retry_succeeds(fake_apiserve
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_stale_caches_postpone_a_sync_if_the_gate_is_on(recorded_events, start, enabled):
     server = FakeApiServer(gates=FeatureGates({"StaleControllerConsistencyReplicaSet": enabled}))
-    controller = ReplicaSetController(server.context, recorder=recorded_events, pod_traces=DisabledPodRecorder())
+    controller = ReplicaSetController(server.context)
     await start(server.informers, controller)
     controller.consistency.wrote_at("ns/web", "uid", PODS.group_resource, "999999")
     with pytest.raises(StaleCache) if enabled else contextlib.nullcontext():

@@ -22,7 +22,15 @@ pytestmark = pytest.mark.virtual_time
 
 def context(metrics: Any = None) -> ControllerContext:
     unused: Any = None
-    return ControllerContext(client=unused, informers=unused, clock=VirtualClock(), traces=unused, metrics=metrics)
+    return ControllerContext(
+        client=unused,
+        informers=unused,
+        clock=VirtualClock(),
+        traces=unused,
+        pod_traces=unused,
+        events=unused,
+        metrics=metrics,
+    )
 
 
 async def run_for(controller: Controller, seconds: float) -> None:

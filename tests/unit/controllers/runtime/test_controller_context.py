@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
@@ -12,9 +12,11 @@ from support.set_clock import SetClock
 
 
 async def test_queue_counts_in_metrics_and_measures_with_the_clock():
-    clock, registry, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), MetricsRegistry(), None
+    clock, registry, unused = SetClock(datetime(2026, 1, 1, tzinfo=UTC)), MetricsRegistry(), cast("Any", None)
     metrics: Any = PrometheusControllerMetrics(registry)
-    context = ControllerContext(unused, unused, clock, unused, metrics)  # type: ignore[arg-type]
+    context = ControllerContext(
+        client=unused, informers=unused, clock=clock, traces=unused, pod_traces=unused, events=unused, metrics=metrics
+    )
     queue = context.new_queue("deployment")
     queue.add("ns/web")
     await queue.get()

@@ -3,30 +3,29 @@
 import pytest
 
 from kubeloop.cli.control_plane_settings import control_plane_settings
-from kubeloop.cli.options import ProcessOptions
+from kubeloop.cli.options import ControllerOptions, ProcessOptions
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.process.controller_table import default_options
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 
 
 def test_options_become_settings():
-    process = ProcessOptions(
-        concurrent_deployment_syncs=7, trace_until="ready", trace_annotate=True, trace_tail_sampling="failed"
-    )
+    process = ProcessOptions(trace_until="ready", trace_annotate=True, trace_tail_sampling="failed")
     settings = control_plane_settings(
         process,
         frozenset({"deployment"}),
         SchedulerConfiguration(),
         FeatureGates({"MemoryQoS": True}),
-        namespace_grace_seconds=1.5,
+        controller_options=ControllerOptions(concurrent_deployment_syncs=7),
+        single_api_server=True,
     )
     assert settings.controllers == {"deployment"}
-    assert settings.concurrent_deployment_syncs == 7
-    assert settings.concurrent_replicaset_syncs == 5
+    assert settings.controller_options == {**default_options(), "concurrent_deployment_syncs": 7}
     assert settings.trace_until_ready
     assert settings.trace_annotate
     assert settings.feature_gates.enabled("MemoryQoS")
-    assert settings.namespace_grace_seconds == 1.5
+    assert settings.single_api_server
 
 
 def test_invalid_trace_rule_is_rejected():
@@ -36,4 +35,5 @@ def test_invalid_trace_rule_is_rejected():
             frozenset(),
             SchedulerConfiguration(),
             DEFAULT_FEATURE_GATES,
+            controller_options=ControllerOptions(),
         )

@@ -2,7 +2,14 @@
 
 import pytest
 
-from kubeloop.cli.options import ElectionOptions, FeatureGateOptions, ProcessOptions, RunOptions, ServerOptions
+from kubeloop.cli.options import (
+    ControllerOptions,
+    ElectionOptions,
+    FeatureGateOptions,
+    ProcessOptions,
+    RunOptions,
+    ServerOptions,
+)
 from kubeloop.cli.run import run
 from kubeloop.kube.errors import UserError
 
@@ -25,4 +32,4 @@ from kubeloop.kube.errors import UserError
 def test_inconsistent_election_options_are_rejected(election, problem):
     options = ElectionOptions(leader_elect=True, **election)
     with pytest.raises(UserError, match=problem):
-        run(ServerOptions(), ProcessOptions(), RunOptions(), options, FeatureGateOptions())
+        run(ServerOptions(), ProcessOptions(), ControllerOptions(), RunOptions(), options, FeatureGateOptions())

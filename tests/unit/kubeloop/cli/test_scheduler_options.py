@@ -187,7 +187,7 @@ def test_option_takes_precedence_over_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr("kubeloop.cli.run.run", lambda *options: started.extend(options) or 0)
     result = CliRunner().invoke(commands, ["run", "--config", str(path), "--kube-api-qps", "3", "--no-leader-elect"])
     assert result.exit_code == 0, result.output
-    _, _, more, election, _ = started
+    _, _, _, more, election, _ = started
     assert (more.kube_api_qps, more.kube_api_burst, election.leader_elect) == (3.0, 9, False)
     assert election.leader_elect_resource_name == "kube-scheduler"
 

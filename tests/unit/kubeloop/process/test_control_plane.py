@@ -17,7 +17,8 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.control_plane import _WATCHED_RESOURCES, CONTROLLERS, ControlPlane, Settings, parse_controllers
+from kubeloop.process.control_plane import ControlPlane, Settings, parse_controllers, watched_resources
+from kubeloop.process.controller_table import CONTROLLERS
 from kubeloop.testing.memory_transport import MemoryTransport
 
 DEPLOYMENT = {
@@ -89,7 +90,7 @@ def plane_over(api: ApiServer, settings: Settings) -> ControlPlane:
 async def test_watched_resources_match_those_of_the_component(api, name):
     plane = plane_over(api, Settings(controllers=frozenset({name})))
     plane._create_component(name)
-    assert {informer.resource for informer in plane.informers.informers} == {PODS, *_WATCHED_RESOURCES[name]}
+    assert {informer.resource for informer in plane.informers.informers} == {PODS, *watched_resources(name)}
 
 
 @pytest.mark.parametrize("import_in_background", [False, True])

@@ -1,0 +1,135 @@
+"""Table of the controllers, named as in kube-controller-manager v1.36. A new controller is one row of CONTROLLER_TABLE.
+
+Imports no controller: options, help and errors of the command line come from this table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEDULER = "scheduler"
+
+
+class ControllerOption(msgspec.Struct, frozen=True):
+    """An option of `kubeloop run` and `kubeloop up`, with kube-controller-manager's name and default.
+
+    name: without the leading dashes. kind: "count" is an integer from 1, "duration" seconds or a text such as 1m30s.
+    """
+
+    name: str
+    default: int | float | str
+    help: str
+    kind: Literal["count", "integer", "number", "duration", "text"] = "count"
+
+    @property
+    def key(self) -> str:
+        """Key in ControllerContext.options: the name with underscores."""
+        return self.name.replace("-", "_")
+
+
+class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
+    """One controller.
+
+    name: kube-controller-manager's alias, as which logs and messages show it. kubernetes_name: its name since v1.28.
+    factory: module below kubeloop.controllers and function or class in it, which takes a ControllerContext and returns
+      the controller.
+    watches: the resources that the factory requests informers of, whose lists start before the module is imported.
+    starts_with: resources whose first object starts the controller in development and test clusters; "" starts it with
+      the process, as `kubeloop run` always does.
+    creates_pods_for: kind of the owner whose pods it creates, for their traces.
+    event_component: source.component of its events, by default kubernetes_name.
+    concurrency: the option that sets ControllerContext.workers. options: all others.
+
+    watches and starts_with are separated by spaces; a resource is written as kubectl does ("deployments.apps").
+    """
+
+    name: str
+    kubernetes_name: str
+    factory: str
+    watches: str = ""
+    starts_with: str = ""
+    creates_pods_for: str = ""
+    event_component: str = ""
+    concurrency: ControllerOption | None = None
+    options: tuple[ControllerOption, ...] = ()
+
+    @property
+    def module(self) -> str:
+        return f"kubeloop.controllers.{self.factory.partition(':')[0]}"
+
+
+CONTROLLER_TABLE = (
+    ControllerDescriptor(
+        name="deployment",
+        kubernetes_name="deployment-controller",
+        factory="deployment.deployment_controller:DeploymentController",
+        watches="deployments.apps replicasets.apps pods",
+        concurrency=ControllerOption("concurrent-deployment-syncs", 5, "Number of concurrent Deployment reconciles."),
+    ),
+    ControllerDescriptor(
+        name="replicaset",
+        kubernetes_name="replicaset-controller",
+        factory="replicaset.replica_set_controller:ReplicaSetController",
+        watches="replicasets.apps pods",
+        creates_pods_for="ReplicaSet",
+        concurrency=ControllerOption("concurrent-replicaset-syncs", 5, "Number of concurrent ReplicaSet reconciles."),
+    ),
+    ControllerDescriptor(
+        name="replicationcontroller",
+        kubernetes_name="replicationcontroller-controller",
+        factory="replicaset.replica_set_controller:new_replication_controller",
+        watches="replicationcontrollers pods",
+        creates_pods_for="ReplicationController",
+        event_component="replication-controller",
+        concurrency=ControllerOption(
+            "concurrent-rc-syncs", 5, "Number of concurrent ReplicationController reconciles."
+        ),
+    ),
+    ControllerDescriptor(
+        name="garbagecollector",
+        kubernetes_name="garbage-collector-controller",
+        factory="garbagecollector.garbage_collector:GarbageCollector",
+        concurrency=ControllerOption(
+            "concurrent-gc-syncs", 20, "Number of concurrent workers per queue of the garbage collector."
+        ),
+    ),
+    ControllerDescriptor(
+        name="namespace",
+        kubernetes_name="namespace-controller",
+        factory="namespace.namespace_controller:NamespaceController",
+        watches="namespaces pods",
+        concurrency=ControllerOption("concurrent-namespace-syncs", 10, "Number of concurrent Namespace reconciles."),
+    ),
+    ControllerDescriptor(
+        name="resourcequota",
+        kubernetes_name="resourcequota-controller",
+        factory="resourcequota.resource_quota_controller:ResourceQuotaController",
+        watches="resourcequotas",
+        concurrency=ControllerOption(
+            "concurrent-resource-quota-syncs", 5, "Number of concurrent ResourceQuota reconciles."
+        ),
+    ),
+)
+"""All controllers, in order of creation."""
+
+CONTROLLERS_BY_NAME = {descriptor.name: descriptor for descriptor in CONTROLLER_TABLE}
+
+CONTROLLERS = (*CONTROLLERS_BY_NAME, SCHEDULER)
+"""Names for --controllers, in order of creation; the scheduler takes longest to import."""
+
+
+def controller_options() -> tuple[ControllerOption, ...]:
+    """Return the options of all controllers, in the order of the table."""
+    return tuple(
+        option
+        for descriptor in CONTROLLER_TABLE
+        for option in (descriptor.concurrency, *descriptor.options)
+        if option is not None
+    )
+
+
+def default_options() -> dict[str, Any]:
+    """Return the default value of each option, by its key."""
+    return {option.key: option.default for option in controller_options()}

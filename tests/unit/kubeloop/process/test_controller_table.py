@@ -1,0 +1,49 @@
+"""The table of controllers: names, factories, watched resources, options."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from kubeloop.kube.objects.resources import BY_GROUP_RESOURCE
+from kubeloop.process.controller_table import (
+    CONTROLLER_TABLE,
+    CONTROLLERS,
+    ControllerDescriptor,
+    controller_options,
+    default_options,
+)
+
+
+@pytest.mark.parametrize("row", CONTROLLER_TABLE, ids=lambda row: row.name)
+def test_row_names_a_factory_and_known_resources(row: ControllerDescriptor):
+    module, _, factory = row.factory.partition(":")
+    assert row.module == f"kubeloop.controllers.{module}"
+    assert callable(getattr(importlib.import_module(row.module), factory))
+    assert {*row.watches.split(), *row.starts_with.split()} <= BY_GROUP_RESOURCE.keys()
+
+
+def test_names_are_unique():
+    names = Counter([*CONTROLLERS, *(row.kubernetes_name for row in CONTROLLER_TABLE)])
+    assert names.most_common(1)[0][1] == 1
+
+
+def test_option_keys_are_unique_and_have_the_default():
+    options = controller_options()
+    assert len(default_options()) == len(options)
+    assert default_options()["concurrent_deployment_syncs"] == 5
+    assert default_options()["concurrent_gc_syncs"] == 20
+
+
+def test_table_imports_no_controller():
+    slow = ("kubeloop.controllers", "kubeloop.kube", "asyncio")
+    program = (
+        "import sys, kubeloop.process.controller_table;"
+        f"print(*[name for name in sys.modules if name.startswith({slow})])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == []
