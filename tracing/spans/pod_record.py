@@ -98,7 +98,31 @@ class Gap(msgspec.Struct, gc=False, array_like=True, tag=3):
     dropped: bool = False
 
 
-Fact = Wait | SchedulingAttempt | Phase | Gap
+EdgeSource = Literal["arrival", "creation", "condition", "container", "event", "deletion"]
+"""Where the time of an edge comes from: arrival of a watch event, metadata.creationTimestamp, a condition's transition,
+a container's startedAt or finishedAt, an Event, metadata.deletionTimestamp."""
+
+
+class ObservedPhase(msgspec.Struct, gc=False, array_like=True, tag=4):
+    """Phase of a pod that other components create, schedule and run: derived from the pod's states and Events.
+
+    The true time of an edge lies in [time - uncertainty, time]: the timestamps of objects have whole seconds, and an
+    arrival is exact but late. `end_ns` 0: the phase has not ended. `name` is the name of its span; `error` sets the
+    span's status.
+    """
+
+    start_ns: int
+    name: str
+    end_ns: int = 0
+    start_source: EdgeSource = "arrival"
+    start_uncertainty_ns: int = 0
+    end_source: EdgeSource = "arrival"
+    end_uncertainty_ns: int = 0
+    attributes: dict[str, str | int | float | bool] = {}  # no lists: msgspec cannot decode them
+    error: str | None = None
+
+
+Fact = Wait | SchedulingAttempt | Phase | Gap | ObservedPhase
 
 
 class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
@@ -119,6 +143,8 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     owner_kind: str = ""
     owner_name: str = ""
     template_hash: str = ""
+    top_owner_kind: str = ""  # of an observed pod: the topmost owner, such as Deployment or CronJob, if it is known
+    top_owner_name: str = ""
     scheduler: str = ""  # schedulerName, if no scheduler of this process schedules the pod
     create_start_ns: int = 0
     create_end_ns: int = 0
@@ -136,6 +162,7 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
     reason: str = ""  # set if outcome is not one of COMPLETE_OUTCOMES
     tail_rule: str = ""  # tail rule that selected the trace although the sampler did not
     reconstructed: bool = False  # built from the object's fields, not from observed events
+    is_observed: bool = False  # derived from watches of a cluster whose control plane is not kubeloop
     facts: list[Fact] = []  # in order of their start
     finished_facts: int = 0  # number of attempts and phases that were finished
     journaled_facts: int = -1  # number of facts that the journal holds as they are
@@ -241,6 +268,8 @@ def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:
             entries.append((fact, fact.end_ns or attempt_end_ns, ""))
             wait_end_ns = attempt_end_ns = fact.start_ns
             woken_by = ""
+        elif type(fact) is ObservedPhase:
+            entries.append((fact, fact.end_ns or record.end_ns or now_ns, ""))
         else:
             assert type(fact) is Gap
             entries.append((fact, fact.end_ns, ""))

@@ -16,6 +16,7 @@ from kubeloop.tracing.spans.pod_record import (
     START_PHASES,
     AttemptFacts,
     Gap,
+    ObservedPhase,
     Phase,
     PodRecord,
     SchedulingAttempt,
@@ -39,6 +40,11 @@ _OWNER_ATTRIBUTES = {
     "DaemonSet": "k8s.daemonset.name",
     "Job": "k8s.job.name",
 }
+
+
+def milliseconds(ns: int) -> int:
+    """Convert to milliseconds, rounded up."""
+    return -(-ns // 1_000_000)
 
 
 def pod_trace(record: PodRecord, *, now_ns: int = 0) -> Trace:
@@ -85,9 +91,14 @@ class _SpanBuilder:
         if record.node:
             attributes["k8s.node.name"] = record.node
         attributes["kubeloop.outcome"] = record.outcome or "open"
+        if record.top_owner_kind:
+            attributes["kubeloop.owner.kind"] = record.top_owner_kind
+            attributes["kubeloop.owner.name"] = record.top_owner_name
+        if record.is_observed:
+            attributes["kubeloop.observed"] = True
         if record.reconstructed:
             attributes["kubeloop.reconstructed"] = True
-        else:
+        elif not record.is_observed:
             attributes["kubeloop.attempts"] = self._attempts
         if record.continued_ns:
             attributes["kubeloop.continued"] = True
@@ -166,6 +177,8 @@ class _SpanBuilder:
                     bind_finished_ns = fact.end_ns
             elif type(fact) is SchedulingAttempt:
                 self._add_attempt(fact, end_ns)
+            elif type(fact) is ObservedPhase:
+                self._add_observed(fact, end_ns)
             elif type(fact) is Gap:
                 name = "not recorded" if fact.dropped else "not followed"
                 self._add(name, fact.start_ns, end_ns, {"kubeloop.reason": fact.reason})
@@ -188,6 +201,16 @@ class _SpanBuilder:
             return
         attributes |= {"http.request.method": "POST", "kubeloop.resource": "pods/binding"}
         self._add("bind", phase.start_ns, end_ns, attributes, error=phase.error, kind="client")
+
+    def _add_observed(self, phase: ObservedPhase, end_ns: int) -> None:
+        attributes: Attributes = {**phase.attributes, "kubeloop.start.source": phase.start_source}
+        if phase.start_uncertainty_ns:
+            attributes["kubeloop.start.uncertainty_ms"] = milliseconds(phase.start_uncertainty_ns)
+        if phase.end_ns:
+            attributes["kubeloop.end.source"] = phase.end_source
+            if phase.end_uncertainty_ns:
+                attributes["kubeloop.end.uncertainty_ms"] = milliseconds(phase.end_uncertainty_ns)
+        self._add(phase.name, phase.start_ns, end_ns, attributes, error=phase.error, kind="consumer")
 
     def _add_attempt(self, attempt: SchedulingAttempt, end_ns: int) -> None:
         self._attempts += 1
