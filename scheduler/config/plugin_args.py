@@ -48,7 +48,9 @@ class NodeResourcesFitArgs(Struct):
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
 
 
-class NodeResourcesBalancedAllocationArgs(Struct):
+class ResourcesArgs(Struct):
+    """The scored resources with their weights."""
+
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
 
 
@@ -108,7 +110,7 @@ def with_defaults(args: Struct, gates: FeatureGates) -> Struct:
             strategy = args.scoring_strategy
             strategy = msgspec.structs.replace(strategy, resources=_with_weights(strategy.resources))
             return msgspec.structs.replace(args, scoring_strategy=strategy)
-        case NodeResourcesBalancedAllocationArgs():
+        case ResourcesArgs() | RequestedToCapacityRatioArgs():
             return msgspec.structs.replace(args, resources=_with_weights(args.resources))
         case VolumeBindingArgs(shape=()) if gates.enabled("StorageCapacityScoring"):
             return msgspec.structs.replace(args, shape=STORAGE_CAPACITY_SHAPE)
@@ -126,6 +128,13 @@ def _with_weights(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ..
     return tuple(
         ResourceSpec(name=resource.name, weight=resource.weight or 1) for resource in resources or CPU_AND_MEMORY
     )
+
+
+class RequestedToCapacityRatioArgs(Struct):
+    """shape: score by utilization; resources: the scored resources."""
+
+    shape: tuple[UtilizationShapePoint, ...] = ()
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
 
 
 class NodeLabelArgs(Struct):
@@ -157,7 +166,7 @@ ARGS_TYPES: Mapping[str, type[Struct]] = {
     "NodeAffinity": NodeAffinityArgs,
     "NodePorts": NoArgs,
     "NodeResourcesFit": NodeResourcesFitArgs,
-    "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocationArgs,
+    "NodeResourcesBalancedAllocation": ResourcesArgs,
     "ImageLocality": NoArgs,
     "DefaultBinder": NoArgs,
     "NodeDeclaredFeatures": NoArgs,
@@ -175,9 +184,9 @@ ARGS_TYPES: Mapping[str, type[Struct]] = {
     # Plugins of older schedulers, for Policy documents.
     "SelectorSpread": NoArgs,
     "NodePreferAvoidPods": NoArgs,
-    "NodeResourcesLeastAllocated": NodeResourcesFitArgs,
-    "NodeResourcesMostAllocated": NodeResourcesFitArgs,
-    "RequestedToCapacityRatio": NodeResourcesFitArgs,
+    "NodeResourcesLeastAllocated": ResourcesArgs,
+    "NodeResourcesMostAllocated": ResourcesArgs,
+    "RequestedToCapacityRatio": RequestedToCapacityRatioArgs,
     "BalancedResourceAllocation": NoArgs,
     "NodeLabel": NodeLabelArgs,
     "ServiceAffinity": ServiceAffinityArgs,

@@ -6,7 +6,7 @@ pkg/scheduler/framework/plugins/legacy_registry.go of v1.20; predicates of older
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +15,18 @@ from msgspec.structs import replace
 
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
+from kubeloop.kube.field_errors import invalid
 from kubeloop.kube.objects.api_types import JSONValue
-from kubeloop.scheduler.config.defaults import DEFAULT_PLUGINS
 from kubeloop.scheduler.config.extenders import extender_configuration
-from kubeloop.scheduler.config.plugin_args import ARGS_TYPES
+from kubeloop.scheduler.config.plugin_args import (
+    ARGS_TYPES,
+    CPU_AND_MEMORY,
+    InterPodAffinityArgs,
+    PodTopologySpreadArgs,
+    RequestedToCapacityRatioArgs,
+    ResourceSpec,
+    UtilizationShapePoint,
+)
 from kubeloop.scheduler.config.plugin_config import decode_plugin_args
 from kubeloop.scheduler.config.plugin_sets import PluginRef, PluginSet
 from kubeloop.scheduler.config.strict_decoding import decode_strictly
@@ -26,37 +34,40 @@ from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration, def
 from kubeloop.scheduler.config.v1 import KubeloopSettings, with_kubeloop_settings
 from kubeloop.scheduler.config.validation import validate_args, validate_configuration
 
-MAX_WEIGHT = (2**31 - 1) // 100
+MAX_WEIGHT = 2**31 - 1  # v1.20 truncates greater ones to 32 bits
 RATIO_PRIORITY = "RequestedToCapacityRatioPriority"
 _API_VERSIONS = ("v1", "kubescheduler.config.k8s.io/v1")
 
-# Predicate -> the plugins whose Filter replaces it.
+# Predicate -> the plugins whose Filter replaces it, in the order in which filters run (predicateOrdering of v1.20).
 PREDICATES: Mapping[str, tuple[str, ...]] = {
+    "CheckNodeUnschedulable": ("NodeUnschedulable",),
     "GeneralPredicates": ("NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"),
-    "PodFitsResources": ("NodeResourcesFit",),
-    "PodFitsHost": ("NodeName",),
     "HostName": ("NodeName",),
+    "PodFitsHost": ("NodeName",),
     "PodFitsHostPorts": ("NodePorts",),
     "PodFitsPorts": ("NodePorts",),
     "MatchNodeSelector": ("NodeAffinity",),
-    "PodToleratesNodeTaints": ("TaintToleration",),
-    "CheckNodeUnschedulable": ("NodeUnschedulable",),
-    "CheckNodeCondition": ("NodeUnschedulable", "TaintToleration"),
-    "CheckNodeMemoryPressure": ("NodeMemoryPressure",),
-    "CheckNodeDiskPressure": ("NodeDiskPressure",),
-    "CheckNodePIDPressure": ("NodePIDPressure",),
+    "PodFitsResources": ("NodeResourcesFit",),
     "NoDiskConflict": ("VolumeRestrictions",),
-    "NoVolumeZoneConflict": ("VolumeZone",),
-    "NoVolumeNodeConflict": ("VolumeBinding",),
-    "CheckVolumeBinding": ("VolumeBinding",),
-    "MaxCSIVolumeCountPred": ("NodeVolumeLimits",),
+    "PodToleratesNodeTaints": ("TaintToleration",),
+    "CheckNodeCondition": ("NodeUnschedulable", "TaintToleration"),
     "MaxEBSVolumeCount": ("MaxEBSVolumeCount",),
     "MaxGCEPDVolumeCount": ("MaxGCEPDVolumeCount",),
+    "MaxCSIVolumeCountPred": ("NodeVolumeLimits",),
     "MaxAzureDiskVolumeCount": ("MaxAzureDiskVolumeCount",),
     "MaxCinderVolumeCount": ("MaxCinderVolumeCount",),
-    "MatchInterPodAffinity": ("InterPodAffinity",),
+    "CheckVolumeBinding": ("VolumeBinding",),
+    "NoVolumeNodeConflict": ("VolumeBinding",),
+    "NoVolumeZoneConflict": ("VolumeZone",),
+    "CheckNodeMemoryPressure": ("NodeMemoryPressure",),
+    "CheckNodePIDPressure": ("NodePIDPressure",),
+    "CheckNodeDiskPressure": ("NodeDiskPressure",),
     "EvenPodsSpread": ("PodTopologySpread",),
+    "MatchInterPodAffinity": ("InterPodAffinity",),
 }
+_FILTERS = list(dict.fromkeys(plugin for plugins in PREDICATES.values() for plugin in plugins))
+_CUSTOM_FILTERS_AT = _FILTERS.index("MaxEBSVolumeCount")
+_FILTER_ORDER = (*_FILTERS[:_CUSTOM_FILTERS_AT], "NodeLabel", "ServiceAffinity", *_FILTERS[_CUSTOM_FILTERS_AT:])
 MANDATORY_PREDICATES = ("CheckNodeUnschedulable", "PodToleratesNodeTaints")
 DEFAULT_PREDICATES = (
     "NoVolumeZoneConflict",
@@ -76,9 +87,9 @@ DEFAULT_PREDICATES = (
 # Priority -> the plugin whose Score replaces it; "" for one without effect.
 PRIORITIES: Mapping[str, str] = {
     "EqualPriority": "",
-    "LeastRequestedPriority": "NodeResourcesFit",
-    "MostRequestedPriority": "NodeResourcesFit",
-    "RequestedToCapacityRatioPriority": "NodeResourcesFit",
+    "LeastRequestedPriority": "NodeResourcesLeastAllocated",
+    "MostRequestedPriority": "NodeResourcesMostAllocated",
+    "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
     "BalancedResourceAllocation": "BalancedResourceAllocation",
     "SelectorSpreadPriority": "SelectorSpread",
     "ServiceSpreadingPriority": "SelectorSpread",
@@ -99,17 +110,6 @@ DEFAULT_PRIORITIES = {
     "TaintTolerationPriority": 1,
     "ImageLocalityPriority": 1,
     "EvenPodsSpreadPriority": 2,
-}
-_STRATEGIES = {
-    "LeastRequestedPriority": "LeastAllocated",
-    "MostRequestedPriority": "MostAllocated",
-    "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
-}
-# If several of them are configured: NodeResourcesFit has one strategy only.
-_PLUGIN_OF_STRATEGY = {
-    "LeastRequestedPriority": "NodeResourcesLeastAllocated",
-    "MostRequestedPriority": "NodeResourcesMostAllocated",
-    "RequestedToCapacityRatioPriority": "RequestedToCapacityRatio",
 }
 
 
@@ -209,7 +209,7 @@ class _Policy(_Strict, frozen=True):
     predicates: tuple[_Predicate, ...] | None = None
     priorities: tuple[_Priority, ...] | None = None
     extenders: tuple[_LegacyExtender, ...] = ()
-    hard_pod_affinity_symmetric_weight: int = 1
+    hard_pod_affinity_symmetric_weight: int = 0
     always_check_all_predicates: bool = False
     kubeloop: KubeloopSettings = KubeloopSettings()
 
@@ -250,20 +250,22 @@ def decode_policy(document: Mapping[str, JSONValue]) -> SchedulerConfiguration:
             f'apiVersion: no kind "Policy" is registered for version "{policy.api_version}"',
             hint=f"write apiVersion: {_API_VERSIONS[0]}",
         )
-    weight = policy.hard_pod_affinity_symmetric_weight
-    if not 0 <= weight <= 100:
-        raise UserError(
-            f"invalid hardPodAffinitySymmetricWeight: {weight}, must be in the range [0-100]", hint="its default is 1"
-        )
     translation = _Translation()
+    # Spreads by the constraints of pods only: without constraints, SelectorSpreadPriority spreads.
+    translation.args["PodTopologySpread"] = PodTopologySpreadArgs(defaulting_type="List")
+    weight = policy.hard_pod_affinity_symmetric_weight
+    if weight:  # 0 counts as unset
+        translation.args["InterPodAffinity"] = InterPodAffinityArgs(hard_pod_affinity_weight=weight)
+    errors: list[object] = [*_priority_errors(policy.priorities or ())]
+    if not 0 <= weight <= 100:
+        errors.append(invalid("hardPodAffinitySymmetricWeight", weight, "not in valid range [0-100]"))
+    if errors:
+        raise UserError("; ".join(map(str, errors)), hint="correct the Policy")
     _translate_predicates(policy.predicates, translation)
     _translate_priorities(policy.priorities, translation)
-    errors: list[object] = []
-    for name in ("NodeLabel", "ServiceAffinity"):
+    for name in ("NodeLabel", "ServiceAffinity", "RequestedToCapacityRatio"):
         if name in translation.args:
             errors += validate_args(name, translation.args[name], name, DEFAULT_FEATURE_GATES)
-    affinity_args = {"hardPodAffinityWeight": weight}
-    translation.args["InterPodAffinity"] = decode_plugin_args("InterPodAffinity", affinity_args, "args")
     config = SchedulerConfiguration(
         profiles=(replace(_profile(translation), check_all_filters=policy.always_check_all_predicates),),
         extenders=tuple(extender_configuration(extender) for extender in policy.extenders),
@@ -369,72 +371,59 @@ def _only_argument(item: _Predicate | _Priority, path: str, kind: str) -> tuple[
 def _translate_priorities(priorities: Sequence[_Priority] | None, translation: _Translation) -> None:
     if priorities is None:
         priorities = [_Priority(name=name, weight=weight) for name, weight in DEFAULT_PRIORITIES.items()]
+    for index, priority in enumerate(priorities):
+        argument = _only_argument(priority, f"priorities[{index}]", "priority")
+        weight = priority.weight
+        if argument is None:
+            plugin = _predefined_plugin(priority)
+        elif isinstance(argument[1], _RatioArguments):
+            plugin = PRIORITIES[RATIO_PRIORITY]
+            translation.args[plugin] = _ratio_args(argument[1])
+        else:
+            # Each adds a label to the same plugin, and its weight, which is the same for all of them.
+            plugin = _add_label_preference(argument[1], translation)
+            weight += translation.scores.get(plugin, 0)
+        if plugin:
+            translation.scores[plugin] = weight  # the last one of several priorities for a plugin
+
+
+def _add_label_preference(argument: _ServiceAntiAffinity | _LabelPreference, translation: _Translation) -> str:
+    """Add the label to the arguments of its plugin. Return the plugin."""
+    if isinstance(argument, _ServiceAntiAffinity):
+        translation.add_to_args("ServiceAffinity", "anti_affinity_labels_preference", (argument.label,))
+        return "ServiceAffinity"
+    name = "present_labels_preference" if argument.presence else "absent_labels_preference"
+    translation.add_to_args("NodeLabel", name, (argument.label,))
+    return "NodeLabel"
+
+
+def _priority_errors(priorities: Sequence[_Priority]) -> Iterator[str]:
+    """Yield what is wrong with weights, and with priorities that have arguments. Source: ValidatePolicy of v1.20."""
     first_custom: dict[str, _Priority] = {}  # by key of the argument
-    # All strategies of NodeResourcesFit, which has one only: if there are more, each is a plugin of its own.
-    strategies = {_strategy_priority(priority) for priority in priorities} & _STRATEGIES.keys()
     for index, priority in enumerate(priorities):
         path = f"priorities[{index}]"
-        argument = _only_argument(priority, path, "priority")
         if not 0 < priority.weight <= MAX_WEIGHT:
-            raise UserError(
-                f"priority {priority.name} should have a positive weight applied to it or it has overflown",
-                hint="give it a weight of 1 or more",
+            yield f"priority {priority.name} should have a positive weight applied to it or it has overflown"
+        argument = _only_argument(priority, path, "priority")
+        if argument is None:
+            continue
+        key, value = argument
+        ratio = isinstance(value, _RatioArguments)
+        first = first_custom.setdefault(key, priority)
+        if priority.name in PRIORITIES and not (ratio and priority.name == RATIO_PRIORITY):
+            yield f"{path}.argument.{key}: {priority.name} takes no such argument"
+        elif first is priority:
+            continue
+        elif ratio:
+            yield (
+                f"{path}.argument.{key}: priority {priority.name!r} redeclares custom priority "
+                f"'RequestedToCapacityRatio', from: {first.name!r}"
             )
-        if argument is not None:
-            key, value = argument
-            _check_custom_priority(priority, path, key, first_custom)
-            if isinstance(value, _RatioArguments):
-                plugin = _strategy_plugin(RATIO_PRIORITY, strategies)
-                translation.args[plugin] = _ratio_args(value)
-            elif isinstance(value, _ServiceAntiAffinity):
-                plugin = "ServiceAffinity"
-                translation.add_to_args(plugin, "anti_affinity_labels_preference", (value.label,))
-            else:
-                plugin = "NodeLabel"
-                name = "present_labels_preference" if value.presence else "absent_labels_preference"
-                translation.add_to_args(plugin, name, (value.label,))
-        else:
-            plugin = _predefined_plugin(priority, strategies, translation)
-        if plugin:
-            translation.scores[plugin] = translation.scores.get(plugin, 0) + priority.weight
+        elif first.weight != priority.weight:
+            yield f"{path}.weight: {key} priority {priority.name!r} has a different weight with {first.name!r}"
 
 
-def _check_custom_priority(priority: _Priority, path: str, key: str, first_custom: dict[str, _Priority]) -> None:
-    """Raise UserError for an argument that a predefined priority does not take, and for priorities that do not agree.
-
-    Source: validateCustomPriorities of v1.20.
-    """
-    ratio = key == "requestedToCapacityRatioArguments"
-    if priority.name in PRIORITIES and not (ratio and priority.name == RATIO_PRIORITY):
-        raise UserError(f"{path}.argument.{key}: {priority.name} takes no such argument", hint="use a name of your own")
-    first = first_custom.setdefault(key, priority)
-    if first is priority:
-        return
-    if ratio:
-        raise UserError(
-            f"{path}.argument.{key}: priority {priority.name!r} redeclares custom priority "
-            f"'RequestedToCapacityRatio', from: {first.name!r}",
-            hint="remove one of the two",
-        )
-    if first.weight != priority.weight:
-        raise UserError(
-            f"{path}.weight: {key} priority {priority.name!r} has a different weight with {first.name!r}",
-            hint=f"all priorities with {key} have the same weight",
-        )
-
-
-def _strategy_priority(priority: _Priority) -> str:
-    argument = priority.argument
-    if argument is not None and argument.requested_to_capacity_ratio_arguments is not None:
-        return RATIO_PRIORITY
-    return priority.name
-
-
-def _strategy_plugin(name: str, strategies: Set[str]) -> str:
-    return PRIORITIES[name] if len(strategies) == 1 else _PLUGIN_OF_STRATEGY[name]
-
-
-def _predefined_plugin(priority: _Priority, strategies: Set[str], translation: _Translation) -> str:
+def _predefined_plugin(priority: _Priority) -> str:
     """Return the plugin of a priority without an argument; "" for none."""
     name = priority.name
     if name not in PRIORITIES:
@@ -447,29 +436,19 @@ def _predefined_plugin(priority: _Priority, strategies: Set[str], translation: _
             f"{name} needs requestedToCapacityRatioArguments",
             hint="give it a shape: a list of utilization and score",
         )
-    if name not in _STRATEGIES:
-        return PRIORITIES[name]
-    plugin = _strategy_plugin(name, strategies)
-    scoring = {"scoringStrategy": {"type": _STRATEGIES[name]}}
-    translation.args[plugin] = decode_plugin_args("NodeResourcesFit", scoring, "priorities")
-    return plugin
+    return PRIORITIES[name]
 
 
-def _ratio_args(ratio: _RatioArguments) -> Any:
-    shape = [{"utilization": point.utilization, "score": point.score} for point in ratio.shape]
-    scoring: dict[str, JSONValue] = {
-        "type": _STRATEGIES[RATIO_PRIORITY],
-        "requestedToCapacityRatio": {"shape": shape},
-    }
-    if ratio.resources:
-        scoring["resources"] = [{"name": resource.name, "weight": resource.weight} for resource in ratio.resources]
-    return decode_plugin_args("NodeResourcesFit", {"scoringStrategy": scoring}, "priorities")
+def _ratio_args(ratio: _RatioArguments) -> RequestedToCapacityRatioArgs:
+    return RequestedToCapacityRatioArgs(
+        shape=tuple(UtilizationShapePoint(utilization=point.utilization, score=point.score) for point in ratio.shape),
+        resources=tuple(ResourceSpec(name=item.name, weight=item.weight or 1) for item in ratio.resources)
+        or CPU_AND_MEMORY,
+    )
 
 
 def _profile(translation: _Translation) -> Profile:
-    """Return the profile. Filters run in the default order, so that the first reason reported is the usual one."""
-    order = [ref.name for ref in DEFAULT_PLUGINS]
-    filters = sorted(translation.filters, key=lambda name: order.index(name) if name in order else len(order))
+    filters = sorted(translation.filters, key=_FILTER_ORDER.index)
     scores_only = tuple(name for name in translation.scores if name not in filters)
     filters_only = tuple(name for name in filters if name not in translation.scores)
     names = ("SchedulingGates", "PrioritySort", *filters, *scores_only, "DefaultPreemption", "DefaultBinder")

@@ -277,16 +277,33 @@ def _node_resources_fit(args: Any, path: str) -> list[FieldError]:
     strategy, at = args.scoring_strategy, f"{path}.scoringStrategy"
     if strategy.type not in _STRATEGIES:
         errors.append(not_supported(f"{at}.type", strategy.type, _STRATEGIES))
-    for index, resource in enumerate(strategy.resources):
-        if not 0 < resource.weight <= 100:
-            text = f"resource weight of {resource.name} not in valid range (0, 100]"
-            errors.append(invalid(f"{at}.resources[{index}].weight", resource.weight, text))
+    errors += _resource_weights(strategy, at)
     ratio = strategy.requested_to_capacity_ratio
     if ratio is not None:
         errors += _shape_errors(ratio.shape, f"{at}.shape")
     elif strategy.type == "RequestedToCapacityRatio":  # kube-scheduler crashes here
         rule = "must be specified when type is RequestedToCapacityRatio"
         errors.append(required(f"{at}.requestedToCapacityRatio", rule))
+    return errors
+
+
+def _resource_weights(args: Any, path: str) -> list[FieldError]:
+    return [
+        invalid(
+            f"{path}.resources[{index}].weight",
+            resource.weight,
+            f"resource weight of {resource.name} not in valid range (0, 100]",
+        )
+        for index, resource in enumerate(args.resources)
+        if not 0 < resource.weight <= 100
+    ]
+
+
+def _requested_to_capacity_ratio(args: Any, path: str) -> list[FieldError]:
+    errors = _shape_errors(args.shape, f"{path}.shape")
+    for index, resource in enumerate(args.resources):
+        if resource.weight < 1:
+            errors.append(invalid(f"{path}.resources[{index}].weight", resource.weight, "must not be less than 1"))
     return errors
 
 
@@ -349,6 +366,9 @@ _ARGS: Mapping[str, Callable[[Any, str], Sequence[FieldError | str]]] = {
     "NodeLabel": _node_label,
     "NodeResourcesBalancedAllocation": _balanced_allocation,
     "NodeResourcesFit": _node_resources_fit,
+    "NodeResourcesLeastAllocated": _resource_weights,
+    "NodeResourcesMostAllocated": _resource_weights,
+    "RequestedToCapacityRatio": _requested_to_capacity_ratio,
     "PodTopologySpread": _pod_topology_spread,
     "DynamicResources": _dynamic_resources,
 }

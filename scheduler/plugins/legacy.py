@@ -23,9 +23,7 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import on_event, unschedulable
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.config.plugin_args import CPU_AND_MEMORY, NoArgs, NodeResourcesFitArgs
-from kubeloop.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from kubeloop.scheduler.plugins.node_resources_scoring import ResourceAllocations
+from kubeloop.scheduler.config.plugin_args import NoArgs
 from kubeloop.scheduler.plugins.topology_spread_constraints import default_selector
 
 if TYPE_CHECKING:
@@ -95,71 +93,6 @@ class SelectorSpread:
 
 def _zone(info: NodeInfo) -> str:
     return zone_key(info.node.metadata.labels) if info.node is not None else ""
-
-
-class _ScoreByUtilization:
-    """One scoring strategy of NodeResourcesFit as the separate score plugin of older schedulers."""
-
-    name = ""
-    strategy = ""
-    row_local = True
-
-    def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
-        scoring = msgspec.structs.replace(args.scoring_strategy, type=self.strategy)
-        self._fit = NodeResourcesFit(msgspec.structs.replace(args, scoring_strategy=scoring), handle)
-
-    def pre_score(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Status | None:
-        return self._fit.pre_score(state, pod, snapshot, rows)
-
-    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        return self._fit.score(state, pod, node)
-
-    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        return self._fit.score_rows(state, pod, snapshot, rows)
-
-
-class NodeResourcesLeastAllocated(_ScoreByUtilization):
-    name = "NodeResourcesLeastAllocated"
-    strategy = "LeastAllocated"
-
-
-class NodeResourcesMostAllocated(_ScoreByUtilization):
-    name = "NodeResourcesMostAllocated"
-    strategy = "MostAllocated"
-
-
-class LegacyRequestedToCapacityRatio(_ScoreByUtilization):
-    name = "RequestedToCapacityRatio"
-    strategy = "RequestedToCapacityRatio"
-
-
-class BalancedResourceAllocation:
-    """Prefers nodes where the pod leaves CPU and memory equally utilized, by the formula of v1.20.
-
-    Containers without requests count with the default amounts. A node whose CPU or memory would be full scores 0.
-    """
-
-    name = "BalancedResourceAllocation"
-    row_local = True
-
-    def __init__(self, args: NoArgs, handle: Handle) -> None:
-        self._allocations = ResourceAllocations(CPU_AND_MEMORY, use_requested=False)
-
-    def score(self, state: CycleState, pod: PodInfo, node: NodeInfo) -> int:
-        allocations = self._allocations.of_node(_non_zero_requests(pod), node)
-        cpu, memory = (after / allocatable if allocatable else 1.0 for _, after, allocatable in allocations)
-        return 0 if cpu >= 1 or memory >= 1 else int((1 - abs(cpu - memory)) * float(MAX_NODE_SCORE))
-
-    def score_rows(self, state: CycleState, pod: PodInfo, snapshot: Snapshot, rows: Rows) -> Scores:
-        pod_request, requested, allocatable = self._allocations.of_rows(_non_zero_requests(pod), snapshot, rows)
-        utilization = (requested + pod_request) / np.maximum(allocatable, 1)  # [2, K]
-        utilization[allocatable == 0] = 1.0
-        scores = ((1 - np.abs(utilization[0] - utilization[1])) * float(MAX_NODE_SCORE)).astype(np.int64)
-        return np.where((utilization >= 1).any(axis=0), 0, scores)
-
-
-def _non_zero_requests(pod: PodInfo) -> dict[str, int]:
-    return {"cpu": pod.non_zero_milli_cpu, "memory": pod.non_zero_memory}
 
 
 class NodePreferAvoidPods:

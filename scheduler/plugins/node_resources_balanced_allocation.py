@@ -14,7 +14,7 @@ from kubeloop.scheduler.api.handle import Handle
 from kubeloop.scheduler.api.results import FEW_ROWS, score_rows_per_node, skip
 from kubeloop.scheduler.api.status import Status
 from kubeloop.scheduler.cache.arrays import Rows, Scores
-from kubeloop.scheduler.config.plugin_args import NodeResourcesBalancedAllocationArgs
+from kubeloop.scheduler.config.plugin_args import ResourcesArgs
 from kubeloop.scheduler.plugins.node_resources_scoring import (
     Int64,
     ResourceAllocations,
@@ -34,7 +34,7 @@ class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
     row_local = True
 
-    def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
+    def __init__(self, args: ResourcesArgs, handle: Handle) -> None:
         self._resources = tuple(resource.name for resource in args.resources)
         self._allocations = ResourceAllocations(args.resources, use_requested=True)
         # Extended resources count only for pods that request them, so their balance without the pod is not cached.

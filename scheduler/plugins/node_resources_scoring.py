@@ -51,18 +51,22 @@ class ResourceAllocations:
     """Requested and allocatable amounts of the scored resources.
 
     use_requested: CPU and memory as requested; otherwise containers without requests count with the default amounts.
+    include_unrequested: count extended resources that the pod does not request.
     """
 
-    def __init__(self, resources: Sequence[ResourceSpec], *, use_requested: bool) -> None:
+    def __init__(
+        self, resources: Sequence[ResourceSpec], *, use_requested: bool, include_unrequested: bool = False
+    ) -> None:
         self._names = tuple(resource.name for resource in resources)
         self._use_requested = use_requested
+        self._include_unrequested = include_unrequested
 
     def of_node(self, pod_requests: Mapping[str, int], node: NodeInfo) -> list[Allocation]:
         """Return the allocation of each scored resource, in the order of the configuration."""
         allocations = []
         for name in self._names:
             pod_request, allocatable = pod_requests.get(name, 0), node.allocatable.get(name, 0)
-            if not allocatable or _is_bypassed(name, pod_request):
+            if not allocatable or self._is_bypassed(name, pod_request):
                 allocations.append(_NO_ALLOCATION)
                 continue
             used = node.requested.get(name, 0)
@@ -80,7 +84,7 @@ class ResourceAllocations:
         for index, name in enumerate(self._names):
             pod_request = pod_requests.get(name, 0)
             incoming.append(pod_request)
-            if _is_bypassed(name, pod_request):
+            if self._is_bypassed(name, pod_request):
                 continue
             resource = columns.resource(name)
             used = columns.requested[resource]
@@ -90,14 +94,15 @@ class ResourceAllocations:
             requested[index] = select_rows(used, rows, snapshot)
         return _column(incoming), requested, allocatable
 
+    def _is_bypassed(self, name: str, pod_request: int) -> bool:
+        """Return True if the resource is left out of scoring: an extended resource that the pod does not request."""
+        if name in ("cpu", "memory", "ephemeral-storage"):
+            return False
+        return not is_scalar_resource(name) or (pod_request == 0 and not self._include_unrequested)
+
 
 def _column(amounts: list[int]) -> Int64:
     return np.array(amounts, np.int64)[:, None]
-
-
-def _is_bypassed(name: str, pod_request: int) -> bool:
-    """Return True if the resource is left out of scoring: an extended resource that the pod does not request."""
-    return name not in ("cpu", "memory", "ephemeral-storage") and (pod_request == 0 or not is_scalar_resource(name))
 
 
 class LeastAllocated:

@@ -9,15 +9,17 @@ from kubeloop.scheduler.plugins.dynamic_resources import DynamicResources
 from kubeloop.scheduler.plugins.image_locality import ImageLocality
 from kubeloop.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from kubeloop.scheduler.plugins.legacy import (
-    BalancedResourceAllocation,
-    LegacyRequestedToCapacityRatio,
     NodeDiskPressure,
     NodeMemoryPressure,
     NodePIDPressure,
     NodePreferAvoidPods,
+    SelectorSpread,
+)
+from kubeloop.scheduler.plugins.legacy_resource_scores import (
+    BalancedResourceAllocation,
     NodeResourcesLeastAllocated,
     NodeResourcesMostAllocated,
-    SelectorSpread,
+    RequestedToCapacityRatio,
 )
 from kubeloop.scheduler.plugins.legacy_volume_limits import (
     MaxAzureDiskVolumeCount,
@@ -73,7 +75,7 @@ IN_TREE_PLUGINS: Registry = {
     "NodePreferAvoidPods": NodePreferAvoidPods,
     "NodeResourcesLeastAllocated": NodeResourcesLeastAllocated,
     "NodeResourcesMostAllocated": NodeResourcesMostAllocated,
-    "RequestedToCapacityRatio": LegacyRequestedToCapacityRatio,
+    "RequestedToCapacityRatio": RequestedToCapacityRatio,
     "BalancedResourceAllocation": BalancedResourceAllocation,
     "NodeLabel": NodeLabel,
     "ServiceAffinity": ServiceAffinity,

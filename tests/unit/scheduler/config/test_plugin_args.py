@@ -10,9 +10,9 @@ from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.scheduler.config.plugin_args import (
     ARGS_TYPES,
     CPU_AND_MEMORY,
-    NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
+    ResourcesArgs,
     ResourceSpec,
     ScoringStrategy,
     VolumeBindingArgs,
@@ -32,8 +32,8 @@ GPU = ResourceSpec(name="gpu", weight=3)
             id="no resources",
         ),
         pytest.param(
-            NodeResourcesBalancedAllocationArgs(resources=(ResourceSpec(name="cpu", weight=0), GPU)),
-            NodeResourcesBalancedAllocationArgs(resources=(ResourceSpec(name="cpu", weight=1), GPU)),
+            ResourcesArgs(resources=(ResourceSpec(name="cpu", weight=0), GPU)),
+            ResourcesArgs(resources=(ResourceSpec(name="cpu", weight=1), GPU)),
             id="weight zero",
         ),
         pytest.param(

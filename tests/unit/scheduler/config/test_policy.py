@@ -11,8 +11,21 @@ import pytest
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.objects.resources import SERVICES
 from kubeloop.scheduler.config.load import load_configuration, read_configuration
-from kubeloop.scheduler.config.plugin_args import NodeLabelArgs, ServiceAffinityArgs
-from kubeloop.scheduler.config.policy import PREDICATES, PRIORITIES, provider_configuration, with_policy
+from kubeloop.scheduler.config.plugin_args import (
+    CPU_AND_MEMORY,
+    NodeLabelArgs,
+    RequestedToCapacityRatioArgs,
+    ResourceSpec,
+    ServiceAffinityArgs,
+    UtilizationShapePoint,
+)
+from kubeloop.scheduler.config.policy import (
+    PREDICATES,
+    PRIORITIES,
+    RATIO_PRIORITY,
+    provider_configuration,
+    with_policy,
+)
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.config.v1 import configuration_text
 
@@ -25,18 +38,20 @@ def policy(**fields: Any) -> SchedulerConfiguration:
 
 
 def test_policy_translates_all_predicates_and_priorities():
-    # These and LeastRequestedPriority all set the scoring strategy of NodeResourcesFit.
-    others = ("MostRequestedPriority", "RequestedToCapacityRatioPriority")
     config = policy(
         predicates=[{"name": name} for name in PREDICATES],
-        priorities=[{"name": name, "weight": 2} for name in PRIORITIES if name not in others],
+        priorities=[
+            {"name": name, "weight": 2} | ({"argument": RATIO} if name == RATIO_PRIORITY else {}) for name in PRIORITIES
+        ],
         hardPodAffinitySymmetricWeight=7,
     )
     (profile,) = config.profiles
     weights = {ref.name: ref.weight for ref in profile.multi_point.enabled}
     assert {plugin for plugins in PREDICATES.values() for plugin in plugins} <= weights.keys()
-    assert weights["SelectorSpread"] == 4  # the sum of two priorities
-    assert weights["NodeResourcesFit"] == 2
+    assert {plugin for plugin in PRIORITIES.values() if plugin} <= {
+        name for name, weight in weights.items() if weight == 2
+    }
+    assert profile.args["PodTopologySpread"].defaulting_type == "List"
     assert profile.args["InterPodAffinity"].hard_pod_affinity_weight == 7
 
 
@@ -108,7 +123,15 @@ def test_policy_without_lists_uses_legacy_defaults():
         ({"predicates": [{"name": "Fits"}]}, "invalid configuration: predicate type not found for 'Fits'"),
         ({"priorities": [{"name": "Best", "weight": 1}]}, "invalid configuration: priority type not found for 'Best'"),
         ({"priorities": [{"name": "EqualPriority"}]}, "priority EqualPriority should have a positive weight"),
-        ({"hardPodAffinitySymmetricWeight": 101}, "invalid hardPodAffinitySymmetricWeight: 101"),
+        (
+            {"hardPodAffinitySymmetricWeight": 101, "priorities": [{"name": "ImageLocalityPriority"}]},
+            "priority ImageLocalityPriority should have a positive weight applied to it or it has overflown; "
+            "hardPodAffinitySymmetricWeight: Invalid value: 101: not in valid range [0-100]",
+        ),
+        (
+            {"priorities": [{"name": "Packed", "weight": 1, "argument": {"requestedToCapacityRatioArguments": {}}}]},
+            "RequestedToCapacityRatio.shape: Required value: at least one point must be specified",
+        ),
     ],
 )
 def test_invalid_policy_error(fields, problem):
@@ -142,7 +165,7 @@ def test_arguments_under_custom_names():
         ],
     ).profiles
     weights = {ref.name: ref.weight for ref in profile.multi_point.enabled if ref.weight}
-    assert weights == {"ServiceAffinity": 4, "NodeLabel": 6, "NodeResourcesFit": 5}
+    assert weights == {"ServiceAffinity": 4, "NodeLabel": 6, "RequestedToCapacityRatio": 5}
     assert profile.args["ServiceAffinity"] == ServiceAffinityArgs(
         affinity_labels=("zone", "rack"), anti_affinity_labels_preference=("zone", "rack")
     )
@@ -152,7 +175,40 @@ def test_arguments_under_custom_names():
         present_labels_preference=("ssd",),
         absent_labels_preference=("old",),
     )
-    assert profile.args["NodeResourcesFit"].scoring_strategy.type == "RequestedToCapacityRatio"
+    shape = (UtilizationShapePoint(), UtilizationShapePoint(utilization=100, score=10))
+    assert profile.args["RequestedToCapacityRatio"] == RequestedToCapacityRatioArgs(shape=shape)
+
+
+def test_resources_without_weight_have_weight_1():
+    resources = [{"name": "cpu", "weight": 0}, {"name": "memory", "weight": 500}]
+    arguments = {
+        "requestedToCapacityRatioArguments": RATIO["requestedToCapacityRatioArguments"] | {"resources": resources}
+    }
+    (profile,) = policy(priorities=[{"name": "Packed", "weight": 1, "argument": arguments}]).profiles
+    expected = (CPU_AND_MEMORY[0], ResourceSpec(name="memory", weight=500))
+    assert profile.args["RequestedToCapacityRatio"].resources == expected
+
+
+def test_last_priority_of_a_plugin_sets_its_weight():
+    repeated = [("SelectorSpreadPriority", 1), ("ImageLocalityPriority", 4), ("ServiceSpreadingPriority", 2**31 - 1)]
+    (profile,) = policy(priorities=[{"name": name, "weight": weight} for name, weight in repeated]).profiles
+    weights = {ref.name: ref.weight for ref in profile.multi_point.enabled if ref.weight}
+    assert weights == {"SelectorSpread": 2**31 - 1, "ImageLocality": 4}
+
+
+def test_hard_pod_affinity_weight_0_is_the_default():
+    (profile,) = policy(hardPodAffinitySymmetricWeight=0).profiles
+    assert "InterPodAffinity" not in profile.args
+
+
+def test_filters_run_in_the_order_of_v1_20():
+    predicates = ["MatchInterPodAffinity", "NoVolumeZoneConflict", "PodToleratesNodeTaints", "GeneralPredicates"]
+    gpu = {"name": "HasGpu", "argument": {"labelsPresence": {"labels": ["gpu"], "presence": True}}}
+    listed = [{"name": name} for name in predicates]
+    (profile,) = policy(predicates=[gpu, *listed, {"name": "MaxEBSVolumeCount"}], priorities=[]).profiles
+    general = ["NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"]
+    others = ["TaintToleration", "NodeLabel", "MaxEBSVolumeCount", "VolumeZone", "InterPodAffinity"]
+    assert [ref.name for ref in profile.multi_point.enabled][2:-2] == ["NodeUnschedulable", *general, *others]
 
 
 def test_translated_policy_is_equal_when_read_again():
@@ -173,7 +229,7 @@ def test_translated_policy_is_equal_when_read_again():
     assert profile_again.multi_point == profile.multi_point
     disabled = {point: plugin_set for point, plugin_set in profile.points.items() if plugin_set.disabled}
     assert profile_again.points == disabled
-    own = ("NodeLabel", "NodeResourcesFit", "ServiceAffinity")
+    own = ("NodeLabel", "RequestedToCapacityRatio", "ServiceAffinity")
     assert [profile_again.args[name] for name in own] == [profile.args[name] for name in own]
     assert again.tie_break == "roundRobin"
 

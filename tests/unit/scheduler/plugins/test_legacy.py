@@ -14,7 +14,6 @@ from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config import plugin_args
 from kubeloop.scheduler.plugins.legacy import (
-    BalancedResourceAllocation,
     NodeDiskPressure,
     NodeMemoryPressure,
     NodePIDPressure,
@@ -25,26 +24,6 @@ from kubeloop.scheduler.plugins.legacy import (
 from support.plugin_cluster import rejections
 
 ZONE = "topology.kubernetes.io/zone"
-
-
-@pytest.mark.parametrize(
-    ("allocatable", "cpu", "memory", "score"),
-    [
-        pytest.param({"cpu": "4", "memory": "4Gi"}, "1", "1Gi", 100, id="equal utilization"),
-        pytest.param({"cpu": "4", "memory": "4Gi"}, "3", "1Gi", 50, id="difference of one half"),
-        pytest.param({"cpu": "4", "memory": "4Gi"}, "4", "4Gi", 0, id="full"),
-        pytest.param({"cpu": "0", "memory": "4Gi"}, "1", "1Gi", 0, id="no CPU at all"),
-        pytest.param({"cpu": "1", "memory": "1000Mi"}, None, None, 90, id="default requests of 100m and 200Mi"),
-    ],
-)
-def test_balanced_allocation_of_v1_20(plugin_cluster, node, pod, allocatable, cpu, memory, score):
-    requests = {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount is not None}
-    cluster = plugin_cluster([node("n", allocatable=allocatable)])
-    plugin = BalancedResourceAllocation(plugin_args.NoArgs(), cluster)
-    snapshot, incoming = cluster.snapshot, PodInfo(pod("p", **requests))
-    assert plugin.score(CycleState(), incoming, snapshot.node_infos[0]) == score
-    rows = plugin.score_rows(CycleState(), incoming, snapshot, snapshot.all_rows)
-    assert (rows.tolist(), rows.dtype) == ([score], np.int64)
 
 
 def with_condition(node: Any, condition: str) -> Any:

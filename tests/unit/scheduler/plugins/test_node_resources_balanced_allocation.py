@@ -14,8 +14,6 @@ def test_balance_of_three_resources_uses_standard_deviation(plugin_cluster: Any,
     cluster = plugin_cluster([node(f"n{number}", allocatable={"ephemeral-storage": "8Gi"}) for number in range(5)])
     names = ("cpu", "memory", "ephemeral-storage")
     resources = tuple(plugin_args.ResourceSpec(name=name) for name in names)
-    plugin = NodeResourcesBalancedAllocation(
-        plugin_args.NodeResourcesBalancedAllocationArgs(resources=resources), cluster
-    )
+    plugin = NodeResourcesBalancedAllocation(plugin_args.ResourcesArgs(resources=resources), cluster)
     # shares 0.5, 0, 0: deviation 0.2357 after, 0 before
     assert raw_scores(plugin, cluster, PodInfo(pod("new", cpu="2"))) == [63] * 5
