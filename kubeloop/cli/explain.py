@@ -1,4 +1,4 @@
-"""`kubeloop explain pod/NAME`: why a pod is pending, from the process that runs the scheduler."""
+"""`kubeloop explain pod/NAME`: why a pod is pending, from the process that runs the scheduler, or from the cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kubeloop.cli import endpoint_client
+from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.explain_pages import EXPLAIN_PATH
+from kubeloop.process.process_files import default_process, list_processes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_HINT = "list pods with kubectl get pods -A; only a process that runs the scheduler can explain them"
+    from kubeloop.cli.options import ExplainOptions, FeatureGateOptions
+
+_HINT = "list pods with kubectl get pods -A; --kubeconfig reads a cluster with another scheduler"
 _MAX_NODE_NAMES = 6  # in one row; the JSON document has all
 _QUEUES = {
     "active": "is waiting in the active queue",
@@ -24,15 +29,32 @@ _QUEUES = {
 _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
-def show(*, target: str, namespace: str, as_json: bool, endpoint: str | None) -> int:
+def show(target: str, options: ExplainOptions, gates: FeatureGateOptions) -> int:
     """Run the command and return its exit code. Raises UserError for invalid input."""
-    from kubeloop.cli import endpoint_client
-
+    document: dict[str, Any] | None
     _, name = endpoint_client.parse_target(target, endpoint_client.POD_ALIASES, verb="explain")
-    document = endpoint_client.get_json(
-        EXPLAIN_PATH, {"namespace": namespace, "pod": name}, endpoint=endpoint, hint=_HINT
-    )
-    if as_json:
+    reads_cluster = any(option is not None for option in (options.kubeconfig, options.kube_context, options.config))
+    if options.endpoint is not None and reads_cluster:
+        raise UserError(
+            "--endpoint and --kubeconfig, --context or --config are mutually exclusive",
+            hint="--endpoint queries a kubeloop process, the others read a cluster",
+        )
+    process = default_process() if options.endpoint is None and list_processes() else None
+    if options.endpoint is not None or (process is not None and process.schedules and not reads_cluster):
+        query = {"namespace": options.namespace, "pod": name}
+        document = endpoint_client.get_json(EXPLAIN_PATH, query, endpoint=options.endpoint, hint=_HINT)
+    else:
+        from kubeloop.cli.explain_cluster import explain_in_cluster
+
+        kubeconfig = str(options.kubeconfig) if options.kubeconfig is not None else None
+        context = options.kube_context
+        if process is not None and kubeconfig is None and context is None:
+            kubeconfig, context = process.kubeconfig or None, process.context or None
+        source = kubeconfig, context
+        document = explain_in_cluster(options.namespace, name, source, options.config, gates.parsed())
+        if document is None:
+            return 130
+    if options.as_json:
         sys.stdout.write(json.dumps(document) + "\n")
         return 0
     from rich.console import Console
@@ -47,7 +69,7 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
     from rich.text import Text
 
     parts: list[RenderableType] = [Text.assemble((f"pod {document['pod']}", "bold"), f": {document['summary']}")]
-    if not document["scheduling"]:
+    if not document.get("scheduling", True):
         parts.append(Text("This process is not scheduling: it has just started, or another replica is the leader"))
     if document["message"] and document["message"] != document["summary"]:
         parts.append(Text(document["message"]))
@@ -60,6 +82,8 @@ def render_explanation(document: Mapping[str, Any]) -> RenderableType:
     if any(row.plugin for row in rows):
         parts += [Text(), _table(rows)]
     parts += [Text(line) for line in ["", *help_lines(document)]] if help_lines(document) else []
+    notes = document.get("notes", [])
+    parts += [Text(), *(Text(note, style="dim") for note in notes)] if notes else []
     return Group(*parts)
 
 

@@ -17,6 +17,7 @@ from kubeloop.cli.options import (
     DevClusterOptions,
     DisplayOptions,
     ElectionOptions,
+    ExplainOptions,
     FeatureGateOptions,
     NewNodes,
     ProcessOptions,
@@ -126,20 +127,17 @@ def trace(options: TraceOptions, target: str | None) -> int:
 
 
 @commands.command()
+@with_options(ExplainOptions, FeatureGateOptions)
 @click.argument("target", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
-@click.option("--json", "as_json", is_flag=True, help="Print the explanation as a JSON document.")
-@click.option(
-    "--endpoint", help="URL of the endpoint to query (default: of the newest kubeloop process on this machine)."
-)
-def explain(**options: Any) -> int:
+def explain(options: ExplainOptions, gates: FeatureGateOptions, target: str) -> int:
     """Explain why a pod is pending.
 
-    Lists the reasons by plugin with their nodes, what would help, and whether preemption would.
+    Lists the reasons by plugin with their nodes, what would help, and whether preemption would. A running kubeloop
+    scheduler answers for its pods; in a cluster with another scheduler, this command reads the cluster once.
     """
     from kubeloop.cli.explain import show
 
-    return show(**options)
+    return show(target, options, gates)
 
 
 @commands.group(no_args_is_help=True)

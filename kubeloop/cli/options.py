@@ -477,6 +477,31 @@ class TraceOptions(msgspec.Struct, frozen=True):
     ] = None
 
 
+class ExplainOptions(msgspec.Struct, frozen=True):
+    """Source and output of `kubeloop explain`."""
+
+    namespace: Annotated[str, option("Namespace of the pod.", "-n", "--namespace")] = "default"
+    as_json: Annotated[bool, option("Print the explanation as a JSON document.", "--json", is_flag=True)] = False
+    endpoint: Annotated[
+        str | None,
+        option("URL of the endpoint to query (default: of the newest kubeloop process on this machine)."),
+    ] = None
+    kubeconfig: Annotated[
+        Path | None,
+        option("Kubeconfig file of the cluster to read, instead of querying a kubeloop process.", type=FILE),
+    ] = None
+    kube_context: Annotated[
+        str | None, option("Context of the kubeconfig (default: its current one).", "--context")
+    ] = None
+    config: Annotated[
+        Path | None,
+        option(
+            "File with the KubeSchedulerConfiguration of the cluster to read (default: kube-scheduler's defaults).",
+            type=FILE,
+        ),
+    ] = None
+
+
 class NewNodes(msgspec.Struct, frozen=True):
     """The nodes of `kubeloop nodes add`, as the user wrote them."""
 

@@ -128,7 +128,13 @@ async def _run(
         async with asyncio.TaskGroup() as group:
             url = listener_url(listener)
             record = ProcessRecord(
-                os.getpid(), url, transport.server, kubeconfig or os.environ.get("KUBECONFIG", ""), clock.time_ns()
+                os.getpid(),
+                url,
+                transport.server,
+                kubeconfig or os.environ.get("KUBECONFIG", ""),
+                clock.time_ns(),
+                context=server.kube_context or "",
+                schedules="scheduler" in settings.controllers,
             )
             pages_task = group.create_task(_serve_pages(plane, registry, clock, listener, record), name="endpoint")
             try:

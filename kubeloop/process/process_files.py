@@ -20,13 +20,18 @@ log = logging.getLogger(__name__)
 
 
 class ProcessRecord(msgspec.Struct, frozen=True):
-    """One kubeloop process. started_ns: nanoseconds since the epoch; kubeconfig: path, "" if it wrote no kubeconfig."""
+    """One kubeloop process. started_ns: nanoseconds since the epoch.
+
+    kubeconfig, context: those that reach its API server; "" for the defaults. schedules: it runs the scheduler.
+    """
 
     pid: int
     endpoint: str
     server: str
     kubeconfig: str
     started_ns: int
+    context: str = ""
+    schedules: bool = True
 
 
 def runtime_directory() -> Path:

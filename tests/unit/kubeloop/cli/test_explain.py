@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from kubeloop.cli import endpoint_client
-from kubeloop.cli.explain import format_quantity, group_rejections, help_lines, render_explanation
+from kubeloop.cli import endpoint_client, explain_cluster
+from kubeloop.cli.explain import format_quantity, group_rejections, help_lines, render_explanation, show
+from kubeloop.cli.options import ExplainOptions, FeatureGateOptions
 from kubeloop.kube.errors import UserError
+from kubeloop.process.process_files import ProcessRecord, default_process, process_file
 
 
 def obstacle(plugin: str, *texts: str) -> dict[str, Any]:
@@ -151,3 +156,61 @@ def test_help_lines_do_not_repeat_the_word_preemption():
 )
 def test_format_quantity(resource, amount, written):
     assert format_quantity(resource, amount) == written
+
+
+def test_notes_follow_the_advice():
+    explanation = document(summary="no room", notes=["The scheduler's extenders are not called."])
+    assert text(explanation).splitlines() == [
+        "pod default/p: no room",
+        "",
+        "The scheduler's extenders are not called.",
+    ]
+
+
+@pytest.fixture
+def requests(tmp_path, monkeypatch) -> list[Any]:
+    """The endpoints that are queried, and the (kubeconfig, context) of the clusters that are read."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    sources: list[Any] = []
+
+    def get_json(path: str, query: Any, *, endpoint: str | None, hint: str) -> dict[str, Any]:
+        sources.append(endpoint or default_process().endpoint)
+        return document()
+
+    def explain_in_cluster(namespace: str, name: str, source: Any, config: Any, gates: Any) -> dict[str, Any]:
+        sources.append(source)
+        return document()
+
+    monkeypatch.setattr(endpoint_client, "get_json", get_json)
+    monkeypatch.setattr(explain_cluster, "explain_in_cluster", explain_in_cluster)
+    return sources
+
+
+def process(*, schedules: bool) -> ProcessRecord:
+    return ProcessRecord(os.getpid(), "http://e", "https://s", "/kube/config", 1, context="prod", schedules=schedules)
+
+
+@pytest.mark.parametrize(
+    ("running", "options", "source"),
+    [
+        pytest.param(True, ExplainOptions(), "http://e", id="process with a scheduler"),
+        pytest.param(False, ExplainOptions(), ("/kube/config", "prod"), id="process without one: its cluster"),
+        pytest.param(None, ExplainOptions(), (None, None), id="no process: the default kubeconfig"),
+        pytest.param(True, ExplainOptions(kubeconfig=Path("k")), ("k", None), id="explicit kubeconfig"),
+        pytest.param(False, ExplainOptions(kube_context="c"), (None, "c"), id="explicit context"),
+        pytest.param(True, ExplainOptions(config=Path("f")), ("/kube/config", "prod"), id="explicit configuration"),
+        pytest.param(False, ExplainOptions(endpoint="http://o"), "http://o", id="explicit endpoint"),
+    ],
+)
+def test_source_is_a_scheduler_or_the_cluster(requests, running: bool | None, options: ExplainOptions, source: Any):
+    listed = contextlib.nullcontext() if running is None else process_file(process(schedules=running))
+    with listed:
+        assert show("pod/p", options, FeatureGateOptions()) == 0
+    assert requests == [source]
+
+
+def test_endpoint_and_kubeconfig_are_mutually_exclusive():
+    options = ExplainOptions(endpoint="http://o", kubeconfig=Path("k"))
+    with pytest.raises(UserError, match="mutually exclusive"):
+        show("pod/p", options, FeatureGateOptions())

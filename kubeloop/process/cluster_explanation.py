@@ -1,0 +1,189 @@
+"""Explanation of a pending pod of a cluster that another scheduler serves, for `kubeloop explain`.
+
+Reads the cluster once, by paged lists, into the caches of a scheduler that never runs, and explains the pod with its
+filters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from kubeloop.informers.factory import InformerFactory
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import Forbidden, NotFound, UserError
+from kubeloop.kube.event_recorder import EventRecorder
+from kubeloop.kube.feature_gates import FeatureGates
+from kubeloop.kube.objects.api_types import Pod
+from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.process.endpoint.trace_targets import resolve
+from kubeloop.scheduler.config.plugin_sets import PluginSet
+from kubeloop.scheduler.config.types import SchedulerConfiguration, default_configuration
+from kubeloop.scheduler.context import SchedulerContext
+from kubeloop.scheduler.explain.pending_pod import explain
+from kubeloop.scheduler.lister_resources import LISTER_RESOURCES
+from kubeloop.scheduler.plugins.registry import IN_TREE_PLUGINS
+from kubeloop.scheduler.scheduler import Scheduler
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+
+_PROGRESS_SECONDS: Final = 2.0
+_UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_DEVICES: Final = "DynamicResources"  # kubeloop's plugin rejects all pods with claims, as it allocates no devices
+
+
+class ClusterExplanation:
+    """Explains pods of one cluster.
+
+    configuration: of the cluster's scheduler; None if it is unknown: that of kube-scheduler's default profile applies
+    to pods of every scheduler. report_progress: receives a line of text every 2 s while the cluster is read.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        configuration: SchedulerConfiguration | None,
+        *,
+        gates: FeatureGates,
+        clock: Clock,
+        rng: random.Random,
+        report_progress: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._configuration = configuration
+        self._gates = gates
+        self._clock = clock
+        self._rng = rng
+        self._report_progress = report_progress
+        self._read: Counter[str] = Counter()  # number of objects read, by resource
+        self._denied: list[str] = []  # resources that the user may not list, or that the server does not have
+
+    async def explain(self, namespace: str, name: str) -> dict[str, Any]:
+        """Return the explanation as JSON: PodExplanation's, with `scheduler`, `server` and `notes`.
+
+        Raises UserError if there is no such pod or a permission is missing, ApiError, ServerUnreachable; in a group,
+        too.
+        """
+        pod = await self._pod(namespace, name)
+        scheduler_name = pod.spec.scheduler_name
+        configuration = self._configuration or _default_configuration(scheduler_name, self._gates)
+        informers = InformerFactory(self._client, clock=self._clock, rng=self._rng)
+        scheduler = Scheduler(self._context(), informers, _without_devices(configuration), IN_TREE_PLUGINS)
+        if pod.spec.node_name or scheduler_name not in scheduler.frameworks:
+            await informers.informer(PODS).replace({pod.key: pod})
+        else:
+            await self._fill(informers)
+        explanation = explain(scheduler, pod.key)
+        # The queue that the caches feed is not that of the cluster's scheduler.
+        explanation.queue, explanation.attempts, explanation.rejected_by = "", 0, ()
+        explanation.retry_seconds = 0.0
+        return explanation.to_json() | {
+            "scheduler": scheduler_name,
+            "server": self._client.transport.server,
+            "notes": self._notes(pod, configuration),
+        }
+
+    async def _pod(self, namespace: str, name: str) -> Pod:
+        try:
+            return await self._client.get(PODS, name, namespace)
+        except NotFound:
+            names = {(namespace, pod.metadata.name) for pod in (await self._client.list(PODS, namespace)).items}
+            resolve("pod", name, namespace, names)
+            raise UserError(f"pod {namespace}/{name} was created a moment ago", hint="try again") from None
+        except Forbidden as error:
+            raise _missing_permission("get", PODS, error) from None
+
+    def _context(self) -> SchedulerContext:
+        events = EventRecorder(self._client, clock=self._clock, rng=self._rng)  # never runs, so nothing is written
+        return SchedulerContext(
+            client=self._client,
+            clock=self._clock,
+            rng=self._rng,
+            recorder_for=events.for_component,
+            traces=PodRecorder(clock=self._clock, rng=self._rng),
+            feature_gates=self._gates,
+        )
+
+    async def _fill(self, informers: InformerFactory) -> None:
+        """Fill the informers' stores, and through their handlers the scheduler's cache. Pods come last: they refer to
+        all others."""
+        resources: list[Resource[Any]] = [*LISTER_RESOURCES.values(), NODES, PODS]
+        async with asyncio.TaskGroup() as tasks:
+            reporter = tasks.create_task(self._report(), name="progress")
+            lists = [tasks.create_task(self._list(resource), name=resource.plural) for resource in resources]
+            await asyncio.wait(lists)
+            reporter.cancel()
+        for resource, objects in zip(resources, lists, strict=True):
+            await informers.informer(resource).replace(objects.result())
+
+    async def _list(self, resource: Resource[Any]) -> dict[str, Any]:
+        """Return all objects by key; none if an optional resource cannot be listed. Raises UserError."""
+        objects: dict[str, Any] = {}
+        selector = _UNFINISHED if resource is PODS else ""
+        try:
+            async for page in self._client.pages(resource, field_selector=selector):
+                if page.restarted:
+                    objects.clear()
+                objects |= {item.key: item for item in page.items}
+                self._read[resource.plural] = len(objects)
+        except (Forbidden, NotFound) as error:
+            if resource in (NODES, PODS):
+                raise _missing_permission("list", resource, error) from None
+            self._denied.append(resource.group_resource)
+        return objects
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(_PROGRESS_SECONDS)
+            counts = ", ".join(f"{self._read[resource.plural]:,} {resource.plural}" for resource in (NODES, PODS))
+            self._report_progress(f"reading {self._client.transport.server}: {counts}")
+
+    def _notes(self, pod: Pod, configuration: SchedulerConfiguration) -> list[str]:
+        notes = []
+        if not any(condition.type == "PodScheduled" for condition in pod.status.conditions):
+            notes.append(f"Scheduler {pod.spec.scheduler_name} has not tried to schedule the pod yet: does it run?")
+        if self._configuration is None:
+            notes.append("The filters are those of kube-scheduler's default configuration; --config sets another one.")
+        if self._denied:
+            denied = ", ".join(sorted(self._denied))
+            notes.append(f"Counted as empty, because the user may not list them: {denied}.")
+        if pod.spec.resource_claims:
+            notes.append("The pod's resource claims (devices) are not checked.")
+        if configuration.extenders:
+            notes.append("The scheduler's extenders are not called.")
+        return notes
+
+
+def _default_configuration(scheduler_name: str, gates: FeatureGates) -> SchedulerConfiguration:
+    """Return kube-scheduler's default profile under the name of the pod's scheduler."""
+    configuration = default_configuration(gates)
+    profile = msgspec.structs.replace(configuration.profiles[0], scheduler_name=scheduler_name)
+    return msgspec.structs.replace(configuration, profiles=(profile,))
+
+
+def _without_devices(configuration: SchedulerConfiguration) -> SchedulerConfiguration:
+    profiles = tuple(
+        msgspec.structs.replace(
+            profile,
+            multi_point=_without(profile.multi_point, _DEVICES),
+            points={point: _without(plugins, _DEVICES) for point, plugins in profile.points.items()},
+        )
+        for profile in configuration.profiles
+    )
+    return msgspec.structs.replace(configuration, profiles=profiles)
+
+
+def _without(plugins: PluginSet, name: str) -> PluginSet:
+    return PluginSet(tuple(ref for ref in plugins.enabled if ref.name != name), plugins.disabled)
+
+
+def _missing_permission(verb: str, resource: Resource[Any], error: Exception) -> UserError:
+    return UserError(
+        f"cannot {verb} {resource.plural}: {error}",
+        hint=f"the user needs this permission; see kubectl auth can-i {verb} {resource.plural}",
+    )

@@ -1,0 +1,146 @@
+"""`kubeloop explain` on a cluster of a real kube-scheduler: the reasons and counts of its FailedScheduling messages.
+
+Skipped if the binaries are not installed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from support.cli_processes import Kubeloop, wait_until
+from support.fake_kubelet import make_node
+from support.real_apiserver import RealApiServer, needs_binaries, real_apiserver
+
+JSON = dict[str, Any]
+PODS = "/api/v1/namespaces/default/pods"
+ZONE = "topology.kubernetes.io/zone"
+GPU = {"key": "gpu", "value": "a100", "effect": "NoSchedule"}
+CLUSTER = """
+- {kind: storageclasses, group: storage.k8s.io, metadata: {name: immediate}, provisioner: example.com/none,
+   volumeBindingMode: Immediate}
+- {kind: storageclasses, group: storage.k8s.io, metadata: {name: late}, provisioner: kubernetes.io/no-provisioner,
+   volumeBindingMode: WaitForFirstConsumer}
+- {kind: persistentvolumeclaims, metadata: {name: immediate, namespace: default}, spec: {storageClassName: immediate,
+   accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+- {kind: persistentvolumeclaims, metadata: {name: late, namespace: default}, spec: {storageClassName: late,
+   accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}
+- {kind: priorityclasses, group: scheduling.k8s.io, metadata: {name: high}, value: 1000}
+"""
+RUNNING = {f"web-{number}": {"nodeName": f"node-{number}"} for number in range(3)}
+PENDING = """
+selector: {nodeSelector: {disk: ssd}}
+huge: {cpu: "64"}
+tolerates-nothing: {nodeSelector: {zone: gpu}}
+selector-and-size: {cpu: "5", nodeSelector: {rack: r1}}
+ports: {hostPort: 80, nodeSelector: {zone: a}}
+anti-affinity:
+  affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
+    {labelSelector: {matchLabels: {app: web}}, topologyKey: kubernetes.io/hostname}]}}
+  nodeSelector: {zone: a}
+affinity:
+  affinity: {podAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
+    {labelSelector: {matchLabels: {app: none}}, topologyKey: kubernetes.io/hostname}]}}
+spread:
+  labels: {app: web}
+  topologySpreadConstraints: [{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule,
+    nodeAffinityPolicy: Ignore, labelSelector: {matchLabels: {app: web}}}]
+  nodeSelector: {topology.kubernetes.io/zone: z0}
+immediate-claim: {volumes: [{name: v, persistentVolumeClaim: {claimName: immediate}}]}
+late-claim: {volumes: [{name: v, persistentVolumeClaim: {claimName: late}}]}
+missing-claim: {volumes: [{name: v, persistentVolumeClaim: {claimName: missing}}]}
+extended-resource: {resource: example.com/fpga}
+preemptor: {cpu: "8", priorityClassName: high}
+gated: {schedulingGates: [{name: example.com/gate}]}
+"""
+POST_FILTER = r"(?<=\.) (no new claims to deallocate,.*|not found)$"  # messages of PostFilter plugins
+NAMES = sorted(yaml.safe_load(PENDING))
+
+
+def pod(
+    name: str,
+    cpu: str = "100m",
+    hostPort: int = 0,  # noqa: N803
+    resource: str = "",
+    labels: JSON | None = None,
+    **spec: Any,
+) -> JSON:
+    requests = {"cpu": cpu} | ({resource: "1"} if resource else {})
+    limits = {resource: "1"} if resource else {}
+    ports = [{"containerPort": hostPort, "hostPort": hostPort}] if hostPort else []
+    container = {"name": "main", "image": "busybox", "resources": {"requests": requests, "limits": limits}}
+    return {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"containers": [container | {"ports": ports}]} | spec,
+    }
+
+
+def condition(server: RealApiServer, name: str) -> JSON:
+    conditions = server.request("GET", f"{PODS}/{name}")["status"].get("conditions", [])
+    return next((entry for entry in conditions if entry["type"] == "PodScheduled"), {})
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
+    """A cluster of five nodes, of which one is tainted and one cordoned, with a pending pod of each of PENDING."""
+    needs_binaries("kube-scheduler")
+    with real_apiserver(tmp_path_factory.mktemp("explain")) as server:
+        small = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+        for number in range(5):
+            labels = {ZONE: f"z{number % 2}", "zone": "gpu" if number == 3 else "a", "rack": f"r{number % 3}"}
+            make_node(server, f"node-{number}", labels=labels, taints=[GPU] if number == 3 else None, size=small)
+        server.request(
+            "PATCH",
+            "/api/v1/nodes/node-4",
+            {"spec": {"unschedulable": True}},
+            content_type="application/merge-patch+json",
+        )
+        for document in yaml.safe_load(CLUSTER):
+            kind, group = document.pop("kind"), document.pop("group", "")
+            namespace = document["metadata"].get("namespace", "")
+            base = f"/apis/{group}/v1" if group else "/api/v1"
+            server.request("POST", f"{base}/{f'namespaces/{namespace}/' if namespace else ''}{kind}", document)
+        for name, spec in RUNNING.items():
+            server.request("POST", PODS, pod(name, cpu="1", hostPort=80, labels={"app": "web"}, **spec))
+        for name, spec in yaml.safe_load(PENDING).items():
+            server.request("POST", PODS, pod(name, **spec))
+        server.start_component("kube-scheduler", "--leader-elect=false")
+        for name in NAMES:
+            wait_until(lambda name=name: condition(server, name).get("message"), f"{name} was tried")
+        yield server
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_message_is_that_of_kube_scheduler(server: RealApiServer, tmp_path, name):
+    explanation = Kubeloop(tmp_path).json("explain", f"pod/{name}", f"--kubeconfig={server.kubeconfig}", "--json")
+    message = condition(server, name)["message"]
+    if name == "gated":  # kube-apiserver sets the condition, with a message of its own
+        assert explanation["message"] == "waiting for scheduling gates: [example.com/gate]"
+        return
+    assert explanation["message"] == re.sub(POST_FILTER, "", message)
+    assert explanation["lastAttempt"] == f"Unschedulable: {message}"
+
+
+def test_bound_and_missing_pods_are_reported(server: RealApiServer, tmp_path):
+    kubeloop = Kubeloop(tmp_path)
+    bound = kubeloop.run("explain", "pod/web-0", f"--kubeconfig={server.kubeconfig}")
+    assert (bound.returncode, bound.stdout.splitlines()[0]) == (0, "pod default/web-0: the pod is bound to node-0")
+    missing = kubeloop.run("explain", "pod/prots", f"--kubeconfig={server.kubeconfig}")
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr == "error: no pod prots in namespace default\n  hint: did you mean ports?\n"
+
+
+def test_configuration_of_the_cluster_selects_the_filters(server: RealApiServer, tmp_path):
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration,"
+        " profiles: [{plugins: {multiPoint: {disabled: [{name: TaintToleration}]}}}]}"
+    )
+    arguments = ("explain", "pod/tolerates-nothing", f"--kubeconfig={server.kubeconfig}", "--json")
+    explanation = Kubeloop(tmp_path).json(*arguments, f"--config={config}")
+    assert explanation["summary"].startswith("the pod fits on 1 of 5 nodes now")
+    assert not any("--config" in note for note in explanation["notes"])

@@ -1,0 +1,136 @@
+"""Explanation of pods of a cluster with another scheduler: what is read, and which permissions are needed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from kubeloop.devcluster.api.errors import StatusError
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import UserError
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
+from kubeloop.process.cluster_explanation import ClusterExplanation
+from kubeloop.scheduler.config.types import Profile, SchedulerConfiguration
+from support.faulty_transport import SentRequest
+from support.scheduler_cluster import SchedulerCluster
+
+pytestmark = pytest.mark.virtual_time
+
+PODS = "/api/v1/namespaces/default/pods"
+
+
+@pytest.fixture
+async def cluster(clock: Clock) -> SchedulerCluster:
+    """A cluster of two nodes."""
+    cluster = SchedulerCluster(clock)
+    cluster.node("node-0")
+    cluster.node("node-1")
+    return cluster
+
+
+def explainer(
+    cluster: SchedulerCluster, configuration: SchedulerConfiguration | None = None, progress: list[str] | None = None
+) -> ClusterExplanation:
+    return ClusterExplanation(
+        cluster.server.client,
+        configuration,
+        gates=DEFAULT_FEATURE_GATES,
+        clock=cluster.clock,
+        rng=random.Random(1),
+        report_progress=[].append if progress is None else progress.append,
+    )
+
+
+def forbid(cluster: SchedulerCluster, *paths: str) -> None:
+    def reject(method: str, path: str) -> StatusError | None:
+        return StatusError(403, "Forbidden", "the user may not") if path.partition("?")[0] in paths else None
+
+    cluster.server.transport.reject = reject
+
+
+def only_error(group: BaseExceptionGroup[Exception]) -> UserError:
+    (error,) = group.exceptions
+    assert isinstance(error, UserError)
+    return error
+
+
+async def test_room_taken_by_other_pods_counts(cluster: SchedulerCluster) -> None:
+    cluster.pod("big", cpu="3", nodeName="node-0")
+    cluster.pod("pending", cpu="2")
+    explanation = await explainer(cluster).explain("default", "pending")
+    assert explanation["summary"].startswith("the pod fits on 1 of 2 nodes now")
+    assert {node["node"]: [obstacle["reasons"] for obstacle in node["obstacles"]] for node in explanation["nodes"]} == {
+        "node-0": [("Insufficient cpu",)],
+        "node-1": [],
+    }
+    assert explanation["notes"][0] == "Scheduler default-scheduler has not tried to schedule the pod yet: does it run?"
+
+
+async def test_default_filters_apply_to_pods_of_any_scheduler(cluster: SchedulerCluster) -> None:
+    cluster.pod("theirs", cpu="9", schedulerName="volcano")
+    explanation = await explainer(cluster).explain("default", "theirs")
+    assert explanation["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+    assert (explanation["scheduler"], explanation["queue"]) == ("volcano", "")
+    assert any("--config" in note for note in explanation["notes"])
+
+
+async def test_configuration_without_the_pods_profile_is_reported(cluster: SchedulerCluster) -> None:
+    cluster.pod("theirs", schedulerName="volcano")
+    configuration = SchedulerConfiguration(profiles=(Profile(scheduler_name="mine"),))
+    explanation = await explainer(cluster, configuration).explain("default", "theirs")
+    assert explanation["summary"] == 'the pod waits for another scheduler, "volcano"'
+
+
+async def test_devices_are_not_checked(cluster: SchedulerCluster) -> None:
+    cluster.pod("gpu", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
+    explanation = await explainer(cluster).explain("default", "gpu")
+    assert explanation["summary"].startswith("the pod fits on 2 of 2 nodes now")
+    assert "The pod's resource claims (devices) are not checked." in explanation["notes"]
+
+
+async def test_missing_permission_to_list_nodes_is_an_error(cluster: SchedulerCluster) -> None:
+    cluster.pod("pending")
+    forbid(cluster, "/api/v1/nodes")
+    with pytest.raises(ExceptionGroup) as raised:
+        await explainer(cluster).explain("default", "pending")
+    error = only_error(raised.value)
+    assert str(error) == "cannot list nodes: the user may not"
+    assert error.hint == "the user needs this permission; see kubectl auth can-i list nodes"
+
+
+async def test_missing_permission_to_get_the_pod_is_an_error(cluster: SchedulerCluster) -> None:
+    forbid(cluster, f"{PODS}/pending")
+    with pytest.raises(UserError, match="cannot get pods: the user may not"):
+        await explainer(cluster).explain("default", "pending")
+
+
+async def test_other_resources_that_cannot_be_listed_are_noted(cluster: SchedulerCluster) -> None:
+    cluster.pod("pending")
+    forbid(cluster, "/api/v1/persistentvolumes", "/apis/storage.k8s.io/v1/csinodes")
+    explanation = await explainer(cluster).explain("default", "pending")
+    assert (
+        "Counted as empty, because the user may not list them: csinodes.storage.k8s.io, persistentvolumes."
+        in explanation["notes"]
+    )
+
+
+async def test_progress_is_reported_while_lists_take_long(cluster: SchedulerCluster) -> None:
+    cluster.pod("pending")
+    progress: list[str] = []
+
+    async def slow(request: SentRequest) -> None:
+        if request.target.startswith("/api/v1/pods"):
+            await asyncio.sleep(5.0)
+
+    cluster.server.transport.before_request = slow
+    await explainer(cluster, progress=progress).explain("default", "pending")
+    assert [text.partition(": ")[2] for text in progress] == ["2 nodes, 0 pods"] * 2
+
+
+async def test_missing_pod_is_reported_with_similar_names(cluster: SchedulerCluster) -> None:
+    cluster.pod("web-1")
+    with pytest.raises(UserError, match="no pod web in namespace default") as raised:
+        await explainer(cluster).explain("default", "web")
+    assert raised.value.hint == "did you mean web-1?"
