@@ -105,7 +105,9 @@ class Snapshot:
         return key in self._claim_uses
 
     def changed_since(self, generation: int) -> Rows:
-        """Return the rows [K], ascending, that changed after `generation`; numbered as in the current layout."""
+        """Return the rows [K], ascending, that changed after `generation` (-1: all), numbered as in this layout."""
+        if generation < 0:
+            return self.all_rows
         missed = self.generation - generation
         if missed <= 0:
             return _NO_ROWS

@@ -28,7 +28,7 @@ _BYTES_PER_NODE = 12  # per class: first_rejecting, base, and raw scores that di
 
 
 class ClassResults:
-    """Results of one class, valid for the snapshot's `layout`, and for its rows as of a generation.
+    """Results of one class, valid for the snapshot's `layout`, and for its rows as of a generation; -1: of none.
 
     first_rejecting: int16 [N], number of the first row-local filter that rejects the node. base: int64 [N], sum of
     the weighted scores without normalization. raw: plugin -> raw scores int64 [N], for scores with normalization;
@@ -62,10 +62,6 @@ class ClassResults:
         self.nominated_fits: dict[int, NominatedFitCache] = {}
         self.statuses: dict[int, Status] = {}
         self.weighted: dict[str, Scores] = {}
-
-    def stale_rows(self, snapshot: Snapshot, generation: int) -> Rows:
-        """Return the rows that changed since a result was computed; all rows if it never was."""
-        return snapshot.all_rows if generation < 0 else snapshot.changed_since(generation)
 
     def write_raw(self, plugin: str, rows: Rows | int, scores: Scores | int) -> None:
         """Replace raw scores of `plugin`, whose weighted scores must then be computed again."""

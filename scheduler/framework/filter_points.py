@@ -212,7 +212,7 @@ class FilterPoints:
         self, results: ClassResults, filters: _NumberedFilters, state: CycleState, pod: PodInfo, snapshot: Snapshot
     ) -> None:
         """Bring `results.first_rejecting` up to date; if a filter raises, the results stay stale."""
-        rows = results.stale_rows(snapshot, results.filter_generation)
+        rows = snapshot.changed_since(results.filter_generation)
         if 0 < len(rows) <= FEW_ROWS and self._can_run_per_node:
             for row in rows.tolist():
                 node = snapshot.node_infos[row]

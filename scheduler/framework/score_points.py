@@ -158,7 +158,7 @@ class ScorePoints:
             results.scored_by = names
             results.score_generation = -1
             results.weighted.clear()
-        rows = results.stale_rows(snapshot, results.score_generation)
+        rows = snapshot.changed_since(results.score_generation)
         if 0 < len(rows) <= FEW_ROWS and self._can_run_per_node and results.score_generation >= 0:
             for row in rows.tolist():
                 self._refresh_row(results, scorers, state, pod, snapshot, row)

@@ -299,7 +299,7 @@ class NodeVolumeCounts:
                 self._generation = -1
                 self._claim_counts = np.zeros(len(infos), np.int64)
             self._stamp = stamp
-        changed = snapshot.all_rows if self._generation < 0 else snapshot.changed_since(self._generation)
+        changed = snapshot.changed_since(self._generation)
         for row in changed.tolist():
             self._claim_counts[row] = _count_claims(infos[row])
         self._generation = snapshot.generation
