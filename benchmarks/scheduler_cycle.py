@@ -83,7 +83,7 @@ class Bench:
             tie_break="random",
             extenders=(),
             rng=self.rng,
-            now_ns=self.traces.now_ns,
+            now_ns=SystemClock().time_ns,
         )
         for index in range(nodes):
             self.cache.add_node(convert(Node, node(index)))
@@ -121,7 +121,7 @@ class Bench:
         node_name = await self.algorithm.schedule(attempt)
         marks.append(("algorithm", time.process_time_ns()))
         bound = msgspec.structs.replace(pending, spec=msgspec.structs.replace(pending.spec, node_name=node_name))
-        self.cache.assume_pod(bound, info.with_pod(bound))
+        self.cache.assume_pod(info.with_pod(bound))
         marks.append(("assume", time.process_time_ns()))
         for (_, start), (name, end) in itertools.pairwise(marks):
             self.parts[name] = self.parts.get(name, 0) + end - (facts_ns if name == "algorithm" else start)

@@ -91,7 +91,7 @@ class Situation(Bench):
                 self.nominator.add(info, result.nominated_node_name)
         else:
             bound = msgspec.structs.replace(pending, spec=msgspec.structs.replace(pending.spec, node_name=node_name))
-            self.cache.assume_pod(bound, info.with_pod(bound))
+            self.cache.assume_pod(info.with_pod(bound))
         return time.process_time_ns() - start_ns
 
 

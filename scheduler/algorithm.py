@@ -22,7 +22,7 @@ from kubeloop.scheduler.config.types import TieBreak
 from kubeloop.scheduler.extender import HTTPExtender
 from kubeloop.scheduler.framework.fit_error import Diagnosis, FitError, NodeToStatus, NoNodesAvailable
 from kubeloop.scheduler.framework.plugin_calls import SchedulingError
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_record import AttemptFacts
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Algorithm:
         rng: random.Random,
         now_ns: Callable[[], int],
     ) -> None:
-        """now_ns: the clock of the trace."""
+        """now_ns: the clock of the durations in the trace."""
         self._snapshot = snapshot
         self._percentage = percentage_of_nodes_to_score
         self._tie_break = tie_break

@@ -5,18 +5,18 @@ from __future__ import annotations
 from kubeloop.scheduler.api.cycle_state import CycleState
 from kubeloop.scheduler.api.queued_pod import QueuedPodInfo
 from kubeloop.scheduler.framework.runtime import Framework
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 
 
 class Attempt:
     """Passed from the scheduling cycle to the binding cycle.
 
     queued: the pod as it was popped. pod: the same pod; once assumed, with its node. framework: of the pod's profile.
-    state: what plugins store. facts: for the trace; not changed any more once the trace has them. start_ns: by the
-    clock. node: the name of the node on which the pod is assumed; "" before.
+    state: what plugins store. facts, reserve (the run of the Reserve plugins): for the trace; not changed any more once
+    the trace has them. start_ns: by the clock. node: the name of the node on which the pod is assumed; "" before.
     """
 
-    __slots__ = ("facts", "framework", "node", "pod", "queued", "start_ns", "state")
+    __slots__ = ("facts", "framework", "node", "pod", "queued", "reserve", "start_ns", "state")
 
     def __init__(
         self, framework: Framework, queued: QueuedPodInfo, start_ns: int = 0, *, measured: bool = False
@@ -27,5 +27,6 @@ class Attempt:
         self.pod = queued.info
         self.state = CycleState(measured=measured)
         self.facts = AttemptFacts(result="error")
+        self.reserve: Phase | None = None
         self.start_ns = start_ns
         self.node = ""

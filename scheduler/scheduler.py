@@ -30,6 +30,7 @@ from kubeloop.scheduler.attempt import Attempt
 from kubeloop.scheduler.background_calls import BackgroundCalls
 from kubeloop.scheduler.binding_cycle import BindingCycle
 from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.pod_classes import SpecClasses
 from kubeloop.scheduler.cache.pod_requests import request_rules
 from kubeloop.scheduler.cache.snapshot import Snapshot
@@ -54,6 +55,7 @@ from kubeloop.scheduler.queue.safe_sort import safe_sort_key
 from kubeloop.scheduler.queue.scheduling_queue import QueueObserver, QueueSettings, SchedulingQueue
 from kubeloop.scheduler.scheduler_gauges import SchedulerGauges
 from kubeloop.scheduler.status_patches import StatusPatches
+from kubeloop.tracing.spans.pod_record import Phase
 
 log = logging.getLogger(__name__)
 
@@ -145,7 +147,7 @@ class Scheduler:
             tie_break=config.tie_break,
             extenders=self.extenders,
             rng=context.rng,
-            now_ns=context.traces.now_ns,
+            now_ns=self._now_ns,
         )
         self._binding_cycle = BindingCycle(
             context,
@@ -307,7 +309,8 @@ class Scheduler:
         """Run one scheduling attempt for a popped pod. Raises nothing but cancellation."""
         pod = queued.pod
         framework = self.frameworks.get(pod.spec.scheduler_name)
-        if framework is None or self._skip_pod_schedule(pod):
+        # An assumed pod was updated during the cycle that placed it.
+        if framework is None or self._skip_deleted(pod) or self.cache.is_assumed(pod):
             self.queue.done(queued.uid)
             return
         # True: the plugin calls of this cycle are measured
@@ -315,7 +318,9 @@ class Scheduler:
         attempt = Attempt(framework, queued, self._now_ns(), measured=measured)
         self._traces.attempt_started(pod, queued.attempts)
         try:
-            self._assume(attempt, await self._schedule(attempt))
+            node = await self._schedule(attempt)
+            assumed = _with_node(attempt.pod, node)
+            self.cache.assume_pod(assumed)
         except FitError as error:
             await self._post_filter_and_fail(attempt, error)
         except NoNodesAvailable as error:
@@ -327,14 +332,26 @@ class Scheduler:
             log.exception("scheduling failed", extra={"pod": pod.key})
             self._failed(attempt, f"{type(error).__name__}: {error}")
         else:
-            self._reserve(attempt)
+            self.queue.nominator.remove(queued.uid)
+            attempt.pod, attempt.node = assumed, node
+            status = self._reserve(attempt)
+            if status is not None:
+                self._unreserve_and_forget(attempt)
+                self._reject_after_placement(attempt, status)
+                return
+            attempt.facts.result = "scheduled"
+            self._traces.attempt_finished(pod, attempt.facts, attempt.reserve)
+            if self._tasks is None:
+                raise AssertionError("a pod was scheduled while the scheduler does not run")
+            self._start(self._tasks, self._bind(attempt), f"bind/{queued.key}")
 
-    def _skip_pod_schedule(self, pod: Pod) -> bool:
-        if pod.metadata.deletion_timestamp is not None:
-            message = f"skip schedule deleting pod: {pod.key}"
-            self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
-            return True
-        return self.cache.is_assumed(pod)  # it was updated during the cycle that placed it
+    def _skip_deleted(self, pod: Pod) -> bool:
+        """Return True for a pod that is being deleted, and report that it is not scheduled."""
+        if pod.metadata.deletion_timestamp is None:
+            return False
+        message = f"skip schedule deleting pod: {pod.key}"
+        self._recorder_for(pod.spec.scheduler_name).event(pod, "Warning", "FailedScheduling", message)
+        return True
 
     async def _schedule(self, attempt: Attempt) -> str:
         """Return the node for the pod. Raises like Algorithm.schedule."""
@@ -351,33 +368,16 @@ class Scheduler:
             if self._metrics is not None:
                 self._metrics.algorithm((end_ns - start_ns) / 1e9)
 
-    def _assume(self, attempt: Attempt, node: str) -> None:
-        """Assume the pod on its node. Raises CacheError."""
-        info = attempt.pod
-        pod = info.pod
-        assumed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-        self.cache.assume_pod(assumed, info)
-        self.queue.nominator.remove(info.uid)
-        attempt.pod = info.with_pod(assumed)
-        attempt.node = node
-
-    def _reserve(self, attempt: Attempt) -> None:
-        """Run the Reserve and Permit plugins, then start the binding cycle."""
-        binding, pod = attempt.framework.binding, attempt.pod.pod
-        reserve_ns = self._traces.now_ns()
+    def _reserve(self, attempt: Attempt) -> Status | None:
+        """Run the Reserve and Permit plugins; return a failure. Without one, the pod may have to wait on permit."""
+        binding = attempt.framework.binding
+        reserve_ns = self._now_ns()
         status = binding.run_reserve(attempt.state, attempt.pod, attempt.node)
-        self._traces.reserved(pod, attempt.node, reserve_ns, None if status is None else status.message)
+        error = None if status is None else status.message
+        attempt.reserve = Phase(reserve_ns, "reserve", attempt.node, self._now_ns(), error)
         if status is None:
             status = binding.run_permit(attempt.state, attempt.pod, attempt.node)
-        if status is not None and status.code is not Code.WAIT:
-            self._unreserve_and_forget(attempt)
-            self._reject_after_placement(attempt, status)
-            return
-        attempt.facts.result = "scheduled"
-        self._traces.attempt_finished(pod, attempt.facts)
-        if self._tasks is None:
-            raise AssertionError("a pod was scheduled while the scheduler does not run")
-        self._start(self._tasks, self._bind(attempt), f"bind/{attempt.queued.key}")
+        return None if status is not None and status.code is Code.WAIT else status
 
     def _unreserve_and_forget(self, attempt: Attempt) -> bool:
         """Unreserve and forget an assumed pod; return False if it was not in the cache."""
@@ -418,7 +418,7 @@ class Scheduler:
         nominated: str | None = ""
         filters, facts, diagnosis = attempt.framework.filters, attempt.facts, error.diagnosis
         if filters.post_filter:
-            post_filter_ns = self._traces.now_ns()
+            post_filter_ns = self._now_ns()
             self.in_cycle = True  # preemption may call extenders
             try:
                 result, status = await filters.run_post_filter(
@@ -426,7 +426,7 @@ class Scheduler:
                 )
             finally:
                 self.in_cycle = False
-            facts.post_filter_ns = (post_filter_ns, self._traces.now_ns())
+            facts.post_filter_ns = (post_filter_ns, self._now_ns())
             facts.victims = result.victims if result is not None else 0
             if self._metrics is not None and "DefaultPreemption" in attempt.framework.plugins:
                 self._metrics.preemption(victims=facts.victims)
@@ -462,7 +462,7 @@ class Scheduler:
             facts = attempt.facts
             facts.result, facts.message, facts.node = result, message, attempt.node
             facts.nominated_node = nominated_node_name or ""
-            self._traces.attempt_finished(pod, facts)
+            self._traces.attempt_finished(pod, facts, attempt.reserve)
         if self._metrics is not None:
             seconds = (self._now_ns() - attempt.start_ns) / 1e9
             self._metrics.attempt(result, attempt.framework.profile_name, seconds)
@@ -482,6 +482,12 @@ class Scheduler:
             message=message,
             nominated_node_name=nominated_node_name,
         )
+
+
+def _with_node(info: PodInfo, node: str) -> PodInfo:
+    """Return the PodInfo of the pod as it will be once it is bound."""
+    pod = info.pod
+    return info.with_pod(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node)))
 
 
 def _log_slow_cycle(attempt: Attempt, start_ns: int, end_ns: int) -> None:

@@ -70,14 +70,11 @@ class Cache:
 
     # --- Pods ------------------------------------------------------------------------------------------------------
 
-    def assume_pod(self, pod: Pod, info: PodInfo | None = None) -> None:
-        """Count `pod` on the node of its spec before the binding is confirmed. Raises CacheError if it is cached.
-
-        info: the PodInfo of another version of this pod, to reuse what is derived from it.
-        """
-        if pod.metadata.uid in self._pods:
-            raise CacheError(f"pod {pod.metadata.uid}({pod.key}) is in the cache, so can't be assumed")
-        self._add(info.with_pod(pod) if info is not None else PodInfo(pod, self._request_rules), assumed=True)
+    def assume_pod(self, info: PodInfo) -> None:
+        """Count the pod on the node of its spec before the binding is confirmed. Raises CacheError if it is cached."""
+        if info.uid in self._pods:
+            raise CacheError(f"pod {info.uid}({info.key}) is in the cache, so can't be assumed")
+        self._add(info, assumed=True)
 
     def finish_binding(self, pod: Pod) -> None:
         """Start the time to live of an assumed pod. No effect if the pod is confirmed already."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 
 MS = 1_000_000
 
@@ -23,12 +23,12 @@ def request_pod(tracing, pod, clock, name="web-5f-abcde", link=None):
 def attempt(tracing, pod, clock, number, facts):
     tracing.pods.attempt_started(pod, number)
     clock.pass_ms(1)
-    tracing.pods.attempt_finished(pod, facts)
+    reserve = Phase(clock.ns, "reserve", facts.node, clock.ns) if facts.result == "scheduled" else None
+    tracing.pods.attempt_finished(pod, facts, reserve)
 
 
 def bind(tracing, pod, clock, node, error=None):
     traces = tracing.pods
-    traces.reserved(pod, node, clock.ns)
     traces.permit_started(pod)
     traces.permit_finished(pod)
     traces.pre_bind_started(pod)

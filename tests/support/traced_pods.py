@@ -22,7 +22,8 @@ class TracedPods:
     """The pods of one process, in namespace "shop", of the Deployment "web"; names are "web-5f-N"."""
 
     def __init__(self) -> None:
-        self.tracing = Tracing(clock=SystemClock(), rng=random.Random(11), environ={})
+        self.clock = SystemClock()
+        self.tracing = Tracing(clock=self.clock, rng=random.Random(11), environ={})
         self.pods: Store[api_types.Pod] = Store()
         self.deployments: Store[api_types.Deployment] = Store()
         self.traceparents: dict[str, str] = {}
@@ -52,7 +53,7 @@ class TracedPods:
         traces.queued(pod, "active", "PodAdd")
         if message:
             traces.attempt_started(pod, 1)
-            now_ns = traces.now_ns()
+            now_ns = self.clock.time_ns()
             facts = AttemptFacts(
                 "unschedulable", nodes=3, rejections={"NodeAffinity": 3}, filter_ns=(now_ns, now_ns), message=message
             )
@@ -64,7 +65,7 @@ class TracedPods:
         traces = self.tracing.pods
         pod = self.pods[f"shop/{name}"]
         traces.attempt_started(pod, 1)
-        now_ns = traces.now_ns()
+        now_ns = self.clock.time_ns()
         facts = AttemptFacts("scheduled", nodes=3, feasible=3, filter_ns=(now_ns, now_ns), node=node)
         traces.attempt_finished(pod, facts)
         traces.bind_started(pod, node)

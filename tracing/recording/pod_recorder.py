@@ -271,18 +271,17 @@ class PodRecorder:
         if record is not None:
             record.add(SchedulingAttempt(self._time_ns(), attempt), self._max_facts)
 
-    def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
-        """Record the end of the scheduling cycle: a node is selected, or no node fits, or the cycle failed."""
+    def attempt_finished(self, pod: Pod, facts: AttemptFacts, reserve: Phase | None = None) -> None:
+        """Record the end of the scheduling cycle: a node is selected, or no node fits, or the cycle failed.
+
+        reserve: the run of the Reserve plugins, if there was one.
+        """
         current_span.set(None)
         record = self._followed.get(pod.metadata.uid)
         if record is not None:
             record.finish_attempt(self._time_ns(), facts)
-
-    def reserved(self, pod: Pod, node: str, start_ns: int, error: str | None = None) -> None:
-        """Record the run of the Reserve plugins, from `start_ns` to now."""
-        record = self._followed.get(pod.metadata.uid)
-        if record is not None:
-            record.add(Phase(start_ns, "reserve", node, self._time_ns(), error), self._max_facts)
+            if reserve is not None:
+                record.add(reserve, self._max_facts)
 
     def permit_started(self, pod: Pod) -> None:
         self._phase_started(pod, "permit")

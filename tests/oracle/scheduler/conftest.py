@@ -323,7 +323,7 @@ class RecordedCase:
             tie_break="random",
             extenders=(),
             rng=cluster.rng,
-            now_ns=cluster.traces.now_ns,
+            now_ns=cluster.clock.time_ns,
         )
         attempt = Attempt(cluster.framework, QueuedPodInfo(pod, 0))
         if decision.get("schedulerError"):

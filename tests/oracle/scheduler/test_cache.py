@@ -66,7 +66,7 @@ def apply(cache: Cache, snapshot: Snapshot, operation: dict[str, Any]) -> list[s
         case "removeNode":
             cache.remove_node(node("nodeObject"))
         case "assumePod":
-            cache.assume_pod(pod("pod"))
+            cache.assume_pod(PodInfo(pod("pod")))
         case "forgetPod":
             cache.forget_pod(pod("pod"))
         case "addPod":

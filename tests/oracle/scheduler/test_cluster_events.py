@@ -7,6 +7,7 @@ from typing import Any
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.api import events
 from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.event_handlers import NodeEvents, PodEvents
 
 CACHE_CALLS = {
@@ -107,7 +108,7 @@ def test_event_handlers_match_kube_scheduler(records):
             elif setup["call"] == "cache.AddPod":
                 cache.add_pod(convert(Pod, setup["pod"]))
             else:
-                cache.assume_pod(convert(Pod, setup["pod"]))
+                cache.assume_pod(PodInfo(convert(Pod, setup["pod"])))
         calls.entries.clear()
         old = convert(kind, record["oldObj"]) if record.get("oldObj") else None
         new = convert(kind, record["newObj"]) if record.get("newObj") else None

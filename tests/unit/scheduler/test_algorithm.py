@@ -53,7 +53,7 @@ def algorithm(
         tie_break=tie_break,
         extenders=extenders,
         rng=cluster.rng,
-        now_ns=cluster.traces.now_ns,
+        now_ns=cluster.clock.time_ns,
     )
 
 

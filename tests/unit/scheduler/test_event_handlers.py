@@ -161,7 +161,7 @@ def test_repeated_event_does_not_queue_finished_pod_again(handlers: HandledEvent
 )
 def test_deleted_assumed_pod_frees_its_room(handlers: HandledEvents, waits: bool, assumed: list[str]) -> None:
     pending = handlers.add(handlers.pod("p"))
-    handlers.cache.assume_pod(make_pod("p", "n"), PodInfo(make_pod("p", "n")))
+    handlers.cache.assume_pod(PodInfo(make_pod("p", "n")))
     handlers.waiting = {"p"} if waits else set()
     handlers.pod_events.on_delete(pending, False)
     assert [pod.metadata.uid for pod in handlers.cache.assumed_pods()] == assumed

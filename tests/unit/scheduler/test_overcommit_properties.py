@@ -25,6 +25,7 @@ from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.client.transport import TransportError
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.kube.objects.resources import NODES, PODS, Resource
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.config.load import load_configuration
 from kubeloop.scheduler.config.types import SchedulerConfiguration
 from kubeloop.scheduler.scheduler import Scheduler
@@ -255,9 +256,9 @@ class RandomCluster:
         scheduler = cluster.scheduler(config, self.informers, rng=rng)
         assume = scheduler.cache.assume_pod
 
-        def assume_and_record(pod: Pod, *rest: Any) -> None:
-            assume(pod, *rest)
-            cluster.record_decision(pod, self.informers)
+        def assume_and_record(info: PodInfo) -> None:
+            assume(info)
+            cluster.record_decision(info.pod, self.informers)
 
         scheduler.cache.assume_pod = assume_and_record  # type: ignore[method-assign]
         running = [asyncio.create_task(part) for part in (scheduler.run(), self.informers.run(), self._notify_again())]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.tracing.recording.pod_recorder import AttemptFacts
+from kubeloop.tracing.spans.pod_record import AttemptFacts, Phase
 from support.disabled_recorders import DisabledPodRecorder
 from support.faulty_transport import WatchFault, injected_error
 
@@ -277,7 +277,7 @@ class RecordedTraces(DisabledPodRecorder):
     def attempt_started(self, pod: Pod, attempt: int) -> None:
         self.entries.append(("attempt", attempt))
 
-    def attempt_finished(self, pod: Pod, facts: AttemptFacts) -> None:
+    def attempt_finished(self, pod: Pod, facts: AttemptFacts, reserve: Phase | None = None) -> None:
         self.entries.append((facts.result, facts.node))
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kubeloop.kube.objects.api_types import Node, Pod, convert
 from kubeloop.scheduler.cache.cache import Cache, CacheError
+from kubeloop.scheduler.cache.node_info import PodInfo
 from kubeloop.scheduler.cache.snapshot import Snapshot
 
 NODES = ["a", "b", "c", "d"]
@@ -79,7 +80,7 @@ class CacheModel:
                 cache.remove_node(self.nodes.pop(node_name))
             case "assume" if cached_pod is None:
                 self.pods[pod_name] = pod(pod_name, version, node_name)
-                cache.assume_pod(self.pods[pod_name])
+                cache.assume_pod(PodInfo(self.pods[pod_name]))
             case "forget" if cached_pod is not None and cache.is_assumed(cached_pod):
                 cache.forget_pod(self.pods.pop(pod_name))
             case "add" if cached_pod is None or cache.is_assumed(cached_pod):
@@ -140,9 +141,9 @@ def test_pod_state_transitions():
         cache.update_pod(first, first)
     with pytest.raises(CacheError, match="is not found in scheduler cache"):
         cache.remove_pod(first)
-    cache.assume_pod(first)
+    cache.assume_pod(PodInfo(first))
     with pytest.raises(CacheError, match="is in the cache, so can't be assumed"):
-        cache.assume_pod(first)
+        cache.assume_pod(PodInfo(first))
     with pytest.raises(CacheError, match="should not be updated"):
         cache.update_pod(first, first)
     elsewhere = msgspec.structs.replace(first, spec=msgspec.structs.replace(first.spec, node_name="b"))
@@ -162,8 +163,8 @@ def test_pod_state_transitions():
 def test_assumed_pod_expires_after_binding_finished(ttl, expired_at):
     now = 0.0
     cache = Cache(lambda: now, assumed_pod_ttl_seconds=ttl)
-    cache.assume_pod(pod("p", 0, "a"))
-    cache.assume_pod(pod("q", 0, "a"))
+    cache.assume_pod(PodInfo(pod("p", 0, "a")))
+    cache.assume_pod(PodInfo(pod("q", 0, "a")))
     now = 100.0
     assert cache.expire_assumed_pods() == []  # their bindings have not finished
     now = 1.0

@@ -171,7 +171,7 @@ def test_results_are_equal_without_class_cache(cluster_objects: Any, data: st.Da
         cluster.nominator.check()
         if with_cache[0]:
             chosen = cluster.snapshot.node_infos[with_cache[0][int(np.argmax(with_cache[1]))]].name
-            cluster.cache.assume_pod(renamed(template, f"new-{step}", chosen))
+            cluster.cache.assume_pod(PodInfo(renamed(template, f"new-{step}", chosen)))
         cluster.refresh()
 
 

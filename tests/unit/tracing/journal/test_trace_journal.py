@@ -304,7 +304,7 @@ async def test_fact_that_ends_after_it_was_written_is_written_again(make_tracing
     before.use_journal(journal)
     web = create_pod(before, pod, manual_clock)
     before.pods.attempt_started(web, 1)
-    before.pods.reserved(web, "n1", manual_clock.ns)
+    before.pods.queued(web, "active")
     before.pods.sweep()
     journal.write_out()
     before.pods.attempt_finished(web, AttemptFacts("scheduled", node="n1"))

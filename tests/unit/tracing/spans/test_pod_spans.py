@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kubeloop.tracing.recording.pod_recorder import AttemptFacts
-from kubeloop.tracing.spans.pod_record import MAX_FACTS
+from kubeloop.tracing.spans.pod_record import MAX_FACTS, Phase
 from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.trace import Link
 from support.pod_traces import MS, attempt, bind, covered_share, finished, request_pod
@@ -171,7 +171,8 @@ def test_any_order_of_calls_gives_one_nested_tree(script, make_tracing, make_clo
             span = (clock.ns - 3 * MS, clock.ns + 3 * MS)
             traces.attempt_finished(web, AttemptFacts("scheduled", nodes=1, filter_ns=span, score_ns=span))
         elif call == "reserve":
-            traces.reserved(web, "n1", clock.ns - MS)
+            reserve = Phase(clock.ns - MS, "reserve", "n1", clock.ns)
+            traces.attempt_finished(web, AttemptFacts("scheduled", nodes=1), reserve)
         elif call == "permit":
             traces.permit_started(web)
         elif call == "permitted":
