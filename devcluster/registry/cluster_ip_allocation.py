@@ -28,6 +28,7 @@ from kubeloop.devcluster.registry.service_fields import (
 )
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.ip_addresses import allocated_ip
 from kubeloop.devcluster.validation.core.service import needs_health_check
 from kubeloop.kube.clock import Clock, rfc3339
 from kubeloop.kube.field_errors import quoted
@@ -45,14 +46,22 @@ class ServiceAllocator:
     """Allocates cluster IPs and node ports; the store's Services determine which are allocated.
 
     An IPAddress exists from the write that gives the address to a Service to the write that releases it. network: the
-    server's own range; other ranges come from ServiceCIDRs that are ready.
+    server's own range; other ranges come from ServiceCIDRs that are ready. error_list: with the server's feature gates.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, rng: random.Random, network: ipaddress.IPv4Network) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        clock: Clock,
+        rng: random.Random,
+        network: ipaddress.IPv4Network,
+        error_list: type[ErrorList] = ErrorList,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
         self._network = network
+        self._error_list = error_list
         self._owner_by_ip: dict[str, str] = {}  # uid of the Service
         self._owner_by_port: dict[int, str] = {}
         self._allocated_by_uid: dict[str, tuple[str, list[int]]] = {}  # cluster IP and ports of a Service
@@ -79,7 +88,7 @@ class ServiceAllocator:
         A dry run allocates nothing: its address and ports are placeholders, as in v1.36.
         """
         spec = service["spec"]
-        self._raise_if_invalid(service, prepare_addresses_for_create(spec))
+        self._raise_if_invalid(service, prepare_addresses_for_create(spec, self._error_list))
         self._allocate_cluster_ip(service, dry_run=dry_run)
         ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run)
         if spec.get("type") in ("NodePort", "LoadBalancer"):
@@ -90,7 +99,7 @@ class ServiceAllocator:
     def update(self, service: JSON, old: JSON, *, dry_run: bool) -> None:
         """Allocate, in place, what an updated Service needs in addition to `old`; otherwise as create()."""
         spec, before = service["spec"], old["spec"]
-        self._raise_if_invalid(service, prepare_addresses_for_update(spec, before))
+        self._raise_if_invalid(service, prepare_addresses_for_update(spec, before, self._error_list))
         if before.get("type") == "ExternalName" and needs_cluster_ip(spec):
             self._allocate_cluster_ip(service, dry_run=dry_run)
         ports = NodePortOperation(self._owner_by_port, self._rng, dry_run=dry_run)
@@ -218,10 +227,11 @@ class ServiceAllocator:
         return address in self._owner_by_ip or self._store.table(IP_ADDRESSES).get(address) is not None
 
     def _claim_ip(self, service: JSON, text: str, *, dry_run: bool) -> None:
-        owner, problem = self._owner_by_ip.get(text), ""
-        address = ipaddress.ip_address(text)
+        address, problem = allocated_ip(text), ""
+        key = str(address)
+        owner = self._owner_by_ip.get(key)
         network = next((candidate for candidate in self._networks() if address in candidate), None)
-        if owner != service["metadata"]["uid"] and self._is_taken(text):
+        if owner != service["metadata"]["uid"] and self._is_taken(key):
             problem = "provided IP is already allocated"
         elif owner is None and not dry_run and network is None:
             problem = "the provided network does not match the current range"
@@ -261,8 +271,9 @@ class ServiceAllocator:
 
 
 def _cluster_ip(service: JSON) -> str:
+    """Return the address in its canonical form, "" if there is none."""
     address: str = service.get("spec", {}).get("clusterIP", "")
-    return "" if address == "None" else address
+    return "" if address in ("", "None") else str(allocated_ip(address))
 
 
 def _ports_of(service: JSON) -> list[int]:

@@ -7,9 +7,8 @@ pkg/registry/core/service/strategy.go of v1.36.
 
 from __future__ import annotations
 
-from ipaddress import ip_address
-
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.devcluster.validation.common.ip_addresses import allocated_ip
 from kubeloop.devcluster.validation.core.service import (
     address_field_errors,
     is_externally_accessible,
@@ -20,18 +19,18 @@ from kubeloop.kube.json_object import JSON
 _SINGLE_STACK, _PREFER_DUAL_STACK, _REQUIRE_DUAL_STACK = "SingleStack", "PreferDualStack", "RequireDualStack"
 
 
-def prepare_addresses_for_create(spec: JSON) -> ErrorList:
+def prepare_addresses_for_create(spec: JSON, error_list: type[ErrorList] = ErrorList) -> ErrorList:
     """Complete the address fields of a new Service, in place; return their errors."""
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
-    return _init_ip_family_fields(spec, None)
+    return _init_ip_family_fields(spec, None, error_list)
 
 
-def prepare_addresses_for_update(spec: JSON, before: JSON) -> ErrorList:
+def prepare_addresses_for_update(spec: JSON, before: JSON, error_list: type[ErrorList] = ErrorList) -> ErrorList:
     """Complete the address fields of an update, in place; absent ones retain their allocation; return the errors."""
     _patch_allocated_values(spec, before)
     _normalize_cluster_ips(spec, before)
-    return _init_ip_family_fields(spec, before)
+    return _init_ip_family_fields(spec, before, error_list)
 
 
 def needs_cluster_ip(spec: JSON) -> bool:
@@ -86,7 +85,7 @@ def _normalize_cluster_ips(spec: JSON, before: JSON) -> None:
             spec.pop("clusterIPs", None)
 
 
-def _init_ip_family_fields(spec: JSON, before: JSON | None) -> ErrorList:
+def _init_ip_family_fields(spec: JSON, before: JSON | None, error_list: type[ErrorList]) -> ErrorList:
     """Default ipFamilyPolicy and ipFamilies; return the errors of the address fields."""
     if spec.get("type") == "ExternalName" or (before is not None and _prefers_dual_stack_unchanged(spec, before)):
         return ErrorList()
@@ -94,7 +93,7 @@ def _init_ip_family_fields(spec: JSON, before: JSON | None) -> ErrorList:
     if spec.get("ipFamilyPolicy") is None:
         old_policy = (before or {}).get("ipFamilyPolicy")
         spec["ipFamilyPolicy"] = old_policy or (_REQUIRE_DUAL_STACK if without_selector else _SINGLE_STACK)
-    if errors := address_field_errors(spec, before):
+    if errors := address_field_errors(spec, before, error_list):
         return errors
     errors = _release_secondary_family(spec, before) if before is not None else ErrorList()
     _check_policy_and_add_families(errors, spec)
@@ -154,7 +153,7 @@ def _check_policy_and_add_families(errors: ErrorList, spec: JSON) -> None:
             break
         if i < len(families):
             continue
-        if ip_address(address).version == 6:
+        if allocated_ip(address).version == 6:
             errors.invalid(f"spec.clusterIPs[{i}]", addresses, "IPv6 is not configured on this cluster")
         else:
             families.append("IPv4")

@@ -22,12 +22,13 @@ _VALUE_AND_UTILIZATION = "may not set both a target raw value and a target utili
 
 
 def validate_horizontal_pod_autoscaler(errors: ErrorList, obj: JSON) -> None:
-    _validate_autoscaler_spec(errors, obj.get("spec", {}), allow_core_group=False)
+    _validate_autoscaler_spec(errors, obj.get("spec", {}), allow_core_group=False, allow_zero=False)
 
 
-def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, allow_core_group: bool) -> None:
+def _validate_autoscaler_spec(errors: ErrorList, spec: JSON, *, allow_core_group: bool, allow_zero: bool) -> None:
+    """allow_zero: also without the feature gate, because the stored object has 0."""
     min_replicas, max_replicas = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-    least = 0 if errors.gates.enabled("HPAScaleToZero") else 1
+    least = 0 if allow_zero or errors.gates.enabled("HPAScaleToZero") else 1
     if min_replicas is not None and min_replicas < least:
         errors.invalid("spec.minReplicas", min_replicas, f"must be greater than or equal to {least}")
     if max_replicas == 0:
@@ -54,7 +55,9 @@ def validate_horizontal_pod_autoscaler_update(errors: ErrorList, obj: JSON, old:
     spec, before = obj.get("spec", {}), old.get("spec", {})
     if spec != before:
         version = (before.get("scaleTargetRef") or {}).get("apiVersion", "")
-        _validate_autoscaler_spec(errors, spec, allow_core_group="/" not in version)
+        _validate_autoscaler_spec(
+            errors, spec, allow_core_group="/" not in version, allow_zero=before.get("minReplicas") == 0
+        )
 
 
 def validate_horizontal_pod_autoscaler_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:

@@ -7,6 +7,7 @@ pkg/util/validation/field/errors.go.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from kubeloop.devcluster.validation.common.go_values import format_value
@@ -85,3 +86,9 @@ def error_list_type(gates: FeatureGates) -> type[ErrorList]:
     if not gates.values:
         return ErrorList
     return type("ErrorList", (ErrorList,), {"__slots__": (), "gates": gates})
+
+
+@lru_cache(maxsize=64)
+def enabling(error_list: type[ErrorList], gates: frozenset[str]) -> type[ErrorList]:
+    """Return the class with these gates enabled as well."""
+    return error_list_type(FeatureGates({**error_list.gates.values, **dict.fromkeys(gates, True)}))

@@ -8,6 +8,8 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.kube.field_errors import quoted
 
+_STRICT = "StrictIPCIDRValidation"
+
 
 def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
     """Parse an address as older versions of Kubernetes do, with leading zeros; None if it is not an address."""
@@ -21,6 +23,13 @@ def sloppy_ip(text: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
+def allocated_ip(text: str) -> IPv4Address | IPv6Address:
+    """Return a valid address; an IPv4-mapped one is the IPv4 address, as for Go's net.IP."""
+    address = sloppy_ip(text)
+    assert address is not None, text
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+
+
 def _is_strict_ip(text: str) -> bool:
     try:
         ip_address(text)
@@ -31,11 +40,17 @@ def _is_strict_ip(text: str) -> bool:
 
 def validate_ip(errors: ErrorList, path: str, text: str, known: Collection[str] = ()) -> None:
     """Validate an address in a field that accepts several notations; values in `known` were stored before."""
-    if text in known:
-        return
+    if text not in known:
+        _validate_notation(errors, path, text, strict=errors.gates.enabled(_STRICT))
+
+
+def _validate_notation(errors: ErrorList, path: str, text: str, *, strict: bool) -> None:
+    """strict: reject leading zeros and IPv4-mapped addresses."""
     address = sloppy_ip(text)
     if address is None:
         errors.invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+    elif not strict:
+        return
     elif not _is_strict_ip(text):
         errors.invalid(path, text, "must not have leading 0s")
     elif isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
@@ -93,12 +108,17 @@ def validate_cidr(
 
     Values in `known` were stored before and are not validated: None.
     """
-    if text in known:
-        return None
+    return None if text in known else _validated_network(errors, path, text, strict=errors.gates.enabled(_STRICT))
+
+
+def _validated_network(errors: ErrorList, path: str, text: str, *, strict: bool) -> IPv4Network | IPv6Network | None:
+    """strict: reject leading zeros, IPv4-mapped addresses, and bits beyond the prefix."""
     network = sloppy_network(text)
     if network is None:
         errors.invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
         return None
+    if not strict:
+        return network
     address, _, length = text.partition("/")
     plain = sloppy_ip(address)
     if not _is_strict_ip(address) or str(int(length)) != length:
@@ -114,7 +134,7 @@ def validate_cidr(
 
 def validate_strict_ip(errors: ErrorList, path: str, text: str) -> None:
     """Validate an address in a field that accepts the canonical notation only."""
-    validate_ip(errors, path, text)
+    _validate_notation(errors, path, text, strict=True)
     address = sloppy_ip(text)
     plain = address is not None and not isinstance(address, IPv4Address) and address.ipv4_mapped is None
     if plain and str(address) != text:
@@ -123,6 +143,6 @@ def validate_strict_ip(errors: ErrorList, path: str, text: str) -> None:
 
 def validate_strict_cidr(errors: ErrorList, path: str, text: str) -> None:
     """Validate a CIDR in a field that accepts the canonical notation only."""
-    network = validate_cidr(errors, path, text)
+    network = _validated_network(errors, path, text, strict=True)
     if network is not None and str(network) != text:
         errors.invalid(path, text, f'must be in canonical form ("{network}")')

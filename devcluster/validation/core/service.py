@@ -6,12 +6,12 @@ Sources: pkg/apis/core/validation/validation.go and pkg/registry/core/service/st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 
 from kubeloop.devcluster.api.name_checks import dns_label, dns_subdomain, port_number, qualified_name
 from kubeloop.devcluster.validation.common.error_list import ErrorList
 from kubeloop.devcluster.validation.common.field_checks import PROTOCOLS, validate_labels, validate_port_number_or_name
-from kubeloop.devcluster.validation.common.ip_addresses import sloppy_ip, validate_cidr, validate_ip
+from kubeloop.devcluster.validation.common.ip_addresses import allocated_ip, sloppy_ip, validate_cidr, validate_ip
 from kubeloop.kube.json_object import JSON
 
 _TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -77,7 +77,7 @@ def _validate_service_spec(errors: ErrorList, obj: JSON, old: JSON | None) -> No
     _validate_ports(errors, ports)
     validate_labels(errors, "spec.selector", spec.get("selector"))
     _validate_session_affinity(errors, spec)
-    errors += address_field_errors(spec, before)
+    errors += address_field_errors(spec, before, type(errors))
     old_external_ips = before.get("externalIPs", ())
     for i, external_ip in enumerate(spec.get("externalIPs", ())):
         (validate_reachable_ip if external_ip in old_external_ips else validate_external_ip)(
@@ -146,7 +146,7 @@ def _validate_session_affinity(errors: ErrorList, spec: JSON) -> None:
 
 def validate_external_ip(errors: ErrorList, path: str, text: str) -> None:
     """Validate an address that must be reachable from other nodes."""
-    problems = ErrorList()
+    problems = type(errors)()
     validate_ip(problems, path, text)
     if not problems:
         validate_reachable_ip(problems, path, text)
@@ -242,12 +242,12 @@ def _validate_traffic_policies(errors: ErrorList, spec: JSON) -> None:
 # --- addresses --------------------------------------------------------------------------------------------------------
 
 
-def address_field_errors(spec: JSON, before: JSON | None) -> ErrorList:
+def address_field_errors(spec: JSON, before: JSON | None, error_list: type[ErrorList] = ErrorList) -> ErrorList:
     """Return the errors of clusterIP, clusterIPs, ipFamilies and ipFamilyPolicy.
 
     Source: ValidateServiceClusterIPsRelatedFields.
     """
-    errors = ErrorList()
+    errors = error_list()
     if spec.get("type") == "ExternalName":
         return errors
     addresses, families = spec.get("clusterIPs") or [], spec.get("ipFamilies") or ()
@@ -266,7 +266,7 @@ def address_field_errors(spec: JSON, before: JSON | None) -> ErrorList:
     policy = spec.get("ipFamilyPolicy")
     if policy is not None and policy not in _POLICIES:
         errors.not_supported("spec.ipFamilyPolicy", policy, _POLICIES)
-    address_errors, old_addresses = ErrorList(), (before or {}).get("clusterIPs") or ()
+    address_errors, old_addresses = error_list(), (before or {}).get("clusterIPs") or ()
     for i, address in enumerate(addresses):
         if i == 0 and address == "None":
             if len(addresses) > 1:
@@ -278,7 +278,7 @@ def address_field_errors(spec: JSON, before: JSON | None) -> ErrorList:
         errors.invalid(path, addresses, "may only hold up to 2 values")
     if address_errors or is_headless(spec):
         return errors
-    versions = [ip_address(address).version for address in addresses]
+    versions = [allocated_ip(address).version for address in addresses]
     if len(addresses) > 1 and set(versions) != {4, 6}:
         errors.invalid(path, addresses, "may specify no more than one IP for each IP family")
     for i, (address, version, family) in enumerate(zip(addresses, versions, families, strict=False)):
@@ -324,15 +324,16 @@ def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> 
 
 
 def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
-    path, ingresses = "status.loadBalancer.ingress", obj.get("status", {}).get("loadBalancer", {}).get("ingress", ())
+    path = "status.loadBalancer.ingress"
+    ingresses, old_ingresses = (_ingresses(service) for service in (obj, old))
+    old_addresses = {ingress.get("ip") for ingress in old_ingresses}
     if ingresses and obj["spec"].get("type") != "LoadBalancer":
         errors.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
         return
     for i, ingress in enumerate(ingresses):
         where, address, mode = f"{path}[{i}]", ingress.get("ip", ""), ingress.get("ipMode")
         if address:
-            validate_ip(errors, f"{where}.ip", address)
+            validate_ip(errors, f"{where}.ip", address, old_addresses)
         if mode is None and address:
             errors.required(f"{where}.ipMode", "must be specified when `ip` is set")
         elif mode is not None and not address:
@@ -342,11 +343,10 @@ def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
         name = ingress.get("hostname", "")
         if name:
             errors.invalid_each(f"{where}.hostname", name, dns_subdomain(name))
-            if not _is_dns_name(name):
+            if sloppy_ip(name) is not None:
                 errors.invalid(f"{where}.hostname", name, "must be a DNS name, not an IP address")
 
 
-def _is_dns_name(text: str) -> bool:
-    problems = ErrorList()
-    validate_ip(problems, "", text)
-    return bool(problems)
+def _ingresses(service: JSON) -> Sequence[JSON]:
+    ingresses: Sequence[JSON] = service.get("status", {}).get("loadBalancer", {}).get("ingress", ())
+    return ingresses

@@ -84,7 +84,7 @@ def _validate_slice_address(errors: ErrorList, path: str, index: int, address: s
         return
     if kind not in ("IPv4", "IPv6"):
         return
-    problems = ErrorList()
+    problems = type(errors)()
     (validate_ip if kind == "IPv4" else validate_strict_ip)(problems, where, address)
     if problems:
         errors.extend(problems)

@@ -27,10 +27,11 @@ _WILDCARD_ERROR = regex_error(
     "*.example.com",
 )
 _INGRESS_CLASS = "kubernetes.io/ingress.class"
+_RELAXED_NAMES = "RelaxedServiceNameValidation"
 
 
 def validate_ingress(errors: ErrorList, obj: JSON) -> None:
-    _validate_ingress_spec(errors, obj["spec"])
+    _validate_ingress_spec(errors, obj["spec"], relaxed_names=errors.gates.enabled(_RELAXED_NAMES))
     named, annotated = obj["spec"].get("ingressClassName"), obj["metadata"].get("annotations", {}).get(_INGRESS_CLASS)
     if annotated is not None and named is not None and annotated != named:
         detail = "must match `ingressClassName` when both are specified"
@@ -39,15 +40,24 @@ def validate_ingress(errors: ErrorList, obj: JSON) -> None:
 
 def validate_ingress_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     if obj["spec"] != old["spec"]:
-        _validate_ingress_spec(errors, obj["spec"])
+        relaxed_names = errors.gates.enabled(_RELAXED_NAMES) or _has_relaxed_name(old["spec"])
+        _validate_ingress_spec(errors, obj["spec"], relaxed_names=relaxed_names)
 
 
-def _validate_ingress_spec(errors: ErrorList, spec: JSON) -> None:
+def _has_relaxed_name(spec: JSON) -> bool:
+    """Return True if a backend is a Service whose name only RelaxedServiceNameValidation allows."""
+    paths = [path for rule in spec.get("rules", ()) for path in (rule.get("http") or {}).get("paths") or ()]
+    backends = [spec.get("defaultBackend") or {}, *(path.get("backend") or {} for path in paths)]
+    names = [backend["service"].get("name", "") for backend in backends if backend.get("service")]
+    return any(dns_1035_label(name) and not dns_label(name) for name in names)
+
+
+def _validate_ingress_spec(errors: ErrorList, spec: JSON, *, relaxed_names: bool) -> None:
     rules = spec.get("rules", ())
     if not rules and spec.get("defaultBackend") is None:
         errors.invalid("spec", spec.get("rules"), "either `defaultBackend` or `rules` must be specified")
     if spec.get("defaultBackend") is not None:
-        _validate_backend(errors, "spec.defaultBackend", spec["defaultBackend"])
+        _validate_backend(errors, "spec.defaultBackend", spec["defaultBackend"], relaxed_names=relaxed_names)
     for i, rule in enumerate(rules):
         where = f"spec.rules[{i}]"
         if host := rule.get("host", ""):
@@ -58,7 +68,7 @@ def _validate_ingress_spec(errors: ErrorList, spec: JSON) -> None:
             if not rule["http"].get("paths"):
                 errors.required(f"{where}.http.paths")
             for j, path in enumerate(rule["http"].get("paths") or ()):
-                _validate_ingress_path(errors, f"{where}.http.paths[{j}]", path)
+                _validate_ingress_path(errors, f"{where}.http.paths[{j}]", path, relaxed_names=relaxed_names)
     for i, tls in enumerate(spec.get("tls", ())):
         for j, host in enumerate(tls.get("hosts", ())):
             _validate_host(errors, f"spec.tls[{i}].hosts[{j}]", host)
@@ -78,7 +88,7 @@ def _validate_host(errors: ErrorList, path: str, host: str) -> None:
         errors.invalid(path, host, _WILDCARD_ERROR)
 
 
-def _validate_ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
+def _validate_ingress_path(errors: ErrorList, where: str, path: JSON, *, relaxed_names: bool) -> None:
     kind, text = path.get("pathType"), path.get("path", "")
     if kind is None:
         errors.required(f"{where}.pathType", "pathType must be specified")
@@ -94,10 +104,10 @@ def _validate_ingress_path(errors: ErrorList, where: str, path: JSON) -> None:
         for bad_ending in _BAD_ENDINGS:
             if text.endswith(bad_ending):
                 errors.invalid(f"{where}.path", text, f"cannot end with '{bad_ending}'")
-    _validate_backend(errors, f"{where}.backend", path.get("backend") or {})
+    _validate_backend(errors, f"{where}.backend", path.get("backend") or {}, relaxed_names=relaxed_names)
 
 
-def _validate_backend(errors: ErrorList, path: str, backend: JSON) -> None:
+def _validate_backend(errors: ErrorList, path: str, backend: JSON, *, relaxed_names: bool) -> None:
     resource, service = backend.get("resource"), backend.get("service")
     if resource is not None and service is not None:
         errors.invalid(path, "", "cannot set both resource and service backends")
@@ -110,7 +120,7 @@ def _validate_backend(errors: ErrorList, path: str, backend: JSON) -> None:
         if not name:
             errors.required(f"{path}.service.name")
         else:
-            check = dns_label if errors.gates.enabled("RelaxedServiceNameValidation") else dns_1035_label
+            check = dns_label if relaxed_names else dns_1035_label
             errors.invalid_each(f"{path}.service.name", name, check(name))
         if port.get("name") and port.get("number"):
             errors.invalid(path, "", "cannot set both port name & port number")
@@ -130,12 +140,14 @@ def _validate_typed_reference(errors: ErrorList, path: str, reference: JSON) -> 
 
 
 def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
-    del old
-    balancer = obj.get("status", {}).get("loadBalancer", {})
-    for i, entry in enumerate(balancer.get("ingress", ())):
+    entries, old_entries = (
+        ingress.get("status", {}).get("loadBalancer", {}).get("ingress", ()) for ingress in (obj, old)
+    )
+    old_addresses = {entry.get("ip") for entry in old_entries}
+    for i, entry in enumerate(entries):
         where = f"status.loadBalancer.ingress[{i}]"
         if entry.get("ip"):
-            validate_ip(errors, f"{where}.ip", entry["ip"])
+            validate_ip(errors, f"{where}.ip", entry["ip"], old_addresses)
         if host := entry.get("hostname", ""):
             errors.invalid_each(f"{where}.hostname", host, dns_subdomain(host))
             if sloppy_ip(host) is not None:

@@ -612,9 +612,14 @@ def _validate_restart_policy(errors: ErrorList, path: str, container: JSON, *, i
             return
     elif policy not in ("Always", "Never", "OnFailure"):
         errors.not_supported(f"{path}.restartPolicy", policy, ("Always", "Never", "OnFailure"))
+    restarts_all = errors.gates.enabled("RestartAllContainersOnContainerExits")
+    if is_init_container and policy == "Always" and not restarts_all:
+        if rules:
+            detail = "restartPolicyRules are not allowed for init containers with restart policy Always"
+            errors.forbidden(f"{path}.restartPolicyRules", detail)
+        return
     if len(rules) > _MAX_RESTART_RULES:
         errors.too_many(f"{path}.restartPolicyRules", len(rules), _MAX_RESTART_RULES)
-    restarts_all = rules and errors.gates.enabled("RestartAllContainersOnContainerExits")
     actions = ("Restart", "RestartAllContainers") if restarts_all else ("Restart",)
     for i, rule in enumerate(rules):
         where, codes = f"{path}.restartPolicyRules[{i}]", rule.get("exitCodes")

@@ -19,6 +19,7 @@ from kubeloop.devcluster.validation.pod.security_profile_annotations import (
     validate_profile_annotations,
     validate_profiles_match_fields,
 )
+from kubeloop.devcluster.validation.pod.stored_features import error_list_for_update
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.pod_resources import container_totals, is_pod_level
 from kubeloop.kube.quantities import parse_quantity
@@ -37,34 +38,23 @@ def validate_pod_spec(
     pod_name: claims of ephemeral volumes are named after the pod.
     old: the spec before an update; an update may keep values that a new spec may not have.
     """
-    allow_mount_option = errors.gates.enabled("SELinuxMount") or (
-        old is not None and "seLinuxChangePolicy" in (old.get("securityContext") or {})
-    )
+    error_list = type(errors) if old is None else error_list_for_update(type(errors), old)
     name = pod_name if any("ephemeral" in volume for volume in spec.get("volumes") or ()) else ""
-    if not _is_valid(msgspec.json.encode(spec), in_pod, name, allow_mount_option, type(errors)):
-        _validate_pod_spec_fields(
-            errors, path, spec, in_pod=in_pod, pod_name=name, allow_mount_option=allow_mount_option
-        )
+    if not _is_valid(msgspec.json.encode(spec), in_pod, name, error_list):
+        problems = error_list()
+        _validate_pod_spec_fields(problems, path, spec, in_pod=in_pod, pod_name=name)
+        errors += problems
 
 
 @lru_cache(maxsize=512)
-def _is_valid(spec: bytes, in_pod: bool, pod_name: str, allow_mount_option: bool, error_list: type[ErrorList]) -> bool:
+def _is_valid(spec: bytes, in_pod: bool, pod_name: str, error_list: type[ErrorList]) -> bool:
     """Return True for a valid spec; a ReplicaSet's pods share theirs, and a cache hit takes 1/20 of the validation."""
     problems = error_list()
-    _validate_pod_spec_fields(
-        problems,
-        "spec",
-        msgspec.json.decode(spec),
-        in_pod=in_pod,
-        pod_name=pod_name,
-        allow_mount_option=allow_mount_option,
-    )
+    _validate_pod_spec_fields(problems, "spec", msgspec.json.decode(spec), in_pod=in_pod, pod_name=pod_name)
     return not problems
 
 
-def _validate_pod_spec_fields(
-    errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str, allow_mount_option: bool
-) -> None:
+def _validate_pod_spec_fields(errors: ErrorList, path: str, spec: JSON, *, in_pod: bool, pod_name: str) -> None:
     """Validate a pod's spec in Kubernetes' order, which is the order of the messages."""
     _validate_contents(errors, path, spec, in_pod=in_pod, pod_name=pod_name)
     if spec.get("hostNetwork"):
@@ -78,9 +68,7 @@ def _validate_pod_spec_fields(
     if "nodeSelector" in spec:
         validate_labels(errors, f"{path}.nodeSelector", spec["nodeSelector"])
     if spec.get("securityContext") or spec.get("hostPID"):
-        security_context.validate_pod_security_context(
-            errors, f"{path}.securityContext", spec, allow_mount_option=allow_mount_option
-        )
+        security_context.validate_pod_security_context(errors, f"{path}.securityContext", spec)
     if spec.get("affinity"):
         scheduling.validate_affinity(errors, f"{path}.affinity", spec["affinity"])
     if "dnsConfig" in spec or dns_policy == "None":

@@ -157,6 +157,13 @@ def _validate_unmerged_keys(errors: ErrorList, path: str, constraint: JSON) -> N
             errors.invalid(f"{path}[{i}]", key, "exists in both matchLabelKeys and labelSelector")
 
 
+def violates_unmerged_keys(constraint: JSON) -> bool:
+    """Return True for a spread constraint that is invalid unless matchLabelKeys are merged into its selector."""
+    errors = ErrorList()
+    _validate_unmerged_keys(errors, "", constraint)
+    return bool(errors)
+
+
 def _validate_label_keys(errors: ErrorList, path: str, keys: Sequence[str], term: JSON) -> None:
     if keys and term.get("labelSelector") is None:
         errors.forbidden(path, "must not be specified when labelSelector is not set")

@@ -54,13 +54,8 @@ def validate_container_security_context(errors: ErrorList, path: str, context: J
     validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
 
 
-def validate_pod_security_context(
-    errors: ErrorList, path: str, spec: JSON, *, allow_mount_option: bool = False
-) -> None:
-    """Validate a pod's securityContext, with hostPID and the like, which belong to it in the internal version.
-
-    allow_mount_option: seLinuxChangePolicy may be MountOption, whose feature gate is off by default.
-    """
+def validate_pod_security_context(errors: ErrorList, path: str, spec: JSON) -> None:
+    """Validate a pod's securityContext, with hostPID and the like, which belong to it in the internal version."""
     context = spec.get("securityContext") or {}
     _validate_ids(errors, path, context, ("fsGroup", "runAsUser", "runAsGroup"))
     for i, value in enumerate(context.get("supplementalGroups") or ()):
@@ -75,7 +70,7 @@ def validate_pod_security_context(
     _validate_windows_options(errors, f"{path}.windowsOptions", context.get("windowsOptions"))
     validate_app_armor(errors, f"{path}.appArmorProfile", context.get("appArmorProfile"))
     _validate_one_of(errors, path, context, "supplementalGroupsPolicy", ("Merge", "Strict"))
-    policies = ("MountOption", "Recursive") if allow_mount_option else ("Recursive",)
+    policies = ("MountOption", "Recursive") if errors.gates.enabled("SELinuxMount") else ("Recursive",)
     _validate_one_of(errors, path, context, "seLinuxChangePolicy", policies)
 
 

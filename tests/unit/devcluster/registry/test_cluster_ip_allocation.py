@@ -14,6 +14,8 @@ from kubeloop.devcluster.api.served_resources import IP_ADDRESSES
 from kubeloop.devcluster.registry.cluster_ip_allocation import ServiceAllocator
 from kubeloop.devcluster.server.apiserver import ServingSettings
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import SERVICES
 from support.api_requests import InProcessApi
 from support.service_responses import SERVICES_PATH, causes_or_message, port
@@ -30,10 +32,10 @@ def service(name: str, **spec: Any) -> JSON:
 class Allocation:
     """An allocator of 10.0.0.0/30, which has two addresses, over an empty store."""
 
-    def __init__(self) -> None:
+    def __init__(self, error_list: type[ErrorList] = ErrorList) -> None:
         self.clock, self.store = SetClock(NOW), ObjectStore(seconds=lambda: 0.0)
         network = ipaddress.IPv4Network("10.0.0.0/30")
-        self.allocator = ServiceAllocator(self.store, self.clock, random.Random(1), network)
+        self.allocator = ServiceAllocator(self.store, self.clock, random.Random(1), network, error_list)
 
     def create(self, name: str, **spec: Any) -> JSON:
         obj = service(name, **spec)
@@ -52,6 +54,14 @@ def test_addresses_are_allocated_until_the_range_is_full():
         allocation.create("c")
     message = 'Internal error occurred: failed to allocate a serviceIP for Service "c": range is full'
     assert (raised.value.code, raised.value.message) == (500, message)
+
+
+def test_address_in_another_notation_is_the_same():
+    allocation = Allocation(error_list_type(FeatureGates({"StrictIPCIDRValidation": False})))
+    assert allocation.create("a", clusterIP="010.0.0.02")["spec"]["clusterIPs"] == ["010.0.0.02"]
+    assert allocation.addresses() == ["10.0.0.2"]
+    with pytest.raises(StatusError, match="provided IP is already allocated"):
+        allocation.create("b", clusterIP="10.0.0.2")
 
 
 def test_deleted_service_releases_its_address():

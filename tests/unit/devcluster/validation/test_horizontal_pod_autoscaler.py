@@ -114,3 +114,13 @@ def test_autoscaler_status_counts_are_not_negative() -> None:
     assert validator_causes(validate_horizontal_pod_autoscaler_status_update, {"status": status}, {}) == [
         "status.desiredReplicas: Invalid value: -1: must be greater than or equal to 0"
     ]
+
+
+def test_stored_minimum_of_zero_may_stay_without_the_gate():
+    metrics = [{"type": "External", "external": {"metric": {"name": "m"}, "target": {"type": "Value", "value": "1"}}}]
+    zero, one = (autoscaler(minReplicas=minimum, metrics=metrics) for minimum in (0, 1))
+    update = autoscaler(minReplicas=0, metrics=metrics, behavior={"scaleUp": {"policies": [POLICY]}})
+    assert validator_causes(validate_horizontal_pod_autoscaler_update, update, zero) == []
+    assert validator_causes(validate_horizontal_pod_autoscaler_update, update, one) == [
+        "spec.minReplicas: Invalid value: 0: must be greater than or equal to 1"
+    ]

@@ -1,11 +1,18 @@
-"""Validation of CIDRs."""
+"""Validation of addresses and CIDRs."""
 
 from __future__ import annotations
 
 import pytest
 
-from kubeloop.devcluster.validation.common.error_list import ErrorList
-from kubeloop.devcluster.validation.common.ip_addresses import validate_cidr
+from kubeloop.devcluster.validation.common.error_list import ErrorList, error_list_type
+from kubeloop.devcluster.validation.common.ip_addresses import (
+    allocated_ip,
+    validate_cidr,
+    validate_ip,
+    validate_strict_cidr,
+    validate_strict_ip,
+)
+from kubeloop.kube.feature_gates import FeatureGates
 
 
 @pytest.mark.parametrize(
@@ -26,3 +33,27 @@ def test_new_cidrs_are_validated_strictly(text: str, detail: str):
     assert [error["message"] for error in errors] == ([f'Invalid value: "{text}": {detail}'] if detail else [])
     validate_cidr(errors := ErrorList(), "spec.cidr", text, {text})
     assert not errors
+
+
+@pytest.mark.parametrize(("text", "is_address"), [("010.0.0.1", True), ("::ffff:10.0.0.1", True), ("10.0.0", False)])
+def test_notation_of_addresses_is_free_without_strict_validation(text: str, is_address: bool):
+    lenient = error_list_type(FeatureGates({"StrictIPCIDRValidation": False}))
+    for error_list, is_valid in ((ErrorList, False), (lenient, is_address)):
+        validate_ip(errors := error_list(), "spec.ip", text)
+        assert (not errors) is is_valid
+        validate_strict_ip(errors := error_list(), "spec.ip", text)
+        assert errors
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "010.0.0.0/8", "10.0.0.0/08", "::ffff:10.0.0.0/104"])
+def test_notation_of_cidrs_is_free_without_strict_validation(text: str):
+    lenient = error_list_type(FeatureGates({"StrictIPCIDRValidation": False}))
+    validate_cidr(errors := lenient(), "spec.cidr", text)
+    assert not errors
+    validate_strict_cidr(errors, "spec.cidr", text)
+    assert errors
+
+
+@pytest.mark.parametrize("text", ["10.0.0.7", "010.0.0.07", "::ffff:10.0.0.7"])
+def test_allocated_address_has_one_form(text: str):
+    assert str(allocated_ip(text)) == "10.0.0.7"

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.devcluster.validation.networking.ingress import (
     validate_domain_prefixed_path,
     validate_ingress,
     validate_ingress_class,
     validate_ingress_class_update,
     validate_ingress_status_update,
+    validate_ingress_update,
 )
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from support.validation_causes import validator_causes
 
@@ -135,3 +138,28 @@ def test_ingress_class_controller_is_immutable() -> None:
 )
 def test_domain_prefixed_path_causes(text: str, causes: list[str]) -> None:
     assert validator_causes(validate_domain_prefixed_path, "p", text) == causes
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"defaultBackend": {"service": {"name": "1a", "port": {"number": 80}}}},
+        rule(backend={"service": {"name": "1a", "port": {"number": 80}}}),
+    ],
+    ids=["default backend", "rule"],
+)
+def test_update_may_keep_the_relaxed_name_of_a_service(spec: JSON) -> None:
+    error_list = error_list_type(FeatureGates({"RelaxedServiceNameValidation": False}))
+    new: JSON = {"metadata": {}, "spec": {**spec, "ingressClassName": "c"}}
+    validate_ingress_update(errors := error_list(), new, {"spec": spec})
+    assert errors == []
+    validate_ingress_update(errors, new, {"spec": rule()})
+    assert len(errors) == 1
+
+
+def test_stored_address_of_a_load_balancer_may_have_another_notation() -> None:
+    def ingress(address: str) -> JSON:
+        return {"status": {"loadBalancer": {"ingress": [{"ip": address}]}}}
+
+    assert validator_causes(validate_ingress_status_update, ingress("010.0.0.1"), ingress("010.0.0.1")) == []
+    assert validator_causes(validate_ingress_status_update, ingress("010.0.0.1"), ingress("10.0.0.1")) != []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.devcluster.validation.pod.security_context import (
     every_container,
     validate_app_armor,
@@ -15,6 +16,7 @@ from kubeloop.devcluster.validation.pod.security_context import (
     validate_operating_system,
     validate_pod_security_context,
 )
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from support.validation_causes import validator_causes
 
@@ -189,9 +191,11 @@ def test_operating_system_causes(name: str, spec: JSON, causes: list[str]) -> No
     assert validator_causes(validate_operating_system, "spec", {**spec, "os": {"name": name}}) == causes
 
 
-def test_mount_option_policy_is_valid_only_if_allowed() -> None:
+def test_mount_option_policy_is_valid_only_if_its_gate_is_enabled() -> None:
     spec = {"securityContext": {"seLinuxChangePolicy": "MountOption"}}
-    assert validator_causes(validate_pod_security_context, "c", spec, allow_mount_option=True) == []
+    errors = error_list_type(FeatureGates({"SELinuxMount": True}))()
+    validate_pod_security_context(errors, "c", spec)
+    assert errors == []
     assert validator_causes(validate_pod_security_context, "c", spec) == [
         'c.seLinuxChangePolicy: Unsupported value: "MountOption": supported values: "Recursive"'
     ]

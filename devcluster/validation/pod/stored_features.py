@@ -1,0 +1,67 @@
+"""Features that a stored pod spec uses: an update is validated as if their gates were enabled.
+
+An object that was written while a gate was enabled can thus still be updated. Source: pkg/api/pod/util.go
+(GetValidationOptionsFromPodSpecAndMeta) of v1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kubeloop.devcluster.validation.common.error_list import ErrorList, enabling
+from kubeloop.devcluster.validation.pod.scheduling import violates_unmerged_keys
+from kubeloop.kube.json_object import JSON
+
+
+def error_list_for_update(error_list: type[ErrorList], old: JSON) -> type[ErrorList]:
+    """Return the class of error lists whose gates apply to an update of the spec `old`."""
+    gates = error_list.gates
+    used = frozenset(gate for gate, is_used in _IN_USE.items() if not gates.enabled(gate) and is_used(old))
+    return enabling(error_list, used) if used else error_list
+
+
+def _has_change_policy(spec: JSON) -> bool:
+    return "seLinuxChangePolicy" in (spec.get("securityContext") or {})
+
+
+def _has_compared_toleration(spec: JSON) -> bool:
+    return any(toleration.get("operator") in ("Gt", "Lt") for toleration in spec.get("tolerations") or ())
+
+
+def _has_user_namespace_on_host_network(spec: JSON) -> bool:
+    return spec.get("hostUsers") is False and bool(spec.get("hostNetwork"))
+
+
+def _restarts_all_containers(spec: JSON) -> bool:
+    """Return True for the action RestartAllContainers, or rules of a sidecar container."""
+    return any(
+        rule.get("action") == "RestartAllContainers" or (kind == "initContainers" and policy == "Always")
+        for kind in ("containers", "initContainers")
+        for container in spec.get(kind) or ()
+        for policy in (container.get("restartPolicy"),)
+        for rule in container.get("restartPolicyRules") or ()
+    )
+
+
+def _reads_environment_from_files(spec: JSON) -> bool:
+    return any(
+        "fileKeyRef" in (variable.get("valueFrom") or ())
+        for kind in ("initContainers", "containers", "ephemeralContainers")
+        for container in spec.get(kind) or ()
+        for variable in container.get("env") or ()
+    )
+
+
+def _has_merged_keys(spec: JSON) -> bool:
+    return any(violates_unmerged_keys(constraint) for constraint in spec.get("topologySpreadConstraints") or ())
+
+
+_IN_USE: dict[str, Callable[[JSON], bool]] = {
+    "EnvFiles": _reads_environment_from_files,
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": _has_merged_keys,
+    "RestartAllContainersOnContainerExits": _restarts_all_containers,
+    "SELinuxMount": _has_change_policy,
+    "TaintTolerationComparisonOperators": _has_compared_toleration,
+    "UserNamespacesHostNetworkSupport": _has_user_namespace_on_host_network,
+}
+"""By gate, whether a spec uses its feature."""
