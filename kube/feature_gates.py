@@ -492,6 +492,7 @@ DEPENDENCIES: dict[str, tuple[str, ...]] = {
 OBEYED: frozenset[str] = frozenset(
     {
         "APIResponseCompression",
+        "APIServerIdentity",
         "ClearingNominatedNodeNameAfterBinding",
         "ComponentFlagz",
         "ComponentStatusz",
@@ -514,6 +515,7 @@ OBEYED: frozenset[str] = frozenset(
         "MutatingAdmissionPolicy",
         "NodeDeclaredFeatures",
         "NominatedNodeNameForExpectation",
+        "OpenAPIEnums",
         "OpportunisticBatching",
         "PodDeletionCost",
         "PodLevelResources",
@@ -528,7 +530,10 @@ OBEYED: frozenset[str] = frozenset(
         "SchedulerPopFromBackoffQ",
         "StaleControllerConsistencyReplicaSet",
         "StorageCapacityScoring",
+        "StorageVersionHash",
+        "StrictIPCIDRValidation",
         "TaintTolerationComparisonOperators",
+        "UnknownVersionInteroperabilityProxy",
         "UserNamespacesHostNetworkSupport",
         "VolumeLimitScaling",
         "WatchList",
@@ -599,14 +604,10 @@ REFUSED: dict[str, str] = {
     ),
     **dict.fromkeys(
         (
-            "APIServerIdentity",
             "CRDObservedGenerationTracking",
             "ImageVolumeWithDigest",
-            "OpenAPIEnums",
             "PortForwardWebsockets",
             "ServiceCIDRStatusFieldWiping",
-            "StorageVersionHash",
-            "StrictIPCIDRValidation",
             "TranslateStreamCloseWebsocketRequests",
         ),
         "kubeloop implements its default only",

@@ -30,9 +30,10 @@ _ONLY_V3 = ("nullable", "oneOf", "anyOf", "allOf", "not", "default")
 
 
 class CustomResourceDocuments:
-    """The documents of one server."""
+    """The documents of one server. enums: see Schemas; definitions always publish theirs."""
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, *, enums: bool = True) -> None:
+        self._enums = enums
         self._definitions = definitions
         self._revision = -1
         self._cache: dict[object, Any] = {}
@@ -125,7 +126,7 @@ class CustomResourceDocuments:
 
     def openapi(self, path: str, accept: str) -> tuple[bytes, str] | None:
         """Return the document of get_openapi_document(), with custom resources."""
-        built_in = shared_openapi.get_openapi_document(path, accept)
+        built_in = shared_openapi.get_openapi_document(path, accept, enums=self._enums)
         if not self._versions():
             return built_in
         if path == "/openapi/v2" and built_in is not None:
@@ -143,7 +144,7 @@ class CustomResourceDocuments:
 
     def digest(self, name: str) -> str:
         """Return the hash of an existing OpenAPI v3 document, by its name in the index."""
-        built_in = shared_openapi.document_hash(name)
+        built_in = shared_openapi.document_hash(name, enums=self._enums)
         if built_in is not None:
             return built_in
         _, group, version = name.split("/")
@@ -159,7 +160,7 @@ class CustomResourceDocuments:
 
     def _v3(self, group: str, version: str) -> bytes:
         def make() -> bytes:
-            schemas = Schemas(v3=True, of=None)
+            schemas = Schemas(v3=True, of=None, enums=self._enums)
             paths = Paths(schemas, v3=True)
             for served_version in self._groups()[group][version]:
                 _define(schemas, served_version, v3=True)
@@ -175,13 +176,14 @@ class CustomResourceDocuments:
                 _define(schemas, version, v3=False)
                 paths.add(version.served)
 
-        return shared_openapi.v2_document(add)
+        return shared_openapi.v2_document(add, enums=self._enums)
 
 
 def _storage_hash(version: ServedVersion) -> str:
-    """Return the storage version hash of discovery."""
-    resource = version.storage_version.served.resource
-    return sha512(f"{resource.group}/{resource.version}/{resource.kind}".encode()).hexdigest()[:12]
+    """Return the storage version hash of discovery; "" if the storage version is not served."""
+    storage_version = version.storage_version
+    served = storage_version.spec.get("served")
+    return shared_discovery.storage_version_hash(storage_version.served.resource) if served else ""
 
 
 def _verbs(version: ServedVersion) -> Sequence[str]:

@@ -1,6 +1,7 @@
 """OpenAPI documents: /openapi/v3 with one document per group version, and /openapi/v2 with everything.
 
-Generated from the registry (`paths`) and from kube.schema (`schemas`) on first use, and cached as bytes.
+Generated from the registry (`paths`) and from kube.schema (`schemas`) on first use, and cached as bytes. enums: see
+Schemas.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ def v3_document(paths: Paths, schemas: Schemas, *, for_crds: bool = False) -> by
 
 
 @cache
-def _version_document(group: str, version: str) -> bytes:
-    schemas = Schemas(v3=True, of=(group, version))
+def _version_document(group: str, version: str, *, enums: bool) -> bytes:
+    schemas = Schemas(v3=True, of=(group, version), enums=enums)
     paths = Paths(schemas, v3=True)
     for served in resources_of_version(group, version):
         paths.add(served)
@@ -102,11 +103,11 @@ def _root_paths() -> tuple[str, ...]:
 
 
 @cache
-def _v3_documents() -> dict[str, Callable[[], bytes]]:
+def _v3_documents(*, enums: bool) -> dict[str, Callable[[], bytes]]:
     """Return the generator of every document by its path below /openapi/v3/."""
     documents: dict[str, Callable[[], bytes]] = {name: partial(_root_document, name) for name in _root_paths()}
     for group, version in group_versions():
-        documents[_version_path(group, version)] = partial(_version_document, group, version)
+        documents[_version_path(group, version)] = partial(_version_document, group, version, enums=enums)
     return dict(sorted(documents.items()))
 
 
@@ -119,27 +120,28 @@ def _source_hash() -> bytes:
     return sha512(b"".join(parts)).digest()
 
 
-def document_hash(name: str) -> str | None:
+def document_hash(name: str, *, enums: bool = True) -> str | None:
     """Return the hash of a document for the index, or None if there is no such document.
 
     It changes with the document, but does not require generating it: all documents take a quarter of a second.
     """
-    if name not in _v3_documents():
+    if name not in _v3_documents(enums=enums):
         return None
     group, _, version = name.removeprefix("apis/").removeprefix("api/").rpartition("/")
     declared = [(served.resource, served.verbs) for served in resources_of_version(group, version)]
-    return sha512(_source_hash() + repr((name, declared)).encode()).hexdigest().upper()
+    return sha512(_source_hash() + repr((name, declared, enums)).encode()).hexdigest().upper()
 
 
 @cache
-def _v3_index() -> bytes:
-    paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={document_hash(name)}"} for name in _v3_documents()}
+def _v3_index(*, enums: bool) -> bytes:
+    hashes = {name: document_hash(name, enums=enums) for name in _v3_documents(enums=enums)}
+    paths = {name: {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"} for name, digest in hashes.items()}
     return msgspec.json.encode({"paths": paths})
 
 
-def v2_document(add_extra: Callable[[Paths, Schemas], None] | None = None) -> JSON:
+def v2_document(add_extra: Callable[[Paths, Schemas], None] | None = None, *, enums: bool = True) -> JSON:
     """Return the /openapi/v2 document of the built-in resources, with the additions of `add_extra`."""
-    schemas = Schemas(v3=False)
+    schemas = Schemas(v3=False, enums=enums)
     paths = Paths(schemas, v3=False)
     for group, version in group_versions():
         for served in resources_of_version(group, version):
@@ -161,25 +163,27 @@ def v2_document(add_extra: Callable[[Paths, Schemas], None] | None = None) -> JS
 
 
 @cache
-def _v2_document() -> bytes:
-    return msgspec.json.encode(v2_document())
+def _v2_document(*, enums: bool) -> bytes:
+    return msgspec.json.encode(v2_document(enums=enums))
 
 
 @cache
-def _v2_protobuf() -> bytes:
-    return encode(v2_document())
+def _v2_protobuf(*, enums: bool) -> bytes:
+    return encode(v2_document(enums=enums))
 
 
-def get_openapi_document(path: str, accept: str) -> tuple[bytes, str] | None:
+def get_openapi_document(path: str, accept: str, *, enums: bool = True) -> tuple[bytes, str] | None:
     """Return the document at a path and its content type; None if there is none or the form is not acceptable."""
     if path == "/openapi/v3":
-        return _v3_index(), _INDEX_TYPE
+        return _v3_index(enums=enums), _INDEX_TYPE
     if path == "/openapi/v2":
         negotiated = negotiate_media_type(accept, _accept_any, _FORMS_V2)
         if negotiated is None:
             return None
-        return (_v2_document(), JSON_TYPE) if negotiated[0] == JSON_TYPE else (_v2_protobuf(), PROTOBUF_TYPE)
-    document = _v3_documents().get(path.removeprefix("/openapi/v3/"))
+        if negotiated[0] == JSON_TYPE:
+            return _v2_document(enums=enums), JSON_TYPE
+        return _v2_protobuf(enums=enums), PROTOBUF_TYPE
+    document = _v3_documents(enums=enums).get(path.removeprefix("/openapi/v3/"))
     return None if document is None or not accepts_json(accept) else (document(), JSON_TYPE)
 
 

@@ -117,11 +117,13 @@ _UNIONS = {
 class Schemas:
     """Schemas of the types that a document refers to; grows with each reference.
 
-    of: group and version of an OpenAPI 3 document; None for custom resources.
+    of: group and version of an OpenAPI 3 document; None for custom resources. enums: False to leave out the values of
+    enumerations.
     """
 
-    def __init__(self, *, v3: bool, of: tuple[str, str] | None = ("", "v1")) -> None:
+    def __init__(self, *, v3: bool, of: tuple[str, str] | None = ("", "v1"), enums: bool = True) -> None:
         self.v3 = v3
+        self._enums = enums
         self._of = of
         self._scalars = _SCALARS_V3 if v3 else _SCALARS_V2
         self._prefix = "#/components/schemas/" if v3 else "#/definitions/"
@@ -190,7 +192,7 @@ class Schemas:
         if ref.kind == "map" and ref.element is not None:
             return {"type": "object", "additionalProperties": self._value(ref.element, nested=True)}
         value = dict(_SCALARS[ref.kind])
-        if ref.enum:
+        if ref.enum and self._enums:
             value["enum"] = sorted(ref.enum)
         return value
 

@@ -13,9 +13,11 @@ import msgspec
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.request import PROTOBUF_TYPE, Request, Response
+from kubeloop.devcluster.api.served_resources import group_versions
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.openapi.discovery import get_discovery_document, is_aggregated
 from kubeloop.devcluster.server.health_paths import indented, not_found
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
 if TYPE_CHECKING:
@@ -30,8 +32,10 @@ class ApiDocuments:
     Documents of custom resources, and OpenAPI, are imported on first use: controllers read neither.
     """
 
-    def __init__(self, definitions: Definitions) -> None:
+    def __init__(self, definitions: Definitions, gates: FeatureGates) -> None:
         self._definitions = definitions
+        self._publishes_enums = gates.enabled("OpenAPIEnums")
+        self._hides_storage_hashes = not gates.enabled("StorageVersionHash")
 
     def response(self, request: Request) -> Response | None:
         """Return the document at a path, None for other paths. Raises StatusError 405, 406."""
@@ -51,6 +55,8 @@ class ApiDocuments:
         if content["kind"] == "APIVersions" and (host := request.headers.get("host")):
             address = {"clientCIDR": "0.0.0.0/0", "serverAddress": host}  # the address that the client used
             content = {**content, "serverAddressByClientCIDRs": [address]}
+        elif self._hides_storage_hashes and content["kind"] == "APIResourceList" and _is_built_in(content):
+            content = {**content, "resources": [_without_storage_hash(entry) for entry in content["resources"]]}
         body = msgspec.json.encode(content) + b"\n"
         digest = _digest(body) if is_aggregated(form) else ""  # of the JSON, whatever the response's encoding
         if form.startswith("application/yaml"):
@@ -73,7 +79,7 @@ class ApiDocuments:
     def _documents(self) -> CustomResourceDocuments:
         from kubeloop.devcluster.apiextensions.openapi_documents import CustomResourceDocuments
 
-        return CustomResourceDocuments(self._definitions)
+        return CustomResourceDocuments(self._definitions, enums=self._publishes_enums)
 
     def _openapi(self, request: Request, path: str, accept: str) -> Response:
         document = self._documents.openapi(path, accept)
@@ -90,6 +96,15 @@ class ApiDocuments:
             headers = [("Location", f"{path}?hash={digest}"), ("Vary", "Accept"), ("Etag", f'"{digest}"')]
             return Response(301, b"", headers=headers)
         return _cached(request, response, digest, caching="public, immutable" if requested_hash else "")
+
+
+def _is_built_in(resource_list: JSON) -> bool:
+    group, _, version = resource_list["groupVersion"].rpartition("/")
+    return (group, version) in group_versions()
+
+
+def _without_storage_hash(resource: JSON) -> JSON:
+    return {name: value for name, value in resource.items() if name != "storageVersionHash"}
 
 
 def _cached(request: Request, response: Response, digest: str, *, caching: str) -> Response:

@@ -117,7 +117,10 @@ class ApiServer:
         )
         self._data_directory = data_directory
         self.clock = clock
-        self._bootstrap = Bootstrap(self.store, clock, rng, settings.identity, settings.service_range, settings.root_ca)
+        self.feature_gates = gates = settings.feature_gates
+        self._bootstrap = Bootstrap(
+            self.store, clock, rng, settings.identity, settings.service_range, settings.root_ca, gates
+        )
         self._local_services = self._bootstrap.local_services
         self._namespace_defaults = self._bootstrap.namespace_defaults
         self._keys = TokenKey(data_directory.folder if data_directory is not None else None)
@@ -127,13 +130,13 @@ class ApiServer:
         self._handled_count = 0
         self._metrics = RequestMetrics()
         self._rng = rng
-        self.feature_gates = gates = settings.feature_gates
         self.compresses_responses = gates.enabled("APIResponseCompression")
         self._zpages = frozenset(
             path
             for path, gate in (("/flagz", "ComponentFlagz"), ("/statusz", "ComponentStatusz"))
             if gates.enabled(gate)
         )
+        self._health_checks = health_paths.health_checks(gates)
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
         self._rest = Rest(
@@ -165,7 +168,7 @@ class ApiServer:
         self.store.subscribe(EVENTS, self._note_event)
         self._local_services.settle()
         self._namespace_defaults.settle()
-        self._documents = ApiDocuments(self._definitions)
+        self._documents = ApiDocuments(self._definitions, gates)
 
     async def run(self) -> None:
         """Compact old versions, expire Events and restore start-up objects until cancelled; then end all watches.
@@ -292,19 +295,20 @@ class ApiServer:
             return metrics_response(request, self._metrics, self.store, self._rest.watched(), gates, began)
         if (document := self._documents.response(request)) is not None:
             return document
-        response = health_paths.openid(request, self._keys) or health_paths.health(request)
+        response = health_paths.openid(request, self._keys) or health_paths.health(request, self._health_checks)
         if response is not None:
             return response
         if path in ("", "/index.html"):
             resources = (version.served.resource for version in self._definitions.versions())
             groups = (f"{resource.group}/{resource.version}" for resource in resources)
-            return health_paths.root(groups, self._zpages)
+            return health_paths.root(groups, self._zpages, self._health_checks)
         if request.path in self._zpages:
             from kubeloop.devcluster.server import zpages  # rarely requested
 
             if request.path == "/flagz":
                 return zpages.flagz(request, self._flags())
-            return zpages.statusz(request, self._began, self.clock.now(), health_paths.listed_paths((), self._zpages))
+            paths = health_paths.listed_paths((), self._zpages, self._health_checks)
+            return zpages.statusz(request, self._began, self.clock.now(), paths)
         if path.startswith("/api/"):
             raise errors.path_not_found()
         return health_paths.not_found()

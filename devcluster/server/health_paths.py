@@ -5,7 +5,7 @@ Sources: apiserver pkg/server/healthz, pkg/server/routes, kubernetes pkg/routes 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from kubeloop.devcluster.api.served_resources import VERSIONS
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
 from kubeloop.devcluster.authentication.service_account_token_requests import ISSUER
 from kubeloop.devcluster.serializer.negotiation import matches_accept
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 
 _CONFIGURATION, _KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
@@ -55,12 +56,26 @@ HEALTH: dict[str, tuple[str, ...]] = {
 The store takes the place of etcd. The start-up hooks are part of the server, so a server that responds passes all
 checks.
 """
+_GATES = {
+    "poststarthook/peer-endpoint-reconciler-controller": "UnknownVersionInteroperabilityProxy",
+    "poststarthook/start-kube-apiserver-identity-lease-controller": "APIServerIdentity",
+    "poststarthook/start-kube-apiserver-identity-lease-garbage-collector": "APIServerIdentity",
+}
+
+Checks = Mapping[str, Sequence[str]]
+"""Names of the checks by endpoint."""
 
 
-def health(request: Request) -> Response | None:
+def health_checks(gates: FeatureGates) -> Checks:
+    """Return the checks of a server with these feature gates."""
+    disabled = {check for check, gate in _GATES.items() if not gates.enabled(gate)}
+    return {path: [check for check in checks if check not in disabled] for path, checks in HEALTH.items()}
+
+
+def health(request: Request, checks_by_path: Checks) -> Response | None:
     """Return the response to /healthz, /livez, /readyz and their single checks; None for other paths."""
     name, _, check = request.path.removeprefix("/").partition("/")
-    checks = HEALTH.get(f"/{name}")
+    checks = checks_by_path.get(f"/{name}")
     if checks is None:
         return None
     if request.path != f"/{name}":
@@ -84,15 +99,16 @@ def _healthy(text: str) -> Response:
     return response
 
 
-def root(more_groups: Iterable[str], zpages: Iterable[str]) -> Response:
+def root(more_groups: Iterable[str], zpages: Iterable[str], checks: Checks) -> Response:
     """Return the list of paths, at / and /index.html; arguments as of listed_paths()."""
-    return indented(200, {"paths": sorted(listed_paths(more_groups, zpages))})
+    return indented(200, {"paths": sorted(listed_paths(more_groups, zpages, checks))})
 
 
-def listed_paths(more_groups: Iterable[str], zpages: Iterable[str]) -> set[str]:
+def listed_paths(more_groups: Iterable[str], zpages: Iterable[str], checks: Checks) -> set[str]:
     """Return the paths that the server lists.
 
-    more_groups: "GROUP/VERSION" of custom resources. zpages: those of /flagz and /statusz that are enabled.
+    more_groups: "GROUP/VERSION" of custom resources. zpages: those of /flagz and /statusz that are enabled. checks: of
+    health_checks().
     """
     groups = {f"{group}/{version}" for group, versions in VERSIONS.items() if group for version in versions}
     groups.update(more_groups)
@@ -100,8 +116,8 @@ def listed_paths(more_groups: Iterable[str], zpages: Iterable[str]) -> set[str]:
     for group_version in groups:
         paths |= {f"/apis/{group_version}", f"/apis/{group_version.partition('/')[0]}"}
     paths |= {"/openapi/v3/", "/metrics", "/metrics/slis", *zpages}
-    for path, checks in HEALTH.items():
-        paths |= {path, *(f"{path}/{check}" for check in checks)}
+    for path, names in checks.items():
+        paths |= {path, *(f"{path}/{name}" for name in names)}
     return paths
 
 

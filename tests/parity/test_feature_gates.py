@@ -9,11 +9,13 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kubeloop.devcluster.server.apiserver import ServingSettings
+from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.errors import UserError
 from kubeloop.kube.feature_gates import GATES, OBEYED, FeatureGates, known_features
 from support.api_requests import InProcessApi
@@ -87,6 +89,8 @@ PATHS = {
     "HorizontalPodAutoscaler": "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
     "StatefulSet": "/apis/apps/v1/namespaces/default/statefulsets",
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
+    "Node": "/api/v1/nodes",
 }
 _SPREAD = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["v"]}
 _RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
@@ -95,6 +99,7 @@ _TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 _SOURCE = {"apiGroup": "g.io", "kind": "K", "name": "n", "namespace": "other"}
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _SET = {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "s"}
+_MERGE = "application/merge-patch+json"
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
@@ -131,6 +136,17 @@ REQUESTS: dict[str, tuple[str, JSON]] = {
     "stateful set": ("StatefulSet", {"spec": {**_SET, "template": {**pod(), "metadata": {"labels": {"a": "b"}}}}}),
     "claim": ("PersistentVolumeClaim", {"spec": {**_CLAIM, "dataSourceRef": _SOURCE}}),
     "driver": ("CSIDriver", {"spec": {}}),
+    "nameserver": ("Pod", pod(dnsConfig={"nameservers": ["010.0.0.1", "::ffff:1.2.3.4", "1.2.3"]})),
+    "host alias": ("Pod", pod(hostAliases=[{"ip": "010.0.0.1", "hostnames": ["a"]}])),
+    "external IP": ("Service", {"spec": {"ports": [{"port": 80}], "externalIPs": ["010.1.1.1", "127.0.0.1"]}}),
+    "cluster IP": ("Service", {"spec": {"ports": [{"port": 80}], "clusterIP": "010.0.0.077"}}),
+    "mapped cluster IP": ("Service", {"spec": {"ports": [{"port": 80}], "clusterIP": "::ffff:10.0.0.78"}}),
+    "source range": ("Service", {"spec": {
+        "ports": [{"port": 80}], "type": "LoadBalancer", "allocateLoadBalancerNodePorts": False,
+        "loadBalancerSourceRanges": ["10.0.0.1/8", "010.0.0.0/08"]}}),
+    "policy": ("NetworkPolicy", {"spec": {"podSelector": {}, "ingress": [
+        {"from": [{"ipBlock": {"cidr": "10.0.0.1/8", "except": ["10.01.0.0/16"]}}]}]}}),
+    "node": ("Node", {"spec": {"podCIDR": "10.0.0.1/24", "podCIDRs": ["10.0.0.1/24"]}}),
     "pod-level resources": ("Pod", pod(resources={"limits": {"cpu": "1"}})),
 }  # fmt: skip
 
@@ -142,12 +158,14 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealApiServer]:
         yield server
 
 
-def sent(server: RealApiServer, method: str, path: str, body: JSON | None = None) -> tuple[int, bytes]:
+def sent(
+    server: RealApiServer, method: str, path: str, body: JSON | None = None, content_type: str = "application/json"
+) -> tuple[int, bytes]:
     request = urllib.request.Request(
         server.url + path,
         method=method,
         data=None if body is None else json.dumps(body).encode(),
-        headers={"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"},
+        headers={"Authorization": f"Bearer {server.token}", "Content-Type": content_type},
     )
     context = ssl.create_default_context(cafile=str(server.ca))
     try:
@@ -188,3 +206,111 @@ def test_metric_has_the_values_of_kubernetes(real: RealApiServer):
         entry for entry in FeatureGates(SWITCHED).all() if entry[0] in names
     }
     assert set(GATES) - names <= _OF_CONTROLLER_MANAGER
+
+
+# --- objects that were stored while a gate was enabled ----------------------------------------------------------------
+
+_DISABLED_LATER = dict.fromkeys(
+    (
+        "ContainerStopSignals",
+        "CrossNamespaceVolumeDataSource",
+        "HPAScaleToZero",
+        "MaxUnavailableStatefulSet",
+        "SELinuxMount",
+        "TaintTolerationComparisonOperators",
+        "UserNamespacesHostNetworkSupport",
+        "VolumeLimitScaling",
+    ),
+    True,
+)
+_NOW_DISABLED = {
+    **dict.fromkeys(_DISABLED_LATER, False),
+    "ContainerRestartRules": False,
+    "RestartAllContainersOnContainerExits": False,
+    "EnvFiles": False,
+    "HPAConfigurableTolerance": False,
+    "HostnameOverride": False,
+    "PodLevelResources": False,
+    "InPlacePodLevelResourcesVerticalScaling": False,
+    "MatchLabelKeysInPodTopologySpreadSelectorMerge": False,
+    "RelaxedServiceNameValidation": False,
+    "StrictIPCIDRValidation": False,
+}
+_ALL_RULES = [{**_RULES[0], "action": "RestartAllContainers"}]
+_LABELS = {"metadata": {"labels": {"a": "b"}}}
+_TEMPLATES: dict[str, JSON] = {
+    "comparison": pod(tolerations=[{"key": "a", "operator": "Gt", "value": "5"}]),
+    "mount-option": pod(securityContext={"seLinuxChangePolicy": "MountOption"}),
+    "user-namespace": pod(hostUsers=False, hostNetwork=True),
+    "stop-signal": _linux(pod_with_container(lifecycle={"stopSignal": "SIGHUP"})),
+    "restart-rules": pod_with_container(restartPolicy="Never", restartPolicyRules=_ALL_RULES),
+    "sidecar-rules": pod(initContainers=[
+        {"name": "s", "image": "i", "restartPolicy": "Always", "restartPolicyRules": _RULES}]),
+    "hostname-override": pod(hostnameOverride="h"),
+    "pod-level-resources": pod(resources={"limits": {"cpu": "1"}}),
+    "spread-keys": pod(topologySpreadConstraints=[
+        {**_SPREAD, "labelSelector": {"matchExpressions": [{"key": "v", "operator": "Exists"}]}}]),
+    "file-key": REQUESTS["file key"][1],
+    "plain": pod(),
+}  # fmt: skip
+_STORED: dict[str, tuple[str, JSON]] = {
+    **{name: ("PodTemplate", {"template": {**body, **_LABELS}}) for name, body in _TEMPLATES.items()},
+    "zero": REQUESTS["scale to zero"],
+    "tolerance": REQUESTS["tolerance"],
+    "stateful-set": ("StatefulSet", {"spec": {
+        **_SET, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 2}}, "template": {**pod(), **_LABELS}}}),
+    "claim": REQUESTS["claim"],
+    "driver": ("CSIDriver", {"spec": {"preventPodSchedulingIfMissing": True}}),
+    "1a": ("Service", {"spec": {"ports": [{"port": 80}], "selector": {"a": "b"}}}),
+    "ingress": REQUESTS["ingress"],
+}  # fmt: skip
+_CHANGES: dict[str, JSON] = {
+    "PodTemplate": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}},
+    "HorizontalPodAutoscaler": {"spec": {"maxReplicas": 3}},
+    "StatefulSet": {"spec": {"replicas": 2}},
+    "PersistentVolumeClaim": {"metadata": {"labels": {"a": "b"}}},
+    "CSIDriver": {"spec": {"requiresRepublish": True}},
+    "Service": {"spec": {"ports": [{"port": 81}]}},
+    "Ingress": {"spec": {"ingressClassName": "c"}},
+}
+PATHS["PodTemplate"] = "/api/v1/namespaces/default/podtemplates"
+
+
+def contents(status: int, response: JSON) -> Any:
+    """Return what does not depend on time: spec and template, or the causes."""
+    if status not in (200, 201):
+        return status, response.get("details", {}).get("causes") or response["message"]
+    spec = {name: value for name, value in response.get("spec", {}).items() if name not in ("clusterIP", "clusterIPs")}
+    return status, spec, response.get("template")
+
+
+async def test_values_of_disabled_gates_can_be_updated_as_in_kubernetes(tmp_path: Path):
+    needs_binaries()
+    outcomes: dict[str, dict[str, Any]] = {"kubeloop": {}, "kube-apiserver": {}}
+    flags = {"feature-gates": FeatureGates(_DISABLED_LATER).text()}
+    with real_apiserver(tmp_path / "real", flags) as server:
+
+        def send(api: InProcessApi, step: str, method: str, path: str, body: JSON) -> None:
+            status, content = api(method, path, body, _MERGE if method == "PATCH" else "application/json")
+            outcomes["kubeloop"][step] = contents(status, content)
+            status, response = sent(server, method, path, body, _MERGE if method == "PATCH" else "application/json")
+            outcomes["kube-apiserver"][step] = contents(status, json.loads(response))
+
+        data = DataDirectory(tmp_path / "data")
+        api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(_DISABLED_LATER)), data_directory=data)
+        for name, (kind, body) in _STORED.items():
+            send(api, f"create {name}", "POST", PATHS[kind], {**body, "metadata": {"name": name}})
+        server.kill_apiserver()
+        server.flags["feature-gates"] = FeatureGates(_NOW_DISABLED).text()
+        server.start_apiserver()
+        data.close()
+        data, gates = DataDirectory(tmp_path / "data"), FeatureGates(_NOW_DISABLED)
+        api = InProcessApi(settings=ServingSettings(feature_gates=gates), data_directory=data)
+        for name, (kind, _) in _STORED.items():
+            send(api, f"update {name}", "PATCH", f"{PATHS[kind]}/{name}", _CHANGES[kind])
+        plain = f"{PATHS['PodTemplate']}/plain"
+        for name, template in _TEMPLATES.items():
+            send(api, f"add {name}", "PATCH", f"{plain}?dryRun=All", {"template": template})
+        data.close()
+    for step, expected in outcomes["kube-apiserver"].items():
+        assert (step, outcomes["kubeloop"][step]) == (step, expected)

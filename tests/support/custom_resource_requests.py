@@ -574,7 +574,6 @@ _SERVER_FIELDS = (
     "resourceVersion",
     "creationTimestamp",
     "deletionTimestamp",
-    "storageVersionHash",
     "time",
     "description",
 )

@@ -36,7 +36,9 @@ from kubeloop.devcluster.server.bootstrap.flow_schemas import FlowSchemas
 from kubeloop.devcluster.server.bootstrap.local_services import LocalServices
 from kubeloop.devcluster.server.bootstrap.namespace_defaults import NamespaceDefaults
 from kubeloop.devcluster.storage.store import Change, InitialObjects, ObjectStore, object_key
+from kubeloop.devcluster.validation.common.error_list import error_list_type
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import (
     CONFIG_MAPS,
@@ -100,6 +102,7 @@ class Bootstrap:
         identity: Identity,
         service_range: IPv4Network,
         root_ca: str | None,
+        gates: FeatureGates,
     ) -> None:
         """root_ca: see NamespaceDefaults."""
         self._store = store
@@ -112,7 +115,10 @@ class Bootstrap:
         self._flow_schemas = FlowSchemas(store, clock)
         self.local_services = LocalServices(store, clock, self._rng)
         self.namespace_defaults = NamespaceDefaults(store, clock, self._rng, root_ca)
-        resources = dict.fromkeys((*_SHARED, *_RESTORED))
+        self._restored: list[Resource[Any]] = [
+            resource for resource in _RESTORED if resource is not LEASES or gates.enabled("APIServerIdentity")
+        ]
+        resources: dict[Resource[Any], None] = dict.fromkeys((*_SHARED, *self._restored))
         follow: dict[Resource[Any], Callable[[Change], None]] = {
             FLOW_SCHEMAS: self._flow_schemas.note_schema,
             PRIORITY_LEVEL_CONFIGURATIONS: self._flow_schemas.note_level,
@@ -133,7 +139,7 @@ class Bootstrap:
         )
         if root_ca is not None and store.data_directory is not None:  # it may be older than these objects
             self.namespace_defaults.note_all()
-        self.addresses = ServiceAllocator(store, clock, rng, service_range)
+        self.addresses = ServiceAllocator(store, clock, rng, service_range, error_list_type(gates))
 
     async def run(self) -> None:
         """Restore deleted and changed objects and renew the server's lease until cancelled.
@@ -144,7 +150,7 @@ class Bootstrap:
             group.create_task(self._flow_schemas.run(), name="flow-schemas")
             while True:
                 await asyncio.sleep(_RESTORE_SECONDS)
-                for resource in _RESTORED:
+                for resource in self._restored:
                     if self._store.initial_objects_created(resource):
                         self._restore(resource)
                 self.addresses.repair()

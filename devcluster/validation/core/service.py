@@ -326,7 +326,7 @@ def _validate_changed_addresses(errors: ErrorList, spec: JSON, before: JSON) -> 
 def validate_service_status_update(errors: ErrorList, obj: JSON, old: JSON) -> None:
     path = "status.loadBalancer.ingress"
     ingresses, old_ingresses = (_ingresses(service) for service in (obj, old))
-    old_addresses = {ingress.get("ip") for ingress in old_ingresses}
+    old_addresses = {ingress.get("ip", "") for ingress in old_ingresses}
     if ingresses and obj["spec"].get("type") != "LoadBalancer":
         errors.forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
         return

@@ -143,7 +143,7 @@ def validate_ingress_status_update(errors: ErrorList, obj: JSON, old: JSON) -> N
     entries, old_entries = (
         ingress.get("status", {}).get("loadBalancer", {}).get("ingress", ()) for ingress in (obj, old)
     )
-    old_addresses = {entry.get("ip") for entry in old_entries}
+    old_addresses = {entry.get("ip", "") for entry in old_entries}
     for i, entry in enumerate(entries):
         where = f"status.loadBalancer.ingress[{i}]"
         if entry.get("ip"):

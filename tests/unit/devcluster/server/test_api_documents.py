@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Request, Response
 from kubeloop.devcluster.server.api_documents import ApiDocuments
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from support.custom_resource_requests import WIDGETS
 from support.served_definitions import ServedDefinitions
 
@@ -21,7 +24,7 @@ def served() -> ServedDefinitions:
 
 def respond(served: ServedDefinitions, path: str, method: str = "GET", **headers: str) -> Response | None:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return ApiDocuments(served.definitions).response(Request.of(method, path, named))
+    return ApiDocuments(served.definitions, DEFAULT_FEATURE_GATES).response(Request.of(method, path, named))
 
 
 def document(served: ServedDefinitions, path: str, **headers: str) -> Response:
@@ -84,3 +87,43 @@ def test_openapi_with_matching_hash_is_immutable(served: ServedDefinitions):
 )
 def test_unavailable_openapi_documents_are_errors(served: ServedDefinitions, path: str, accept: str, status: int):
     assert document(served, path, accept=accept).status == status
+
+
+# --- feature gates ----------------------------------------------------------------------------------------------------
+
+
+def content(served: ServedDefinitions, gates: FeatureGates, path: str) -> Any:
+    response = ApiDocuments(served.definitions, gates).response(Request.of("GET", path, {}))
+    assert response is not None
+    assert isinstance(response.body, bytes)
+    return msgspec.json.decode(response.body)
+
+
+def test_storage_version_hashes_of_built_in_kinds_depend_on_their_gate(served: ServedDefinitions):
+    served.create(WIDGETS)
+    gates = FeatureGates({"StorageVersionHash": False})
+    apps = content(served, gates, "/apis/apps/v1")["resources"]
+    assert not any("storageVersionHash" in resource for resource in apps)
+    (widgets,) = content(served, gates, "/apis/example.com/v1")["resources"][:1]
+    assert widgets["storageVersionHash"] == "gIwvi5rymmg="  # base64(sha256("example.com/v1/Widget")[:8])
+
+
+def test_openapi_enumerations_depend_on_their_gate(served: ServedDefinitions):
+    strategy = ("components", "schemas", "io.k8s.api.apps.v1.DeploymentStrategy", "properties", "type")
+    enums = {}
+    for value in (True, False):
+        gates = FeatureGates({"OpenAPIEnums": value})
+        documents = content(served, gates, "/openapi/v3")["paths"]
+        value_schema = content(served, gates, documents["apis/apps/v1"]["serverRelativeURL"].partition("?")[0])
+        for name in strategy:
+            value_schema = value_schema[name]
+        enums[value] = (value_schema.get("enum"), documents["apis/apps/v1"]["serverRelativeURL"])
+        (definition,) = [
+            schema
+            for name, schema in content(served, gates, "/openapi/v2")["definitions"].items()
+            if name == "io.k8s.api.apps.v1.DeploymentStrategy"
+        ]
+        assert ("enum" in definition["properties"]["type"]) is value
+    assert enums[True][0] == ["Recreate", "RollingUpdate"]
+    assert enums[False][0] is None
+    assert enums[True][1] != enums[False][1], "the hash is that of another document"

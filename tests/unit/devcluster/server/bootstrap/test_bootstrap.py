@@ -15,6 +15,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.bootstrap import Identity
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.feature_gates import FeatureGates
 from support.api_requests import InProcessApi
 
 JSON = dict[str, Any]
@@ -177,6 +178,19 @@ async def test_kubernetes_service_has_endpoints_of_server_identity():
     lease = api("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases")[1]["items"][0]
     assert lease["metadata"]["labels"]["kubernetes.io/hostname"] == "machine"
     assert lease["spec"]["holderIdentity"].startswith(f"{lease['metadata']['name']}_")
+
+
+@pytest.mark.virtual_time
+async def test_server_without_identity_has_no_lease(clock):
+    gates = FeatureGates({"APIServerIdentity": False})
+    api = InProcessApi(clock=clock, settings=ServingSettings(feature_gates=gates))
+    task = asyncio.create_task(api.server.run())
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+    assert api("GET", leases)[1]["items"] == []
+    await asyncio.sleep(30)
+    assert api("GET", leases)[1]["items"] == []
+    task.cancel()
+    await asyncio.wait([task])
 
 
 def test_identity_name_matches_kube_apiserver():
