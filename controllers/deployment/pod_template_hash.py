@@ -14,6 +14,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
+from kubeloop.controllers.runtime.name_hash import fnv1a_32, safe_encode
 from kubeloop.kube.objects.api_types import JSONValue
 from kubeloop.kube.objects.object_fields import POD_TEMPLATE_HASH_LABEL
 from kubeloop.kube.quantities import Quantity, QuantityError, parse_quantity
@@ -121,19 +122,13 @@ def _canonical(ref: TypeRef, value: JSONValue) -> Any:
 
 # --- hash ----------------------------------------------------------------------------------------------------------
 
-_FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
-_SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that no words are formed
-
 
 def pod_template_hash(template: Mapping[str, JSONValue], collision_count: int | None) -> str:
     """Return the value of the label pod-template-hash."""
     data = dump(template).encode()
     if collision_count is not None:
         data += struct.pack("<I4x", collision_count & 0xFFFFFFFF)
-    hashed = _FNV_OFFSET
-    for byte in data:
-        hashed = ((hashed ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
-    return "".join(_SAFE_DIGITS[ord(digit) % len(_SAFE_DIGITS)] for digit in str(hashed))
+    return safe_encode(fnv1a_32(data))
 
 
 def dump(template: Mapping[str, JSONValue]) -> str:

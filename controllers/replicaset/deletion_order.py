@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from kubeloop.controllers.replicaset.related_pods import PodsPerNode
+from kubeloop.controllers.runtime.active_pods import max_restarts, phase_rank, ready_since
 from kubeloop.controllers.runtime.integers import InvalidInteger, parse_int
 from kubeloop.kube.objects.api_types import Pod
-from kubeloop.kube.objects.object_fields import condition_of, is_ready
+from kubeloop.kube.objects.object_fields import is_ready
 
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-
-_PHASE_RANKS = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class InvalidDeletionCost(ValueError):
@@ -43,20 +42,6 @@ def _cost_or_zero(pod: Pod) -> int:
         return deletion_cost(pod.metadata.annotations)
     except InvalidDeletionCost:
         return 0
-
-
-def _max_restarts(pod: Pod) -> tuple[int, int]:
-    """Return the most restarts of a regular container, and of a sidecar container."""
-    regular = 0
-    for status in pod.status.container_statuses:
-        regular = max(regular, status.restart_count)
-    if not pod.status.init_container_statuses:
-        return regular, 0
-    sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
-    sidecar = max(
-        (status.restart_count for status in pod.status.init_container_statuses if status.name in sidecars), default=0
-    )
-    return regular, sidecar
 
 
 UNKNOWN_AGE = -2
@@ -84,13 +69,6 @@ class AgeBuckets(dict[datetime | None, int]):
 DeletionSortKey = tuple[bool, int, bool, int, int, int]
 
 
-def _ready_since(pod: Pod) -> tuple[bool, datetime | None]:
-    condition = condition_of(pod.status.conditions, "Ready")
-    if condition is None or condition.status != "True":
-        return False, None
-    return True, condition.last_transition_time
-
-
 def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets, *, by_cost: bool = True) -> DeletionSortKey:
     """Return the sort key that decides between most Pods; the smaller one is deleted first.
 
@@ -98,10 +76,10 @@ def deletion_sort_key(pod: Pod, rank: int, ages: AgeBuckets, *, by_cost: bool = 
     more related Pods on the node before fewer, ready for a shorter time before longer. rank: related Pods on the Pod's
     node, including itself. by_cost: False to ignore the deletion cost.
     """
-    ready, since = _ready_since(pod)
+    ready, since = ready_since(pod)
     return (
         pod.spec.node_name != "",
-        _PHASE_RANKS.get(pod.status.phase, 0),
+        phase_rank(pod),
         ready,
         _cost_or_zero(pod) if by_cost and pod.metadata.annotations else 0,
         -rank,
@@ -121,8 +99,8 @@ class TiedPod:
     def __init__(self, pod: Pod, ages: AgeBuckets) -> None:
         self.pod = pod
         self.uid = pod.metadata.uid
-        self.ready_since = _ready_since(pod)[1]
-        regular, sidecar = _max_restarts(pod)
+        self.ready_since = ready_since(pod)[1]
+        regular, sidecar = max_restarts(pod)
         self.restarts = (-regular, -sidecar)
         self.created = pod.metadata.creation_timestamp
         self.created_bucket = ages[self.created]

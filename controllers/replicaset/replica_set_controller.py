@@ -22,7 +22,7 @@ from kubeloop.controllers.replicaset.related_pods import (
     by_template_hash,
     related_pods,
 )
-from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas, pod_from_template
+from kubeloop.controllers.replicaset.replica_plan import ReplicaPlan, plan_replicas
 from kubeloop.controllers.replicaset.replica_set_status import needs_status_write, replica_set_status
 from kubeloop.controllers.replicaset.replication_controllers import (
     REPLICA_SET,
@@ -31,7 +31,7 @@ from kubeloop.controllers.replicaset.replication_controllers import (
 )
 from kubeloop.controllers.runtime.adoption import Claim, claim_objects, decide_claim, possible_owners
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
-from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, ReconcileError, StaleCache
+from kubeloop.controllers.runtime.controller import RESYNC_SECONDS, Controller, StaleCache
 from kubeloop.controllers.runtime.controller_context import ControllerContext
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.owner_references import (
@@ -43,11 +43,12 @@ from kubeloop.controllers.runtime.owner_references import (
     orphan_index_key,
 )
 from kubeloop.controllers.runtime.pod_availability import next_availability_seconds
+from kubeloop.controllers.runtime.pod_control import CannotDeletePods, PodControl
+from kubeloop.controllers.runtime.pod_template import pod_from_template
 from kubeloop.controllers.runtime.slow_start import slow_start_batch
 from kubeloop.controllers.runtime.status_patch import changed_fields, versioned_merge_patch
 from kubeloop.informers.shared_informer import ResourceEventHandlerFuncs
 from kubeloop.kube.client.api_client import PatchType
-from kubeloop.kube.client.current_span import current_span
 from kubeloop.kube.errors import ApiError, NotFound, ServerUnreachable, is_namespace_terminating
 from kubeloop.kube.objects.api_types import JSONValue, Object, Pod, ReplicaSet, ReplicaSetStatus
 from kubeloop.kube.objects.object_fields import is_ready
@@ -62,23 +63,14 @@ BURST_REPLICAS = 500
 STATUS_UPDATE_RETRIES = 1
 
 
-class CannotCreatePods(ReconcileError):
-    """No Pod can be created from the template."""
-
-
-class CannotDeletePods(ReconcileError):
-    """The API server refused to delete a Pod."""
-
-
 class ReplicaSetController:
     """Reconciles ReplicaSets (or, by `variant`, ReplicationControllers): creates and deletes their Pods."""
 
     def __init__(self, context: ControllerContext, variant: ControllerVariant = REPLICA_SET) -> None:
         self._client = context.client
         self._clock = context.clock
-        self._events = context.events
+        self._pod_control = PodControl(context)
         self._traces = context.traces
-        self._pod_traces = context.pod_traces
         self._metrics = context.metrics
         self._variant = variant
         owners, pods = context.informers.informer(variant.resource), context.informers.informer(PODS)
@@ -335,7 +327,7 @@ class ReplicaSetController:
             # Before the first request: the watch may show a Pod before our call returns. An event that is not yet
             # expected is not counted, and the controller would wait for that Pod until the expectation expires.
             self.expectations.expect_creations(rs.key, plan.create)
-            body = pod_from_template(rs)
+            body = pod_from_template(rs, rs.spec.template)
             created, failure = await slow_start_batch(plan.create, lambda: self._create_pod(rs, body, reconcile))
             for _ in range(plan.create - created):
                 self.expectations.creation_observed(rs.key)  # not tried, or failed: no event will show them
@@ -350,57 +342,22 @@ class ReplicaSetController:
         return None
 
     async def _create_pod(self, rs: ReplicaSet, body: dict[str, JSONValue], reconcile: Reconcile) -> None:
-        """Create one Pod and start its trace. Raises the error of the request."""
-        metadata = body["metadata"]
-        if not metadata.get("labels"):
-            raise CannotCreatePods("unable to create pods, no labels")
-        inherited = metadata.get("annotations", {}).get(TRACEPARENT, "")
-        start_ns = self._clock.time_ns()
-        request = self._pod_traces.create_requested(
-            namespace=rs.metadata.namespace,
-            owner_kind=rs.kind,
-            owner_name=rs.metadata.name,
-            link=reconcile.traceparent,
-            inherited=inherited,
-            scheduler_name=body["spec"].get("schedulerName") or "default-scheduler",
-        )
-        if request.traceparent:
-            # Annotations of this Pod only: the template is not changed.
-            annotations = {**metadata.get("annotations", {}), **request.annotations}
-            body = {**body, "metadata": {**metadata, "annotations": annotations}}
-            reconcile.link(request.traceparent, "pod")
-        token = current_span.set(request)
+        """Create one Pod. Raises the error of the request, unless the namespace is being deleted."""
         try:
-            pod = await self._client.create(PODS, body, rs.metadata.namespace)
-        except (ApiError, ServerUnreachable) as error:
-            self._pod_traces.create_failed(request.traceparent, str(error))
-            reconcile.add_action("create pod", start_ns=start_ns, error=str(error))
+            pod = await self._pod_control.create(rs, body, reconcile)
+        except ApiError as error:
             if is_namespace_terminating(error):
-                return  # no object can be created in this namespace any more, so no event is needed
-            self._events.event(rs, "Warning", "FailedCreate", f"Error creating: {error}")
+                return
             raise
-        except asyncio.CancelledError:
-            self._pod_traces.create_failed(request.traceparent, "cancelled")
-            raise
-        finally:
-            current_span.reset(token)
-        self._pod_traces.created(request.traceparent, pod)
         self._record_write(rs, PODS.group_resource, pod)
-        reconcile.add_action(f"create pod {pod.metadata.name}", start_ns=start_ns)
-        self._events.event(rs, "Normal", "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
 
     async def _delete_pod(self, rs: ReplicaSet, pod: Pod, reconcile: Reconcile, failures: list[Exception]) -> None:
-        name, namespace = pod.metadata.name, pod.metadata.namespace
         try:
-            with reconcile.action_span(f"delete pod {name}"):
-                await self._client.delete(PODS, name, namespace, precondition_uid=pod.metadata.uid)
-        except (ApiError, ServerUnreachable) as error:
+            await self._pod_control.delete(rs, pod, reconcile)
+        except (NotFound, CannotDeletePods) as error:
             self.expectations.deletion_observed(rs.key, pod.key)  # no event will show this deletion
             if not isinstance(error, NotFound):
-                self._events.event(rs, "Warning", "FailedDelete", f"Error deleting: {error}")
-                failures.append(CannotDeletePods(f"unable to delete pods: {error}"))
-            return
-        self._events.event(rs, "Normal", "SuccessfulDelete", f"Deleted pod: {name}")
+                failures.append(error)
 
     async def _write_status(self, rs: ReplicaSet, status: ReplicaSetStatus, reconcile: Reconcile) -> None:
         """Write the status if it changed; retry once from a fresh read if the first write fails.

@@ -48,13 +48,17 @@ class Expectations:
             return True
         return self._clock.now() - expectation.recorded_at > EXPECTATIONS_TIMEOUT
 
+    def expect(self, key: str, creations: int, deletions: Iterable[str]) -> None:
+        """Expect a number of creations, and the deletion of Pods given by key."""
+        pending = self._pending_deletions[key] = set(deletions)
+        self._set(key, creations, len(pending))
+
     def expect_creations(self, key: str, count: int) -> None:
         self._set(key, count, 0)
 
     def expect_deletions(self, key: str, pods: Iterable[str]) -> None:
         """Expect the deletion of these Pods, given by key."""
-        pending = self._pending_deletions[key] = set(pods)
-        self._set(key, 0, len(pending))
+        self.expect(key, 0, pods)
 
     def creation_observed(self, key: str) -> None:
         self._lower(key, 1, 0)
@@ -78,3 +82,31 @@ class Expectations:
 
     def _set(self, key: str, creations: int, deletions: int) -> None:
         self._expected[key] = Expectation(creations, deletions, self._clock.now())
+
+
+class UIDExpectations:
+    """UIDs per controller key of objects whose change was requested and is not observed yet. They never expire.
+
+    For example the Pods from which the Job controller has removed its finalizer. Source: uidTrackingExpectations in
+    pkg/controller/job/tracking_utils.go.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[str, set[str]] = {}
+
+    def pending(self, key: str) -> frozenset[str]:
+        """Return the UIDs that are not observed yet."""
+        return frozenset(self._pending.get(key, ()))
+
+    def expect(self, key: str, uids: Iterable[str]) -> None:
+        """Add UIDs to those of `key`."""
+        self._pending.setdefault(key, set()).update(uids)
+
+    def observed(self, key: str, uid: str) -> None:
+        pending = self._pending.get(key)
+        if pending is not None:
+            pending.discard(uid)
+
+    def forget(self, key: str) -> None:
+        """Drop the UIDs of `key`: its object was deleted."""
+        self._pending.pop(key, None)

@@ -1,4 +1,4 @@
-"""Classification of Pods for controllers: active, available.
+"""Classification of Pods for controllers: active, terminating, available.
 
 Pure functions of Pods and the time. Source: pkg/api/v1/pod/util.go, pkg/controller/controller_utils.go.
 """
@@ -15,6 +15,11 @@ from kubeloop.kube.objects.object_fields import condition_of, is_finished
 def is_active(pod: Pod) -> bool:
     """Return True if the Pod counts as a replica: neither finished nor being deleted."""
     return pod.metadata.deletion_timestamp is None and not is_finished(pod)
+
+
+def is_terminating(pod: Pod) -> bool:
+    """Return True if the Pod is being deleted and is not finished."""
+    return pod.metadata.deletion_timestamp is not None and not is_finished(pod)
 
 
 def is_available(pod: Pod, min_ready_seconds: int, now: datetime) -> bool:

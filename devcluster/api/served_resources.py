@@ -246,7 +246,7 @@ API_SERVICES = declare(
 
 # --- apps -------------------------------------------------------------------------------------------------------------
 
-CONTROLLER_REVISIONS = declare("apps/v1", "controllerrevisions", "ControllerRevision")
+serve(resources.CONTROLLER_REVISIONS)
 DAEMON_SETS = declare(
     "apps/v1", "daemonsets", "DaemonSet", short="ds", categories="all", subresources="status", generation="spec",
     status=_SCHEDULED,

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.object_metadata import without_managed_fields
-from kubeloop.devcluster.api.served_resources import CONTROLLER_REVISIONS
 from kubeloop.kube.json_object import JSON
-from kubeloop.kube.objects.resources import Resource
+from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS, Resource
 
 _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _STRING_OR_SPACE = re.compile(rb'"(?:[^"\\]|\\.)*"|\s+')

@@ -518,6 +518,11 @@ class StatefulSet(Object):
     status: JSONValue = None
 
 
+class ControllerRevision(Object):
+    data: JSONValue = None
+    revision: int = 0
+
+
 class ServicePort(Struct):
     node_port: int = 0
 

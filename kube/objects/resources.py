@@ -125,6 +125,7 @@ REPLICA_SETS = new_resource(
 STATEFUL_SETS = new_resource(
     api_types.StatefulSet, "apps/v1", "statefulsets", short="sts", categories="all", subresources="scale status"
 )
+CONTROLLER_REVISIONS = new_resource(api_types.ControllerRevision, "apps/v1", "controllerrevisions")
 POD_DISRUPTION_BUDGETS = new_resource(
     api_types.PodDisruptionBudget, "policy/v1", "poddisruptionbudgets", short="pdb", subresources="status"
 )

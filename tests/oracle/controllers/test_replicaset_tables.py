@@ -19,13 +19,13 @@ from kubeloop.controllers.replicaset.deletion_order import (
     pods_to_delete,
 )
 from kubeloop.controllers.replicaset.related_pods import active_pods_per_node
-from kubeloop.controllers.replicaset.replica_plan import pod_from_template
 from kubeloop.controllers.replicaset.replica_set_status import replica_set_status
 from kubeloop.controllers.runtime import rate_limiter
 from kubeloop.controllers.runtime.consistency import ConsistencyStore
 from kubeloop.controllers.runtime.controller import StaleCache
 from kubeloop.controllers.runtime.expectations import Expectations
 from kubeloop.controllers.runtime.pod_availability import is_available, next_availability_seconds
+from kubeloop.controllers.runtime.pod_template import pod_from_template
 from kubeloop.controllers.runtime.rate_limiter import (
     BucketRateLimiter,
     ItemExponentialFailureRateLimiter,
@@ -205,7 +205,8 @@ def test_pod_availability(rows):
 def test_pod_from_template(rows):
     for inputs, outputs in rows("pod_from_template"):
         assert outputs["error"] is None
-        pod = pod_from_template(convert(ReplicaSet, inputs["replicaset"]))
+        rs = convert(ReplicaSet, inputs["replicaset"])
+        pod = pod_from_template(rs, rs.spec.template)
         assert replay_server.comparable_object(pod, "pods", "", "create") == replay_server.comparable_object(
             outputs["pod"], "pods", "", "create"
         )

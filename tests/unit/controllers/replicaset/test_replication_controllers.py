@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kubeloop.controllers.replicaset.replica_plan import pod_from_template
 from kubeloop.controllers.replicaset.replication_controllers import as_replica_set
 from kubeloop.controllers.runtime.owner_references import controller_index_key
+from kubeloop.controllers.runtime.pod_template import pod_from_template
 from kubeloop.kube.objects.api_types import ReplicationController, convert
 
 
@@ -24,4 +24,4 @@ def test_replication_controller_converts_and_keeps_its_kind():
     assert rs.spec.selector is not None
     assert rs.spec.selector.match_labels == {"a": "1"}
     assert controller_index_key(rs) == "ns/ReplicationController/rc/u9"
-    assert pod_from_template(rs)["metadata"]["ownerReferences"][0]["apiVersion"] == "v1"
+    assert pod_from_template(rs, rs.spec.template)["metadata"]["ownerReferences"][0]["apiVersion"] == "v1"

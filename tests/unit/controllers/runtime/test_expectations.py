@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kubeloop.controllers.runtime.expectations import EXPECTATIONS_TIMEOUT, Expectations
+from kubeloop.controllers.runtime.expectations import EXPECTATIONS_TIMEOUT, Expectations, UIDExpectations
 from support.set_clock import SetClock
 
 KEY = "ns/rs"
@@ -66,3 +66,22 @@ def test_forgotten_key_starts_without_expectations(expectations):
     expectations.deletion_observed(KEY, "ns/a")  # not expected any more
     expectations.creation_observed(KEY)
     assert expectations.met(KEY)
+
+
+def test_creations_and_deletions_are_expected_together(expectations):
+    expectations.expect(KEY, 1, ["ns/a"])
+    expectations.creation_observed(KEY)
+    assert not expectations.met(KEY)
+    expectations.deletion_observed(KEY, "ns/a")
+    assert expectations.met(KEY)
+
+
+def test_uids_are_pending_until_observed():
+    expectations = UIDExpectations()
+    expectations.expect(KEY, ["1", "2"])
+    expectations.expect(KEY, ["3"])
+    expectations.observed(KEY, "2")
+    expectations.observed("ns/other", "1")
+    assert expectations.pending(KEY) == {"1", "3"}
+    expectations.forget(KEY)
+    assert expectations.pending(KEY) == frozenset()

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.served_resources import CONTROLLER_REVISIONS
 from kubeloop.devcluster.serializer.controller_revision_data import (
     SentData,
     compact,
     is_same_data,
     record_patched_text,
 )
+from kubeloop.kube.objects.resources import CONTROLLER_REVISIONS
 from support.api_requests import InProcessApi
 
 PATH = "/apis/apps/v1/namespaces/default/controllerrevisions"

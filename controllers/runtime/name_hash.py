@@ -1,0 +1,28 @@
+"""Hashes in names and labels: FNV with 32 bits, in an alphabet without vowels.
+
+Source: Go's hash/fnv, SafeEncodeString in k8s.io/apimachinery/pkg/util/rand.
+"""
+
+from __future__ import annotations
+
+_FNV_OFFSET, _FNV_PRIME = 2166136261, 16777619
+_SAFE_DIGITS = "bcdfghjklmnpqrstvwxz2456789"  # no vowels, 0, 1 and 3, so that no words are formed
+
+
+def fnv1_32(data: bytes) -> int:
+    hashed = _FNV_OFFSET
+    for byte in data:
+        hashed = ((hashed * _FNV_PRIME) & 0xFFFFFFFF) ^ byte
+    return hashed
+
+
+def fnv1a_32(data: bytes) -> int:
+    hashed = _FNV_OFFSET
+    for byte in data:
+        hashed = ((hashed ^ byte) * _FNV_PRIME) & 0xFFFFFFFF
+    return hashed
+
+
+def safe_encode(hashed: int) -> str:
+    """Return the text of a hash for names and labels."""
+    return "".join(_SAFE_DIGITS[ord(digit) % len(_SAFE_DIGITS)] for digit in str(hashed))
