@@ -15,7 +15,6 @@ from kubeloop.kube.errors import UserError
 from kubeloop.process.process_files import default_process
 
 POD_ALIASES = {"pod": "pod", "pods": "pod", "po": "pod"}
-DEPLOYMENT_ALIASES = {"deployment": "deployment", "deployments": "deployment", "deploy": "deployment"}
 _TIMEOUT_SECONDS = 10.0
 
 
@@ -25,7 +24,7 @@ def parse_target(target: str, kinds: Mapping[str, str], *, verb: str) -> tuple[s
     Raises UserError, which lists the accepted forms.
     """
     prefix, slash, name = target.partition("/")
-    kind = kinds.get(prefix.lower().removesuffix(".apps"))
+    kind = kinds.get(prefix.lower())
     if not slash or not name or kind is None:
         forms = " or ".join(f"{kind_name}/NAME" for kind_name in dict.fromkeys(kinds.values()))
         raise UserError(f"cannot {verb} '{target}'", hint=f"use {forms}")

@@ -115,11 +115,12 @@ def _replaced(options: T, values: Mapping[str, Any]) -> T:
 
 @commands.command()
 @with_options(TraceOptions)
-@click.argument("target", required=False, metavar="[deploy/NAME | pod/NAME]")
+@click.argument("target", required=False, metavar="[pod/NAME | KIND/NAME]")
 def trace(options: TraceOptions, target: str | None) -> int:
     """Show how long each phase of pod creation took.
 
-    Of a pod, of the pods of a Deployment, or of all pods.
+    Of a pod, of the pods of an owner (deploy/NAME, sts/NAME, ds/NAME, job/NAME, cronjob/NAME, KIND.GROUP/NAME), or of
+    all pods.
     """
     from kubeloop.cli.trace import show
 

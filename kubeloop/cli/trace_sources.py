@@ -11,7 +11,7 @@ import msgspec
 
 from kubeloop.cli import endpoint_client
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve
+from kubeloop.process.endpoint.trace_targets import TRACES_PATH, Target, causes_of, resolve, resolve_owner
 from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.otlp_json import OtlpJsonError, from_otlp
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
@@ -27,7 +27,7 @@ class Traces(Protocol):
         ...
 
     def lines(self, target: Target) -> list[PodLine]:
-        """Return the lines of the pods of a Deployment, of a namespace, or of all pods."""
+        """Return the lines of the pods of an owner, of a namespace, or of all pods."""
         ...
 
     def documents(self, target: Target) -> Iterator[dict[str, Any]]:
@@ -85,9 +85,7 @@ class RunningProcessTraces:
         return line_feed.now()
 
     def line_feed(self, target: Target) -> LineFeed:
-        query = {"namespace": target.namespace}
-        if target.kind == "deployment":
-            query["owner"] = f"deployment/{target.name}"
+        query = target.query()
 
         def get_changes(cursor: str) -> FeedResponse:
             response = endpoint_client.get_json(
@@ -163,13 +161,12 @@ class FileTraces:
                     f"no pod of namespace {target.namespace} in {self._path}", hint=f"it has {', '.join(namespaces)}"
                 )
             return selected
-        named = [((item[0].namespace, _name(target.kind, item[0])), item) for item in items]
-        namespace = resolve(target.kind, target.name, target.namespace, [key for key, _ in named])
-        return [item for key, item in named if key == (namespace, target.name)]
-
-
-def _name(kind: str, line: PodLine) -> str:
-    return line.name if kind == "pod" else line.owner.removeprefix("deployment/") if "deployment/" in line.owner else ""
+        if target.is_owner:
+            owners = {(line.namespace, owner) for line, _ in items for owner in line.owners}
+            namespace, owner = resolve_owner(target.kind, target.name, target.namespace, owners)
+            return [item for item in items if item[0].namespace == namespace and owner in item[0].owners]
+        namespace = resolve("pod", target.name, target.namespace, {(line.namespace, line.name) for line, _ in items})
+        return [item for item in items if (item[0].namespace, item[0].name) == (namespace, target.name)]
 
 
 def _extend_to_now(line: PodLine, now_us: int) -> PodLine:

@@ -72,13 +72,13 @@ class RecentTraces:
         reconcile = next((record for record in self._reconciles if record.trace_id == trace_id), None)
         return reconcile.trace().document() if reconcile else None
 
-    def slowest_of_deployment(self, namespace: str, name: str) -> dict[str, Any] | None:
-        """Return the longest trace of a pod of this Deployment."""
-        return self._slowest(r for r in self._all() if r.namespace == namespace and r.deployment_name == name)
-
-    def slowest(self, namespace: str = "") -> dict[str, Any] | None:
-        """Return the longest trace of a pod in this namespace, or in any."""
-        return self._slowest(record for record in self._all() if namespace in ("", record.namespace))
+    def slowest(self, namespace: str = "", owner: str = "") -> dict[str, Any] | None:
+        """Return the longest trace of a pod, in this namespace and of this owner ("statefulset/db") if they are set."""
+        return self._slowest(
+            record
+            for record in self._all()
+            if namespace in ("", record.namespace) and (not owner or owner in record.owners)
+        )
 
     def records(self) -> Iterator[PodRecord]:
         """Iterate over finished records, oldest first, then open ones. Do not await while iterating."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from kubeloop.kube.objects.api_types import Pod
+from kubeloop.tracing.spans.owners import deployment_name, owner_text
 from kubeloop.tracing.spans.trace import Span
 from kubeloop.tracing.spans.traceparent import TraceContext
 
@@ -236,16 +237,18 @@ class PodRecord(msgspec.Struct, gc=False, eq=False, array_like=True):
         return deployment_name(self.owner_kind, self.owner_name, self.template_hash)
 
     @property
+    def owners(self) -> list[str]:
+        """Known owners as "deployment/web", the topmost first, the pod's controller last."""
+        chain = (
+            (self.top_owner_kind, self.top_owner_name),
+            ("Deployment", self.deployment_name),
+            (self.owner_kind, self.owner_name),
+        )
+        return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
+
+    @property
     def duration_ns(self) -> int:
         return self.end_ns - self.start_ns
-
-
-def deployment_name(owner_kind: str, owner_name: str, template_hash: str) -> str:
-    """Return the name of the Deployment that owns a pod's owner, derived from the pod-template-hash; "" for none."""
-    suffix = f"-{template_hash}"
-    if owner_kind == "ReplicaSet" and template_hash and owner_name.endswith(suffix):
-        return owner_name.removesuffix(suffix)
-    return ""
 
 
 def timeline(record: PodRecord, now_ns: int = 0) -> list[tuple[Fact, int, str]]:

@@ -38,7 +38,9 @@ _OWNER_ATTRIBUTES = {
     "ReplicationController": "k8s.replicationcontroller.name",
     "StatefulSet": "k8s.statefulset.name",
     "DaemonSet": "k8s.daemonset.name",
+    "Deployment": "k8s.deployment.name",
     "Job": "k8s.job.name",
+    "CronJob": "k8s.cronjob.name",
 }
 
 
@@ -79,21 +81,23 @@ class _SpanBuilder:
 
     def _root(self) -> Span:
         record = self._record
+        owner = record.owner_kind, record.owner_name
         attributes: Attributes = {
             "k8s.namespace.name": record.namespace,
             "k8s.pod.name": record.name,
             "k8s.pod.uid": record.uid,
         }
-        if record.owner_kind in _OWNER_ATTRIBUTES:
-            attributes[_OWNER_ATTRIBUTES[record.owner_kind]] = record.owner_name
-        if record.deployment_name:
-            attributes["k8s.deployment.name"] = record.deployment_name
+        top_owner = record.top_owner_kind, record.top_owner_name
+        for kind, name in (owner, ("Deployment", record.deployment_name), top_owner):
+            if kind in _OWNER_ATTRIBUTES:
+                attributes[_OWNER_ATTRIBUTES[kind]] = name
         if record.node:
             attributes["k8s.node.name"] = record.node
         attributes["kubeloop.outcome"] = record.outcome or "open"
-        if record.top_owner_kind:
-            attributes["kubeloop.owner.kind"] = record.top_owner_kind
-            attributes["kubeloop.owner.name"] = record.top_owner_name
+        if record.top_owner_kind or owner[0] not in _OWNER_ATTRIBUTES:
+            attributes["kubeloop.owner.kind"], attributes["kubeloop.owner.name"] = (
+                top_owner if record.top_owner_kind else owner
+            )
         if record.is_observed:
             attributes["kubeloop.observed"] = True
         if record.reconstructed:

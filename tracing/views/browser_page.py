@@ -65,7 +65,7 @@ def served_files(path: str) -> dict[str, PageFile]:
 
 
 def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, name: str, title: str) -> str:
-    """Return the page with these traces embedded. kind, name: pod or deployment that is open at first; "": none."""
+    """Return the page with these traces embedded. kind, name: pod or owner of pods that is open at first; "": none."""
     import html
 
     lines = []
@@ -80,8 +80,9 @@ def self_contained_page(documents: Iterable[Mapping[str, Any]], *, kind: str, na
     first = None
     if kind == "pod" and lines:
         first = {"kind": "pod", "key": lines[-1].key}
-    elif kind == "deployment" and lines:
-        first = {"kind": "rollout", "key": f"{lines[0].namespace}/deployment/{name}"}
+    elif kind and lines:
+        owner = next((owner for owner in lines[0].owners if owner.endswith(f"/{name}")), lines[0].owner)
+        first = {"kind": "rollout", "key": f"{lines[0].namespace}/{owner}"}
     content = {
         "title": title,
         "first": first,

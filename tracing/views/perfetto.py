@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kubeloop.tracing.views.phases import KEYS, phase_index
-from kubeloop.tracing.views.pod_lines import owner_of, pod_span
+from kubeloop.tracing.views.pod_lines import owners_of, pod_span
 from kubeloop.tracing.views.span_titles import title
 
 
@@ -64,7 +64,7 @@ def _events(document: Mapping[str, Any], origin_ns: int, tracks: _Tracks) -> Ite
     if pod is not None:
         attributes = pod["attributes"]
         namespace, name = attributes.get("k8s.namespace.name", ""), attributes.get("k8s.pod.name", "")
-        owner = owner_of(attributes) or "pods without an owner"
+        owner = next(iter(owners_of(attributes)), "pods without an owner")
         pid, tid = tracks.track(f"{namespace} {owner}", document["traceId"], name or "never created")
     else:
         controller = str(spans[0]["attributes"].get("kubeloop.controller", "")) or spans[0].get("service", "other")

@@ -16,7 +16,8 @@ from typing import Any, Final
 from kubeloop.informers.store import Store
 from kubeloop.kube.objects.api_types import Pod
 from kubeloop.tracing.recording.recent_traces import RecentTraces
-from kubeloop.tracing.spans.pod_record import PodRecord, deployment_name
+from kubeloop.tracing.spans.owners import deployment_name, owner_text
+from kubeloop.tracing.spans.pod_record import PodRecord
 from kubeloop.tracing.views.feed_response import FeedResponse
 from kubeloop.tracing.views.pod_lines import PodLine, pod_line
 
@@ -226,10 +227,11 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
         created_to_scheduled_us = round((scheduled.last_transition_time - created).total_seconds() * 1e6)
     rejected = scheduled is not None and scheduled.status == "False"
     owner = next((reference for reference in metadata.owner_references if reference.controller), None)
-    owner_text = ""
+    owners = []
     if owner is not None:
         deployment = deployment_name(owner.kind, owner.name, metadata.labels.get("pod-template-hash", ""))
-        owner_text = f"deployment/{deployment}" if deployment else f"{owner.kind.lower()}/{owner.name}"
+        owners = [owner_text("Deployment", deployment)] if deployment else []
+        owners.append(owner_text(owner.kind, owner.name))
     return PodLine(
         key=key,
         trace_id="",
@@ -238,7 +240,8 @@ def untraced_line(key: str, pod: Pod) -> PodLine:
         start_us=int(created.timestamp()) * 1_000_000 if created is not None else 0,
         duration_us=max(0, created_to_scheduled_us) if pod.spec.node_name else 0,
         stage=stage_on_node(pod) if pod.spec.node_name else "unschedulable" if rejected else "queued",
-        owner=owner_text,
+        owner=owners[0] if owners else "",
+        lower_owners=owners[1:],
         node=pod.spec.node_name,
         reason=(scheduled.message or scheduled.reason) if scheduled is not None and rejected else "",
         is_open=not pod.spec.node_name,

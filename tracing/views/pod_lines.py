@@ -3,7 +3,7 @@
     create |watch|queue  |attempt|  unschedulable     |queue|attempt|bind|confirmation
     ------------------------------------------------------------------------------------> time
 
-Built from a trace document. Imports msgspec and this folder only.
+Built from a trace document. Imports msgspec, `tracing.spans.owners` and this folder only.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kubeloop.tracing.spans.owners import owner_text
 from kubeloop.tracing.views.phases import OTHER, START, phase_index
 
 Document = Mapping[str, Any]
@@ -33,6 +34,10 @@ _NAMED_STAGES: Final = {
     "watch delivery": "delivery",
     "create": "creating",
 }
+_OWNER_KINDS: Final = (
+    *("cronjob", "deployment", "statefulset", "daemonset", "job"),
+    *("replicaset", "replicationcontroller"),
+)  # from top to bottom
 _SAYS_NOTHING: Final = frozenset({"event loop", "not followed", "not recorded"})
 _OUTCOME_STAGES: Final = {
     "bound": "bound",
@@ -48,7 +53,8 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     """Timeline of one pod. Times in microseconds: `start_us` since the epoch, the others since `start_us`.
 
     key       ID of the pod's span, or its UID if it has no span: one trace may have several pods
-    owner     "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
+    owner     topmost known owner: "deployment/web", "replicaset/web-5f"; "" for a pod without an owner
+    lower_owners  further owners, down to the pod's controller
     stage     creating, delivery, queued, backoff, unschedulable, gated, scheduling, binding, bound, starting, running,
               ready, completed, failed, terminating, deleted, "other scheduler"
     segments  phase, offset, duration; phase, offset, duration; ... in order of time, gaps as phase OTHER
@@ -65,6 +71,7 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
     stage: str
     segments: list[int] = []
     owner: str = ""
+    lower_owners: list[str] = []
     node: str = ""
     attempts: int = 0
     reason: str = ""
@@ -76,6 +83,11 @@ class PodLine(msgspec.Struct, kw_only=True, gc=False, rename="camel", omit_defau
         segments = self.segments
         for at in range(0, len(segments), 3):
             yield segments[at], segments[at + 1], segments[at + 2]
+
+    @property
+    def owners(self) -> list[str]:
+        """All known owners, the topmost first."""
+        return [self.owner, *self.lower_owners] if self.owner else []
 
     @property
     def bound_after_us(self) -> int:
@@ -102,6 +114,7 @@ def pod_line(document: Document) -> PodLine | None:
         (span for span in document["spans"] if span["parentSpanId"] == root["spanId"]),
         key=lambda span: (span["start"], span["end"]),
     )
+    owners = owners_of(attributes)
     outcome = attributes["kubeloop.outcome"]
     is_open = outcome not in _OUTCOME_STAGES
     start_us, duration_us = root["start"] // 1000, (root["end"] - root["start"]) // 1000
@@ -114,7 +127,8 @@ def pod_line(document: Document) -> PodLine | None:
         duration_us=duration_us,
         stage=_open_stage(children) if is_open else _OUTCOME_STAGES[outcome],
         segments=segments_of(children, root["start"], duration_us),
-        owner=owner_of(attributes),
+        owner=owners[0] if owners else "",
+        lower_owners=owners[1:],
         node=attributes.get("k8s.node.name", ""),
         attempts=attributes.get("kubeloop.attempts", 0),
         reason=_reason(root, children, is_open)[:_MAX_REASON],
@@ -123,13 +137,11 @@ def pod_line(document: Document) -> PodLine | None:
     )
 
 
-def owner_of(attributes: Mapping[str, Any]) -> str:
-    """Return the topmost known owner of a pod: "deployment/web"."""
-    for kind in ("deployment", "replicaset", "replicationcontroller", "statefulset", "daemonset", "job"):
-        name = attributes.get(f"k8s.{kind}.name")
-        if name:
-            return f"{kind}/{name}"
-    return ""
+def owners_of(attributes: Mapping[str, Any]) -> list[str]:
+    """Return the known owners of a pod, such as "deployment/web", the topmost first."""
+    chain = [(kind, attributes.get(f"k8s.{kind}.name")) for kind in _OWNER_KINDS]
+    chain.insert(0, (str(attributes.get("kubeloop.owner.kind", "")), attributes.get("kubeloop.owner.name")))
+    return [*dict.fromkeys(owner_text(kind, name) for kind, name in chain if name)]
 
 
 def segments_of(children: Sequence[Mapping[str, Any]], start_ns: int, duration_us: int) -> list[int]:

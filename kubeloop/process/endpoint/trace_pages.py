@@ -1,8 +1,8 @@
 """Trace pages of the endpoint, for `kubeloop trace` and for browsers.
 
-/debug/traces          one trace: ?pod= | ?deployment= (its slowest pod) | ?key= | ?trace= | the slowest of all
+/debug/traces          one trace: ?pod= | ?owner=statefulset/db (its slowest pod) | ?key= | ?trace= | the slowest of all
 /debug/traces/lines    one line per pod, those that changed since ?cursor=; filtered by ?namespace= and ?owner=
-/debug/traces/stream   all traces of ?pod= | ?deployment= | ?namespace=, and the traces of their causes
+/debug/traces/stream   all traces of ?pod= | ?owner= | ?namespace=, and the traces of their causes
 /traces                the web page and its files
 """
 
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from kubeloop.kube.errors import UserError
 from kubeloop.process.endpoint.server import RawResponse
-from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve
+from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH, TRACES_PATH, causes_of, resolve, resolve_owner
+from kubeloop.tracing.spans.owners import owner_text
 from kubeloop.tracing.spans.traceparent import TRACEPARENT_ANNOTATION, parse_traceparent
 from kubeloop.tracing.views.browser_page import served_files, served_paths
 from kubeloop.tracing.views.pod_feed import MAX_LINES, PodFeed
@@ -66,10 +67,10 @@ class TracePages:
             missing = f"no trace {query['trace']}"
         elif "pod" in query:
             return self._pod_trace(namespace, query["pod"])
-        elif "deployment" in query:
-            namespace = self._namespace_of_deployment(namespace, query["deployment"])
-            document = self._memory.slowest_of_deployment(namespace, query["deployment"])
-            missing = f"no pod of deployment {namespace}/{query['deployment']} has a trace"
+        elif "owner" in query:
+            namespace, owner = self._owner(namespace, query["owner"])
+            document = self._memory.slowest(namespace, owner)
+            missing = f"no pod of {owner} in namespace {namespace} has a trace"
         else:
             document = self._memory.slowest(namespace)
             missing = f"no trace of a pod in namespace {namespace}" if namespace else "no trace of any pod yet"
@@ -78,16 +79,15 @@ class TracePages:
         return document
 
     async def lines(self, query: Mapping[str, str]) -> Any:
-        """Return a FeedResponse. Raises UserError if `owner` names a Deployment that does not exist."""
+        """Return a FeedResponse. Raises UserError if `owner` does not exist."""
         namespace, owner = query.get("namespace", ""), query.get("owner", "")
-        kind, _, name = owner.partition("/")
-        if kind == "deployment":
-            namespace = self._namespace_of_deployment(namespace, name)
+        if owner:
+            namespace, owner = self._owner(namespace, owner)
         limit = query.get("limit", "")
         return await self._feed.poll(
             query.get("cursor", ""),
             limit=int(limit) if limit.isascii() and limit.isdigit() else MAX_LINES,
-            selects=lambda line: namespace in ("", line.namespace) and owner in ("", line.owner),
+            selects=lambda line: namespace in ("", line.namespace) and (not owner or owner in line.owners),
         )
 
     async def stream(self, query: Mapping[str, str]) -> AsyncGenerator[Any, None]:
@@ -97,13 +97,13 @@ class TracePages:
         if "pod" in query:
             return self._documents([self._pod_trace(namespace, query["pod"])], [])
         records = [*self._memory.records()]
-        if "deployment" in query:
-            namespace = self._namespace_of_deployment(namespace, query["deployment"])
-            records = [record for record in records if record.deployment_name == query["deployment"]]
+        owner = ""
+        if "owner" in query:
+            namespace, owner = self._owner(namespace, query["owner"])
+            records = [record for record in records if owner in record.owners]
         records = [record for record in records if namespace in ("", record.namespace)]
         if not records:
-            owner = f" of deployment {namespace}/{query['deployment']}" if "deployment" in query else ""
-            raise UserError(f"no pod{owner} has a trace", hint=_HINT)
+            raise UserError(f"no pod{f' of {owner}' if owner else ''} has a trace", hint=_HINT)
         return self._documents([], records)
 
     async def _documents(
@@ -150,14 +150,17 @@ class TracePages:
             raise UserError(f"no trace of pod {namespace}/{name}", hint=_HINT)  # evicted from memory meanwhile
         return document
 
-    def _namespace_of_deployment(self, namespace: str, name: str) -> str:
-        """Return the Deployment's namespace; see resolve(). Raises UserError if neither cluster nor traces have it."""
-        existing = {(record.namespace, record.deployment_name) for record in self._memory.records()}
+    def _owner(self, namespace: str, owner: str) -> tuple[str, str]:
+        """Return namespace and name of an owner; see resolve_owner(). Raises UserError if neither cluster nor traces
+        have it."""
+        existing = {(record.namespace, name) for record in self._memory.records() for name in record.owners}
         if self._deployments is not None:
             existing |= {
-                (deployment.metadata.namespace, deployment.metadata.name) for deployment in self._deployments.values()
+                (deployment.metadata.namespace, owner_text("Deployment", deployment.metadata.name))
+                for deployment in self._deployments.values()
             }
-        return resolve("deployment", name, namespace, existing)
+        kind, _, name = owner.partition("/")
+        return resolve_owner(kind, name, namespace, existing)
 
 
 def _file(path: str, _query: Mapping[str, str]) -> RawResponse:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.kube.errors import UserError
+from kubeloop.tracing.spans.owners import owner_text, plural_kind
 
 TRACES_PATH = "/debug/traces"
 TRACES_PAGE_PATH = "/traces"
@@ -16,7 +17,10 @@ _MAX_COMPARED = 500  # names compared for similarity: 20 us each
 
 
 class Target(msgspec.Struct, frozen=True):
-    """The selected traces. kind: "pod", "deployment", or "" for all; namespace "": not specified."""
+    """The selected traces. namespace "": not specified.
+
+    kind: "pod", or the kind of an owner of pods in lower case, such as "statefulset"; "" for all pods.
+    """
 
     kind: str = ""
     name: str = ""
@@ -25,7 +29,15 @@ class Target(msgspec.Struct, frozen=True):
     def query(self) -> dict[str, str]:
         """Return the query parameters for the endpoint's trace pages."""
         parameters = {"namespace": self.namespace} if self.namespace else {}
-        return parameters | ({self.kind: self.name} if self.kind else {})
+        if self.is_owner:
+            parameters["owner"] = f"{self.kind}/{self.name}"
+        elif self.kind:
+            parameters["pod"] = self.name
+        return parameters
+
+    @property
+    def is_owner(self) -> bool:
+        return self.kind not in ("", "pod")
 
     def __str__(self) -> str:
         if self.kind:
@@ -60,6 +72,24 @@ def resolve(kind: str, name: str, namespace: str, existing: Collection[tuple[str
     raise UserError(f"{kind} {name} exists in several namespaces: {listed}", hint="choose one with -n")
 
 
+def resolve_owner(kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]]) -> tuple[str, str]:
+    """Return the namespace of an owner of pods, chosen as resolve() does, and the owner as text: "statefulset/db".
+
+    kind: in lower case, singular or plural. existing: (namespace, owner as text) of all owners. Raises UserError.
+    """
+    parts = [(owner_namespace, *owner.split("/", 1)) for owner_namespace, owner in existing]
+    kinds = {owner_kind for _, owner_kind, _ in parts}
+    singular = next((owner_kind for owner_kind in sorted(kinds) if kind in (owner_kind, plural_kind(owner_kind))), "")
+    if kinds and not singular:
+        raise UserError(
+            f"no {kind} {name} owns a traced pod",
+            hint=f"the owners of traced pods are of kind {', '.join(sorted(kinds))}",
+        )
+    kind = singular or kind
+    names = {(owner_namespace, owner_name) for owner_namespace, owner_kind, owner_name in parts if owner_kind == kind}
+    return resolve(kind, name, namespace, names), owner_text(kind, name)
+
+
 def _hint(kind: str, name: str, namespace: str, existing: Collection[tuple[str, str]], elsewhere: Sequence[str]) -> str:
     """Return a hint: other namespaces that have the name, or similar names."""
     if elsewhere:
@@ -70,6 +100,6 @@ def _hint(kind: str, name: str, namespace: str, existing: Collection[tuple[str, 
 
     likely = starting or difflib.get_close_matches(name, sorted(names)[:_MAX_COMPARED], n=_MAX_SUGGESTIONS)
     if not likely:
-        return f"list all with kubectl get {kind}s -A; only the newest traces are stored"
+        return f"list all with kubectl get {plural_kind(kind)} -A; only the newest traces are stored"
     more = f" and {len(likely) - _MAX_SUGGESTIONS} more" if len(likely) > _MAX_SUGGESTIONS else ""
     return f"did you mean {', '.join(likely[:_MAX_SUGGESTIONS])}{more}?"

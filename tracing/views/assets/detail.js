@@ -81,7 +81,8 @@ Kubeloop.Detail = class {
       ["start", Kubeloop.moment(line.startUs)],
       ["node", line.node],
       ["attempts", line.attempts ? String(line.attempts) : ""],
-      ["owner", line.owner && link(`#rollout=${encodeURIComponent(`${line.namespace}/${line.owner}`)}`, line.owner)],
+      ["owner", line.owner && Kubeloop.element("span", {}, line.owners.flatMap((owner, index) =>
+        [index ? " › " : "", link(`#rollout=${encodeURIComponent(`${line.namespace}/${owner}`)}`, owner)]))],
       ["namespace", line.namespace],
       ["trace", line.traceId && Kubeloop.element("code", {}, line.traceId)],
     ]);
@@ -125,7 +126,7 @@ Kubeloop.Detail = class {
 
   drawRollout() {
     const key = this.what.rollout;
-    const lines = [...this.pods.byKey.values()].filter((line) => line.owner && `${line.namespace}/${line.owner}` === key);
+    const lines = [...this.pods.byKey.values()].filter((line) => line.owners.some((owner) => `${line.namespace}/${owner}` === key));
     const rollout = Kubeloop.rollout(key, lines, this.pods);
     this.title.textContent = rollout.owner;
     const open = rollout.lines.some((line) => line.isOpen);

@@ -35,8 +35,9 @@ Kubeloop.Pods = class {
 
 /* Adds the fields that JSON omits because of their default, and the text for the search. */
 Kubeloop.line = (line) => {
-  const complete = { segments: [], owner: "", node: "", attempts: 0, reason: "", isOpen: false, traceId: "", ...line };
-  complete.text = `${complete.namespace}/${complete.name} ${complete.owner} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
+  const complete = { segments: [], owner: "", lowerOwners: [], node: "", attempts: 0, reason: "", isOpen: false, traceId: "", ...line };
+  complete.owners = complete.owner ? [complete.owner, ...complete.lowerOwners] : [];
+  complete.text = `${complete.namespace}/${complete.name} ${complete.owners.join(" ")} ${complete.node} ${complete.stage} ${complete.reason} ${complete.traceId}`.toLowerCase();
   return complete;
 };
 
@@ -51,6 +52,7 @@ Kubeloop.search = (text, pods) => {
     }
     const [, key, value] = /^(ns|namespace|node|owner|stage|attempts):(.+)$/.exec(term) || [];
     if (key === "attempts") return (line) => line.attempts >= Number(value);
+    if (key === "owner") return (line) => line.owners.some((owner) => owner.toLowerCase().includes(value));
     if (key) {
       const field = key === "ns" ? "namespace" : key;
       return (line) => line[field].toLowerCase().includes(value);

@@ -56,16 +56,10 @@ def text(explanation: dict[str, Any]) -> str:
         pytest.param("pod/web-1", ("pod", "web-1"), id="singular"),
         pytest.param("pods/web-1", ("pod", "web-1"), id="plural"),
         pytest.param("PO/web-1", ("pod", "web-1"), id="short, in capitals"),
-        pytest.param("deployment.apps/web", ("deployment", "web"), id="with its group"),
     ],
 )
 def test_parse_target_accepts_kubectl_notation(written, understood):
-    assert (
-        endpoint_client.parse_target(
-            written, endpoint_client.POD_ALIASES | endpoint_client.DEPLOYMENT_ALIASES, verb="trace"
-        )
-        == understood
-    )
+    assert endpoint_client.parse_target(written, endpoint_client.POD_ALIASES, verb="explain") == understood
 
 
 @pytest.mark.parametrize("written", ["web-1", "pod/", "node/a", "deploy/web"])

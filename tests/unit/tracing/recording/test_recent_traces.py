@@ -18,8 +18,9 @@ def test_traces_are_found_by_pod_owner_and_duration(tracing, pod, manual_clock):
     assert memory.find_pod_trace("shop", "nobody") is None
     assert memory.find_pod_trace("other", "web-5f-a") is None
     trace_id = tracing.trace_id(slow)
-    assert memory.slowest_of_deployment("shop", "web")["traceId"] == trace_id
-    assert memory.slowest_of_deployment("shop", "api") is None
+    assert memory.slowest("shop", "deployment/web")["traceId"] == trace_id
+    assert memory.slowest("shop", "replicaset/web-5f")["traceId"] == trace_id
+    assert memory.slowest("shop", "deployment/api") is None
     assert memory.slowest("shop")["traceId"] == memory.slowest()["traceId"] == trace_id
     assert memory.slowest("other") is None
     assert memory.find_trace(trace_id)["traceId"] == trace_id

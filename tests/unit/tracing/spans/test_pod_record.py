@@ -12,10 +12,11 @@ from kubeloop.tracing.spans.pod_record import (
     PodRecord,
     SchedulingAttempt,
     Wait,
-    deployment_name,
     timeline,
 )
+from kubeloop.tracing.spans.pod_spans import pod_trace
 from kubeloop.tracing.spans.traceparent import TraceContext
+from kubeloop.tracing.views.pod_lines import owners_of
 
 
 def record_of(*facts, **fields):
@@ -101,13 +102,28 @@ def test_middle_of_a_long_history_becomes_one_gap():
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "template_hash", "deployment"),
+    ("fields", "owners"),
     [
-        ("ReplicaSet", "web-5f", "5f", "web"),
-        ("ReplicaSet", "web-5f", "", ""),
-        ("ReplicaSet", "web", "5f", ""),
-        ("StatefulSet", "web-5f", "5f", ""),
+        pytest.param({}, [], id="no owner"),
+        pytest.param({"owner_kind": "StatefulSet", "owner_name": "db"}, ["statefulset/db"], id="controller only"),
+        pytest.param(
+            {"owner_kind": "ReplicaSet", "owner_name": "web-5f", "template_hash": "5f"},
+            ["deployment/web", "replicaset/web-5f"],
+            id="Deployment by the template hash",
+        ),
+        pytest.param(
+            {"owner_kind": "Job", "owner_name": "n-1", "top_owner_kind": "CronJob", "top_owner_name": "n"},
+            ["cronjob/n", "job/n-1"],
+            id="topmost owner above the controller",
+        ),
+        pytest.param(
+            {"owner_kind": "Job", "owner_name": "once", "top_owner_kind": "Job", "top_owner_name": "once"},
+            ["job/once"],
+            id="controller is the topmost owner",
+        ),
     ],
 )
-def test_deployment_name_is_derived_from_the_template_hash(kind, name, template_hash, deployment):
-    assert deployment_name(kind, name, template_hash) == deployment
+def test_owners_are_listed_from_top_to_bottom(fields, owners):
+    record = record_of(**fields)
+    assert record.owners == owners
+    assert owners_of(pod_trace(record).root.attributes) == owners

@@ -35,7 +35,7 @@ async def test_trace_pages_reject_foreign_host_headers():
         ("pod=web-5f", "no pod web-5f in any namespace", "did you mean web-5f-1, web-5f-2?"),
         ("pod=web-5f-1&namespace=other", "no pod web-5f-1 in namespace other", "it exists in namespace shop"),
         ("pod=old", "pod shop/old is not traced", "OTEL_TRACES_SAMPLER"),
-        ("deployment=webb", "no deployment webb in any namespace", "did you mean web?"),
+        ("owner=deployment/webb", "no deployment webb in any namespace", "did you mean web?"),
         ("key=nope", "no trace of a pod with key nope", "kubectl"),
         ("trace=nope", "no trace nope", "kubectl"),
         ("namespace=other", "no trace of a pod in namespace other", "kubectl"),
@@ -72,7 +72,13 @@ async def test_stream_has_each_trace_once_with_its_causes():
         pods.pending(f"web-5f-{number}")
     reconcile.finish(True)
     async with pods.running() as url, aiohttp.ClientSession() as session:
-        for query, count in {"": 122, "?deployment=web": 122, "?pod=web-5f-7": 3, "?namespace=shop": 122}.items():
+        for query, count in {
+            "": 122,
+            "?owner=deployment/web": 122,
+            "?owner=replicaset/web-5f": 122,
+            "?pod=web-5f-7": 3,
+            "?namespace=shop": 122,
+        }.items():
             async with session.get(f"{url}/debug/traces/stream{query}") as response:
                 assert response.content_type == "application/x-ndjson"
                 lines = (await response.text()).splitlines()

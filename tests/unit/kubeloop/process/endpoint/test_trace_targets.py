@@ -3,7 +3,7 @@
 import pytest
 
 from kubeloop.kube.errors import UserError
-from kubeloop.process.endpoint.trace_targets import Target, causes_of, resolve
+from kubeloop.process.endpoint.trace_targets import Target, causes_of, resolve, resolve_owner
 
 PODS = [("shop", "web-1"), ("shop", "web-2"), ("default", "web-2"), ("test", "api")]
 
@@ -12,7 +12,7 @@ PODS = [("shop", "web-1"), ("shop", "web-2"), ("default", "web-2"), ("test", "ap
     ("target", "query", "text"),
     [
         (Target("pod", "web-1", "shop"), {"pod": "web-1", "namespace": "shop"}, "pod shop/web-1"),
-        (Target("deployment", "web"), {"deployment": "web"}, "deployment web"),
+        (Target("statefulset", "db"), {"owner": "statefulset/db"}, "statefulset db"),
         (Target(namespace="shop"), {"namespace": "shop"}, "namespace shop"),
         (Target(), {}, "all namespaces"),
     ],
@@ -42,6 +42,36 @@ def test_resolve_prefers_the_given_then_the_default_namespace(name, namespace, e
 def test_missing_object_gets_a_hint(name, namespace, problem, hint):
     with pytest.raises(UserError, match=problem) as raised:
         resolve("pod", name, namespace, PODS)
+    assert hint in raised.value.hint
+
+
+OWNERS = [("shop", "deployment/web"), ("shop", "replicaset/web-5f"), ("data", "statefulset/db"), ("data", "policy/p")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [
+        pytest.param("deployment", "web", ("shop", "deployment/web"), id="topmost owner"),
+        pytest.param("replicaset", "web-5f", ("shop", "replicaset/web-5f"), id="owner below it"),
+        pytest.param("statefulsets", "db", ("data", "statefulset/db"), id="plural"),
+        pytest.param("policies", "p", ("data", "policy/p"), id="plural of a custom kind"),
+    ],
+)
+def test_owner_is_resolved_to_its_namespace(kind, name, expected):
+    assert resolve_owner(kind, name, "", OWNERS) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "existing", "problem", "hint"),
+    [
+        ("statefulset", "dbb", OWNERS, "no statefulset dbb in any namespace", "did you mean db?"),
+        ("node", "a", OWNERS, "no node a owns a traced pod", "deployment, policy, replicaset, statefulset"),
+        ("statefulset", "db", [], "no statefulset db in any namespace", "kubectl get statefulsets -A"),
+    ],
+)
+def test_missing_owner_gets_a_hint(kind, name, existing, problem, hint):
+    with pytest.raises(UserError, match=problem) as raised:
+        resolve_owner(kind, name, "", existing)
     assert hint in raised.value.hint
 
 
