@@ -77,7 +77,7 @@ class _Zone:
 
 
 class NodeLifecycle:
-    """Watches simulated nodes, and taints the others. `pods_on`: returns the stored pods that are bound to a node."""
+    """Checks heartbeats, sets conditions and taints. `pods_on`: returns the stored pods that are bound to a node."""
 
     def __init__(self, simulation: Simulation, pods_on: Callable[[str], Iterable[JSON]]) -> None:
         self._simulation = simulation
@@ -111,7 +111,7 @@ class NodeLifecycle:
         return node
 
     def taint_external(self, node: JSON) -> None:
-        """Taint a node with an external kubelet, or none, by its conditions; its heartbeats are not checked.
+        """Taint a node of a cluster without node controllers by its conditions; its heartbeats are not checked.
 
         Without the condition Ready a node keeps the taint not-ready of its creation: no kubelet has reported.
         """

@@ -73,6 +73,13 @@ def force_delete(simulation: Simulation, pod: JSON, message: str) -> bool:
     return simulation.remove_pod(current)
 
 
+def collect_if_out_of_service(simulation: Simulation, pod: JSON) -> None:
+    """Delete a pod in deletion whose node is out of service, because its kubelet will not confirm it."""
+    name = pod["spec"]["nodeName"]
+    if pod["metadata"].get("deletionTimestamp") and out_of_service(simulation, name):
+        force_delete(simulation, pod, f"PodGC: node {name} is out of service")
+
+
 def out_of_service(simulation: Simulation, node_name: str) -> bool:
     """Return True for a node with the out-of-service taint that is not ready."""
     node = simulation.store.get(NODES, "", node_name)

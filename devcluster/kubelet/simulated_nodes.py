@@ -9,6 +9,7 @@ share one timer queue (`simulation`), so there is no task per pod or node:
     NodeLifecycle         nodes without heartbeats: conditions, taints, evictions       controllers.node_lifecycle
     TaintEviction         pods that do not tolerate a NoExecute taint                   controllers.taint_eviction
     PodGarbageCollector   pods whose node does not exist                                controllers.pod_gc
+    ClientNodes           Nodes without simulated kubelet (with `every_node` only)      controllers.client_nodes
 
 Annotations (or labels) of a pod that control its kubelet; times in seconds:
     kubeloop.dev/start-delay-seconds   overrides the settings' start delay
@@ -31,12 +32,13 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kubeloop.devcluster.api.conditions import is_true
+from kubeloop.devcluster.controllers.client_nodes import ClientNode, ClientNodes
 from kubeloop.devcluster.controllers.node_lifecycle import MONITOR_SECONDS, NodeLifecycle
-from kubeloop.devcluster.controllers.pod_gc import OUT_OF_SERVICE, PodGarbageCollector, force_delete, out_of_service
+from kubeloop.devcluster.controllers.pod_gc import OUT_OF_SERVICE, PodGarbageCollector, collect_if_out_of_service
 from kubeloop.devcluster.controllers.taint_eviction import TaintEviction
 from kubeloop.devcluster.kubelet.kubelet import Kubelets
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod, marker
@@ -89,10 +91,15 @@ class SimulatedNodes:
         self._eviction = TaintEviction(self._simulation)
         self._orphans = PodGarbageCollector(self._simulation)
         self._nodes: dict[str, SimulatedNode] = {}
-        self._lifecycle = NodeLifecycle(self._simulation, lambda name: self._kubelets.on(self._nodes[name]))
+        self._lifecycle = NodeLifecycle(self._simulation, self._pods_on)
+        self._client_nodes = ClientNodes(self._simulation, self._lifecycle, self._eviction, self._orphans)
         self._next_index = self._settings.count
         self._addresses = NodeAddresses()
         self._inbox: deque[Change] = deque()
+
+    def _pods_on(self, name: str) -> Iterable[JSON]:
+        simulated = self._nodes.get(name)
+        return self._client_nodes.pods_on(name) if simulated is None else self._kubelets.on(simulated)
 
     # --- lifecycle --------------------------------------------------------------------------------
 
@@ -142,14 +149,16 @@ class SimulatedNodes:
                 if self._is_simulated(node):
                     self._add_node(node, record_event=False)
                 else:
-                    self._lifecycle.taint_external(node)
+                    self._client_node_changed(node, record_event=False)
             for pod in self._store.list(PODS):
                 if pod["spec"].get("nodeName"):
                     self._inbox.append(Change("ADDED", StoredObject("", pod, 0), None, 0.0))
             # every 10 s as real kubelets, or more often for a short grace period
-            self._run_slice((0, min(self._settings.lease_renew_seconds, grace / 5), self._renew_lease))
-            self._run_slice((0, self._settings.status_report_seconds, self._report))
-            self._run_slice((0, min(MONITOR_SECONDS, grace / 10), self._monitor))
+            self._run_slice((0, min(self._settings.lease_renew_seconds, grace / 5), self._nodes, self._renew_lease))
+            self._run_slice((0, self._settings.status_report_seconds, self._nodes, self._report))
+            monitor_seconds = min(MONITOR_SECONDS, grace / 10)
+            self._run_slice((0, monitor_seconds, self._nodes, self._monitor))
+            self._run_slice((0, monitor_seconds, self._client_nodes.nodes, self._monitor))
             while True:
                 await self._work_through()
                 handle, due = None, self._simulation.timers.next_due()
@@ -229,15 +238,24 @@ class SimulatedNodes:
             self._remove_node(simulated, deleted=True)
             simulated = None
         if current is None:
+            if name in self._client_nodes.nodes:
+                self._client_nodes.deleted(name)
             return
         if not self._is_simulated(current):
             if simulated is not None:  # has been marked as not simulated
                 self._remove_node(simulated, deleted=False)
-            self._lifecycle.taint_external(current)
+            self._client_node_changed(current, record_event=simulated is None)
         elif simulated is None:
+            self._client_nodes.forget(name)
             self._add_node(current, record_event=True)
         else:
             self._node_changed(simulated, current)
+
+    def _client_node_changed(self, node: JSON, *, record_event: bool) -> None:
+        if self._settings.every_node:
+            self._client_nodes.changed(node, record_event=record_event)
+        else:
+            self._lifecycle.taint_external(node)
 
     def _add_node(self, node: JSON, *, record_event: bool) -> None:
         """Add a node. record_event: record the event RegisteredNode."""
@@ -280,7 +298,7 @@ class SimulatedNodes:
                 self._eviction.consider(pod, simulated.no_execute)
         if any(taint.get("key") == OUT_OF_SERVICE for taint in node["spec"].get("taints") or ()):
             for pod in self._kubelets.on(simulated):
-                self._collect_if_out_of_service(pod)
+                collect_if_out_of_service(self._simulation, pod)
         if self._stages is not None:
             self._stages.node_seen(node, simulated)
 
@@ -326,14 +344,14 @@ class SimulatedNodes:
 
     # --- leases and reports -----------------------------------------------------------------------
 
-    def _run_slice(self, beat: tuple[int, float, Callable[[SimulatedNode], None]]) -> None:
+    def _run_slice(self, beat: tuple[int, float, Mapping[str, Any], Callable[[Any], None]]) -> None:
         """Call `act` for one slice of the nodes and set a timer for the next: all nodes once per period (seconds)."""
-        number, period, act = beat
-        slices = max(1, min(_MAX_SLICES, len(self._nodes)))
-        for name in list(self._nodes)[number % slices :: slices]:
-            self._guarded(act, self._nodes[name])
+        number, period, nodes, act = beat
+        slices = max(1, min(_MAX_SLICES, len(nodes)))
+        for name in list(nodes)[number % slices :: slices]:
+            self._guarded(act, nodes[name])
         when = self._simulation.now() + period / slices
-        self._simulation.timers.at(when, self._run_slice, ((number + 1) % slices, period, act))
+        self._simulation.timers.at(when, self._run_slice, ((number + 1) % slices, period, nodes, act))
 
     def _renew_lease(self, simulated: SimulatedNode) -> None:
         if simulated.is_unreachable:
@@ -356,8 +374,8 @@ class SimulatedNodes:
             self._simulation.update(NODES, node_objects.with_reported_conditions(node, self._simulation.wall()))
         )
 
-    def _monitor(self, simulated: SimulatedNode) -> None:
-        self._lifecycle.check(simulated.name)
+    def _monitor(self, node: SimulatedNode | ClientNode) -> None:
+        self._lifecycle.check(node.name)
 
     # --- pods -------------------------------------------------------------------------------------
 
@@ -367,12 +385,14 @@ class SimulatedNodes:
             if current["spec"] != pod.spec:
                 self._eviction.consider(current, pod.node.no_execute)
             self._kubelets.changed(pod, current)
-            self._collect_if_out_of_service(current)
+            collect_if_out_of_service(self._simulation, current)
             self._apply_stages(pod)
             return
         node = self._nodes.get(current["spec"]["nodeName"])
         if node is not None:
             self._pod_bound(current, node)
+        elif current["spec"]["nodeName"] in self._client_nodes.nodes:
+            self._client_nodes.pod_changed(current)
         elif self._store.get(NODES, "", current["spec"]["nodeName"]) is None and self._settings.every_node:
             self._orphans.add(current)
 
@@ -390,12 +410,6 @@ class SimulatedNodes:
             current = self._simulation.current_pod(pod.object)
             if current is not None:
                 self._stages.pod_seen(current, pod)
-
-    def _collect_if_out_of_service(self, pod: JSON) -> None:
-        """Delete a pod in deletion whose node is out of service, because its kubelet will not confirm it."""
-        if pod["metadata"].get("deletionTimestamp") and out_of_service(self._simulation, pod["spec"]["nodeName"]):
-            name = pod["spec"]["nodeName"]
-            force_delete(self._simulation, pod, f"PodGC: node {name} is out of service")
 
 
 def _opted_out(pod: JSON) -> bool:
