@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
-from kubeloop.informers.shared_informer import HandlerRegistration, SharedInformer
+from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs, SharedInformer
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock
 from kubeloop.kube.objects.resources import Resource
@@ -65,6 +66,26 @@ class InformerFactory:
         if informer in self._informer_tasks:
             self._informer_tasks.pop(informer).cancel()
         informer.mark_stopped()
+
+    async def wait_for_object(self, resources: Iterable[Resource[Any]], *, ignored: str = "") -> None:
+        """Wait until any of these resources has an object, other than the one with the key `ignored`.
+
+        The informers are acquired, so that other users of the same resources share them. Cancellation: safe.
+        """
+        exists = asyncio.Event()
+        informers = [self.acquire_informer(resource) for resource in resources]
+
+        def on_add(_obj: Any, _initial: bool) -> None:
+            if any(key != ignored for informer in informers for key in informer.store):
+                exists.set()
+
+        handler: ResourceEventHandlerFuncs[Any] = ResourceEventHandlerFuncs(on_add=on_add)
+        registrations = [informer.add_handler(handler) for informer in informers]
+        try:
+            await exists.wait()
+        finally:
+            for registration in registrations:
+                self.release(registration)
 
     @property
     def informers(self) -> list[SharedInformer[Any]]:

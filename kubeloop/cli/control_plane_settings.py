@@ -22,13 +22,17 @@ def control_plane_settings(
     gates: FeatureGates,
     *,
     controller_options: msgspec.Struct,
-    single_api_server: bool = False,
+    development: bool = False,
 ) -> Settings:
-    """Return the settings that the options of a process select. Raises UserError."""
+    """Return the settings that the options of a process select. Raises UserError.
+
+    development: True for a development cluster, which has one API server and at first no objects.
+    """
     return Settings(
         controllers=controllers,
         controller_options=msgspec.structs.asdict(controller_options),
-        single_api_server=single_api_server,
+        single_api_server=development,
+        starts_on_first_object=development,
         scheduler=scheduler,
         feature_gates=gates,
         trace_tail_rules=parse_tail_rules(process.trace_tail_sampling),

@@ -26,7 +26,14 @@ from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import Clock, SystemClock
 from kubeloop.kube.errors import UserError
 from kubeloop.process.api_server_check import check_api_server
-from kubeloop.process.control_plane import ControlPlane, Settings, import_components, parse_controllers
+from kubeloop.process.control_plane import (
+    ControlPlane,
+    Settings,
+    import_components,
+    initial_components,
+    parse_controllers,
+)
+from kubeloop.process.controller_table import SCHEDULER
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
 from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
@@ -118,7 +125,7 @@ async def _run(
             async with asyncio.TaskGroup() as group:
                 group.create_task(check_api_server(client, transport.server), name="api-server-check")
                 # the control plane imports these before the scheduler
-                needed_first = settings.controllers - {"scheduler"}
+                needed_first = initial_components(settings.controllers - {SCHEDULER}, starts_on_first_object=False)
                 group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         if plane.tracing.exports and run_options.trace_journal != "":

@@ -81,7 +81,7 @@ def _settings(process: ProcessOptions, controllers: msgspec.Struct, gate_options
         gates=gates,
     )
     return control_plane_settings(
-        process, frozenset(CONTROLLERS), scheduler, gates, controller_options=controllers, single_api_server=True
+        process, frozenset(CONTROLLERS), scheduler, gates, controller_options=controllers, development=True
     )
 
 
@@ -102,14 +102,14 @@ async def _up(
         starting = await stack.enter_async_context(starting_api_server(arguments, token=token))
         # the cluster takes as long to start as these imports: run both concurrently
         with importing():
-            from kubeloop.process.control_plane import ControlPlane, import_components
+            from kubeloop.process.control_plane import ControlPlane, import_components, initial_components
             from kubeloop.process.endpoint.process_pages import add_process_pages
             from kubeloop.process.endpoint.server import EndpointServer
             from kubeloop.process.metrics.client_metrics import MeasuredTransport
             from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = _settings(process, controllers, gate_options)
-            import_components(settings.controllers)
+            import_components(initial_components(settings.controllers, starts_on_first_object=True))
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)
         cluster = await starting.ready()

@@ -11,7 +11,7 @@ import asyncio
 import functools
 import importlib
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -29,6 +29,7 @@ from kubeloop.process.controller_table import (
     CONTROLLERS,
     CONTROLLERS_BY_NAME,
     SCHEDULER,
+    ControllerDescriptor,
     default_options,
 )
 from kubeloop.process.metrics.controller_metrics import PrometheusControllerMetrics
@@ -55,14 +56,16 @@ class Settings(msgspec.Struct, frozen=True):
     """Configuration of a control plane.
 
     controllers: names from CONTROLLERS. controller_options: values of the controllers' options by key, where they are
-    not the default. single_api_server: see ControllerContext. trace_tail_rules: rules for traces that are exported
-    although the sampler rejected them. trace_until_ready: a trace ends when the pod is Ready, else when it is bound.
-    trace_annotate: workloads are annotated with a trace context, as pods always are.
+    not the default. single_api_server: see ControllerContext. starts_on_first_object: a controller is imported and
+    started when an object of the resources of its table row exists, else at the start. trace_tail_rules: rules for
+    traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is Ready,
+    else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
     single_api_server: bool = False
+    starts_on_first_object: bool = False
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
@@ -104,11 +107,16 @@ def parse_controllers(text: str) -> frozenset[str]:
     return frozenset(enabled - disabled)
 
 
-def import_components(controllers: frozenset[str]) -> None:
+def import_components(controllers: Iterable[str]) -> None:
     """Import the modules of these controllers ahead of ControlPlane.run()."""
-    for name in CONTROLLERS:
-        if name in controllers:
-            _import_component(name)
+    for name in controllers:
+        _import_component(name)
+
+
+def initial_components(controllers: Set[str], *, starts_on_first_object: bool) -> list[str]:
+    """Return those of `controllers` that start with the process, in order of creation."""
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_with} if starts_on_first_object else set()
+    return [name for name in CONTROLLERS if name in controllers and name not in late]
 
 
 def _import_component(name: str) -> None:
@@ -178,9 +186,9 @@ class ControlPlane:
         bindings in flight, events and spans are drained first, for a bounded time.
         """
         loop = asyncio.get_running_loop()
-        components: dict[str, asyncio.Future[Component]] = {
-            name: loop.create_future() for name in CONTROLLERS if name in self.settings.controllers
-        }
+        settings = self.settings
+        initial = initial_components(settings.controllers, starts_on_first_object=settings.starts_on_first_object)
+        components: dict[str, asyncio.Future[Component]] = {name: loop.create_future() for name in initial}
         if import_in_background:
             for name in components:
                 for resource in watched_resources(name):
@@ -229,9 +237,22 @@ class ControlPlane:
         if not self.tracing.is_leader:
             self.tracing.start_leading()
         async with asyncio.TaskGroup() as group:
+            for row in CONTROLLER_TABLE:
+                if row.name in self.settings.controllers and row.name not in components:
+                    group.create_task(self._run_late(row), name=row.name)
             for name, future in components.items():
                 component = await future
                 group.create_task(component.run(), name=name)
+
+    async def _run_late(self, row: ControllerDescriptor) -> None:
+        """Run a controller from the first object of its resources on.
+
+        Begins to watch before the garbage collector does, which then shares the informers.
+        """
+        resources = [BY_GROUP_RESOURCE[resource] for resource in row.starts_with.split()]
+        await self.informers.wait_for_object(resources, ignored=row.starts_without)
+        await asyncio.to_thread(_import_component, row.name)
+        await self._create_component(row.name).run()
 
     async def _dump_on_request(self) -> None:
         await self.dump_requested.wait()

@@ -37,7 +37,7 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
       the controller.
     watches: the resources that the factory requests informers of, whose lists start before the module is imported.
     starts_with: resources whose first object starts the controller in development and test clusters; "" starts it with
-      the process, as `kubeloop run` always does.
+      the process, as `kubeloop run` always does. starts_without: key of an object of every cluster that does not count.
     creates_pods_for: kind of the owner whose pods it creates, for their traces.
     event_component: source.component of its events, by default kubernetes_name.
     concurrency: the option that sets ControllerContext.workers. options: all others.
@@ -50,6 +50,7 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     factory: str
     watches: str = ""
     starts_with: str = ""
+    starts_without: str = ""
     creates_pods_for: str = ""
     event_component: str = ""
     concurrency: ControllerOption | None = None
@@ -81,6 +82,7 @@ CONTROLLER_TABLE = (
         kubernetes_name="replicationcontroller-controller",
         factory="replicaset.replica_set_controller:new_replication_controller",
         watches="replicationcontrollers pods",
+        starts_with="replicationcontrollers",
         creates_pods_for="ReplicationController",
         event_component="replication-controller",
         concurrency=ControllerOption(
@@ -107,6 +109,7 @@ CONTROLLER_TABLE = (
         kubernetes_name="resourcequota-controller",
         factory="resourcequota.resource_quota_controller:ResourceQuotaController",
         watches="resourcequotas",
+        starts_with="resourcequotas",
         concurrency=ControllerOption(
             "concurrent-resource-quota-syncs", 5, "Number of concurrent ResourceQuota reconciles."
         ),

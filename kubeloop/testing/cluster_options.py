@@ -103,6 +103,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         return Settings(
             controllers=parse_controllers(self.controllers),
             single_api_server=True,
+            starts_on_first_object=True,
             scheduler=scheduler,
             feature_gates=gates,
         )

@@ -70,10 +70,10 @@ def _import_control_plane() -> None:
     try:
         for name in _CONTROL_PLANE:
             importlib.import_module(name)
-        from kubeloop.process.control_plane import import_components
+        from kubeloop.process.control_plane import import_components, initial_components
         from kubeloop.process.controller_table import CONTROLLERS
 
-        import_components(frozenset(CONTROLLERS))
+        import_components(initial_components(frozenset(CONTROLLERS), starts_on_first_object=True))
     finally:
         sys.setswitchinterval(usual_seconds)
     gc.freeze()

@@ -1,10 +1,14 @@
-"""Informer factory: sharing, and the end of released informers."""
+"""Informer factory: sharing, the end of released informers, and the first object of a resource."""
 
+import asyncio
 import random
+
+import pytest
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.clock import SystemClock
-from kubeloop.kube.objects.resources import NODES, PODS
+from kubeloop.kube.objects.resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
+from support.fake_apiserver import FakeApiServer
 
 
 def factory() -> InformerFactory:
@@ -35,3 +39,23 @@ def test_released_informer_ends_unless_it_is_used_otherwise():
     assert informers.informer(NODES) is acquired
     informers.release(acquired.add_handler(object()))
     assert informers.informers == [acquired]
+
+
+@pytest.mark.virtual_time
+async def test_wait_for_object_returns_at_the_first_object_and_releases_informers():
+    server = FakeApiServer()
+    server.add(NAMESPACES, "ns")
+    informers_task = asyncio.ensure_future(server.informers.run())
+    waiting = asyncio.ensure_future(server.informers.wait_for_object([REPLICA_SETS, SECRETS], ignored="ns/ignored"))
+    await asyncio.sleep(1)
+    server.add(SECRETS, "ignored")
+    await asyncio.sleep(1)
+    assert not waiting.done()
+    assert len(server.informers.informers) == 2
+    server.add(SECRETS, "counted")
+    await waiting
+    assert server.informers.informers == []
+    server.informers.informer(SECRETS)
+    await server.informers.wait_for_object([SECRETS])  # objects of the first list count, too
+    assert len(server.informers.informers) == 1
+    informers_task.cancel()

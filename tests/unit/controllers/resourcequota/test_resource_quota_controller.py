@@ -267,8 +267,12 @@ async def test_only_kinds_limited_by_a_quota_are_watched(cluster):
 
 
 async def test_quota_deleted_during_count_leaves_no_state(cluster, monkeypatch):
-    (registration,) = cluster.plane.informers.informer(RESOURCE_QUOTAS)._registrations
-    controller: ResourceQuotaController = registration.handler._on_update.__self__  # type: ignore[attr-defined]
+    await create(cluster, RESOURCE_QUOTAS, "first", spec={"hard": {"pods": "9"}})  # starts the controller
+    await asyncio.sleep(1)
+    await cluster.client.delete(RESOURCE_QUOTAS, "first", "default")
+    registrations = cluster.plane.informers.informer(RESOURCE_QUOTAS)._registrations
+    handlers = [registration.handler._on_update for registration in registrations]  # type: ignore[attr-defined]
+    (controller,) = [handler.__self__ for handler in handlers if isinstance(handler.__self__, ResourceQuotaController)]
     written = cluster.plane.client.patch
 
     async def deleted_meanwhile(*arguments: Any, **options: Any) -> Any:

@@ -18,7 +18,7 @@ def test_options_become_settings():
         SchedulerConfiguration(),
         FeatureGates({"MemoryQoS": True}),
         controller_options=ControllerOptions(concurrent_deployment_syncs=7),
-        single_api_server=True,
+        development=True,
     )
     assert settings.controllers == {"deployment"}
     assert settings.controller_options == {**default_options(), "concurrent_deployment_syncs": 7}
@@ -26,6 +26,7 @@ def test_options_become_settings():
     assert settings.trace_annotate
     assert settings.feature_gates.enabled("MemoryQoS")
     assert settings.single_api_server
+    assert settings.starts_on_first_object
 
 
 def test_invalid_trace_rule_is_rejected():

@@ -16,9 +16,16 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.kube.client.api_client import Client
 from kubeloop.kube.clock import SystemClock
 from kubeloop.kube.errors import UserError
-from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS
-from kubeloop.process.control_plane import ControlPlane, Settings, parse_controllers, watched_resources
-from kubeloop.process.controller_table import CONTROLLERS
+from kubeloop.kube.objects.resources import DEPLOYMENTS, PODS, REPLICATION_CONTROLLERS
+from kubeloop.process.control_plane import (
+    ControlPlane,
+    Settings,
+    initial_components,
+    parse_controllers,
+    watched_resources,
+)
+from kubeloop.process.controller_table import CONTROLLER_TABLE, CONTROLLERS
+from kubeloop.testing.in_memory import memory_cluster
 from kubeloop.testing.memory_transport import MemoryTransport
 
 DEPLOYMENT = {
@@ -151,3 +158,48 @@ async def test_run_raises_the_error_of_a_component_that_cannot_start(api, monkey
             await plane.run(import_in_background=True)
     assert group.group_contains(UserError, match="no deployment today")
     assert not plane.synced.is_set()
+
+
+RC = {
+    "apiVersion": "v1",
+    "kind": "ReplicationController",
+    "metadata": {"name": "web"},
+    "spec": {**DEPLOYMENT["spec"], "selector": {"app": "web"}},
+}
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("controllers", ["*", "replicationcontroller"])
+async def test_controller_starts_with_the_first_object_of_its_resource(controllers):
+    def queues() -> set[str]:
+        return {*cluster.plane._controller_metrics._queues.states}
+
+    async with memory_cluster(controllers=controllers) as cluster:
+        await asyncio.sleep(60)
+        assert "replicationmanager" not in queues()
+        await cluster.client.create(REPLICATION_CONTROLLERS, RC, "default")
+        await asyncio.sleep(1)
+        assert "replicationmanager" in queues()
+        assert len(cluster.api.store.list(PODS)) == 2
+
+
+@pytest.mark.parametrize("starts_on_first_object", [False, True])
+async def test_controller_of_existing_objects_starts_with_the_process(api, starts_on_first_object):
+    settings = Settings(controllers=frozenset({"replicationcontroller"}), starts_on_first_object=starts_on_first_object)
+    plane = plane_over(api, settings)
+    await plane.client.create(REPLICATION_CONTROLLERS, RC, "default")
+    async with asyncio.TaskGroup() as group, asyncio.timeout(60):
+        serving = group.create_task(api.run())
+        control_plane_task = group.create_task(plane.run())
+        while len(api.store.list(PODS)) < 2:
+            await asyncio.sleep(0.01)
+        control_plane_task.cancel()
+        serving.cancel()
+
+
+def test_initial_components_leave_out_those_that_start_on_their_first_object():
+    every = frozenset(CONTROLLERS)
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_with}
+    assert initial_components(every, starts_on_first_object=False) == [*CONTROLLERS]
+    assert initial_components(every, starts_on_first_object=True) == [name for name in CONTROLLERS if name not in late]
+    assert initial_components({"scheduler", "namespace"}, starts_on_first_object=True) == ["namespace", "scheduler"]
