@@ -109,6 +109,7 @@ class ServedResource:
     empty_status: status of a new object. columns: table columns as "Name=path"; () for those of `columns.json`.
     storage_resource: the resource as which objects are stored, if it differs. crd_version: rules of a custom resource.
     deprecated: see deprecation. compute_objects: returns the objects of a kind that is not stored, on each read.
+    resets_status: False if writes of the object itself change its status, too.
     """
 
     resource: Resource[Any]
@@ -124,6 +125,7 @@ class ServedResource:
     crd_version: CustomResourceVersion | None = None
     deprecated: str = ""
     compute_objects: Callable[[], list[JSON]] | None = None
+    resets_status: bool = True
 
     @property
     def is_storage_version(self) -> bool:
@@ -138,7 +140,7 @@ class ServedResource:
     @property
     def has_status(self) -> bool:
         """True if status is only written through its subresource."""
-        return "status" in self.resource.subresources
+        return self.resets_status and "status" in self.resource.subresources
 
     @property
     def is_stored(self) -> bool:

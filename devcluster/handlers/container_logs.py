@@ -23,19 +23,23 @@ from kubeloop.devcluster.kubelet.container_answers import LogAnswer
 
 _POLL_SECONDS = 0.2
 _MAX_LOG_BYTES = 64 << 20  # read from the end of a larger file
-_CRI_LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\S+) (?:stdout|stderr) ([FP])(?::\S*)? ?(.*)", re.DOTALL)
+_CRI_LINE = re.compile(rb"(\d{4}-\d\d-\d\dT\S+) (stdout|stderr) ([FP])(?::\S*)? ?(.*)", re.DOTALL)
 
 
 class LogLine(NamedTuple):
-    """A line with its end. time: RFC 3339, "" if the log has none."""
+    """A line with its end. time: RFC 3339, "" if the log has none. stream: "stdout" or "stderr"."""
 
     time: str
     text: bytes
+    stream: str = "stdout"
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """Options of a log request that has been checked. since: lines before this time are left out."""
+    """Options of a log request that has been checked.
+
+    since: lines before this time are left out. stream: "stdout", "stderr", or "all".
+    """
 
     previous: bool
     follow: bool
@@ -43,6 +47,7 @@ class LogOptions:
     tail_lines: int | None
     limit_bytes: int | None
     since: datetime | None
+    stream: str = "all"
 
     @classmethod
     def of(cls, request: Request, now: datetime) -> LogOptions:
@@ -61,6 +66,7 @@ class LogOptions:
             tail_lines=number("tailLines"),
             limit_bytes=number("limitBytes"),
             since=since,
+            stream=request.option("stream").lower() or "all",
         )
 
 
@@ -103,21 +109,25 @@ def _lines(content: bytes) -> Iterator[LogLine]:
 
 def _line(line: bytes) -> LogLine:
     if match := _CRI_LINE.fullmatch(line):
-        text = match[3].rstrip(b"\n") if match[2] == b"P" else match[3]  # a partial line continues in the next one
-        return LogLine(match[1].decode(), text)
+        text = match[4].rstrip(b"\n") if match[3] == b"P" else match[4]  # a partial line continues in the next one
+        return LogLine(match[1].decode(), text, match[2].decode())
     if line.startswith(b'{"log":'):
         with contextlib.suppress(msgspec.DecodeError, KeyError, TypeError):
             entry = msgspec.json.decode(line)
-            return LogLine(str(entry["time"]), str(entry["log"]).encode())
+            return LogLine(str(entry["time"]), str(entry["log"]).encode(), str(entry.get("stream", "stdout")))
     return LogLine("", line)
 
 
 def _selected(lines: Iterable[LogLine], options: LogOptions) -> bytes:
     """Return the lines since a time, the last of them, up to a number of bytes."""
-    chosen = [line for line in lines if options.since is None or _is_since(line, options.since)]
+    chosen = [line for line in _of_stream(lines, options) if options.since is None or _is_since(line, options.since)]
     if options.tail_lines is not None:
         chosen = chosen[-options.tail_lines :] if options.tail_lines else []
     return b"".join(_formatted(chosen, options))[: options.limit_bytes]
+
+
+def _of_stream(lines: Iterable[LogLine], options: LogOptions) -> Iterator[LogLine]:
+    return (line for line in lines if options.stream in ("all", line.stream))
 
 
 def _is_since(line: LogLine, since: datetime) -> bool:
@@ -141,7 +151,7 @@ async def _followed(additions: AsyncIterator[bytes], first: bytes, options: LogO
     rest = b""
     async for data in additions:
         complete, newline, rest = (rest + data).rpartition(b"\n")
-        chunk = b"".join(_formatted(_lines(complete + newline), options))
+        chunk = b"".join(_formatted(_of_stream(_lines(complete + newline), options), options))
         if remaining is not None:
             chunk = chunk[:remaining]
             remaining -= len(chunk)

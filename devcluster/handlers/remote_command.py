@@ -21,10 +21,15 @@ from kubeloop.devcluster.handlers.websocket import WebSocket
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ExecAnswer
 from kubeloop.kube.json_object import JSON
 
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+V4, V5 = "v4.channel.k8s.io", "v5.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _ERROR, _CLOSE = b"\x00", b"\x01", b"\x02", b"\x03", b"\xff"
 _READ_BYTES = 32 << 10
 _SUCCESS: JSON = {"metadata": {}, "status": "Success"}
+
+
+def protocols(*, closes_streams: bool) -> tuple[str, ...]:
+    """Return the supported protocols. closes_streams: including the one in which a client can close its stdin."""
+    return (V5, V4) if closes_streams else (V4,)
 
 
 @dataclass(frozen=True, slots=True)

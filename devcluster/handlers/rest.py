@@ -52,7 +52,7 @@ from kubeloop.devcluster.handlers.patch import (
     repeated_key_warnings,
 )
 from kubeloop.devcluster.handlers.scale import patch_scale, read_scale, update_scale
-from kubeloop.devcluster.handlers.streams import ContainerStreams, check_log_options, check_ports, refuse_proxy
+from kubeloop.devcluster.handlers.streams import ContainerStreams, check_ports, refuse_proxy
 from kubeloop.devcluster.handlers.watch import WatchSettings, open_watch
 from kubeloop.devcluster.handlers.write_options import apply_options, read_dry_run, writer_of
 from kubeloop.devcluster.managedfields.apply import apply_configuration
@@ -594,7 +594,7 @@ class Rest:
             case "token":
                 return self._token_request(context)
             case "log":
-                check_log_options(context.request, context.info.name)
+                self._streams.check_log_options(context.request, context.info.name)
                 return self._streams.log(context.request, self._stored(context.info).object, context.clock.now())
         return self._connect(context)
 

@@ -17,16 +17,18 @@ from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, PortForwardAnswer
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.devcluster.validation.common.error_list import ErrorList
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.field_errors import quoted
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 _MOST = 2**63
+LOG_STREAMS = ("All", "Stderr", "Stdout")
 
 
-def check_log_options(request: Request, name: str) -> None:
-    """Raises StatusError 400 for unreadable options, 422 for invalid ones."""
+def check_log_options(request: Request, name: str, *, selects_stream: bool) -> None:
+    """Raises StatusError 400 for unreadable options, 422 for invalid ones. selects_stream: `stream` may be given."""
     numbers = {option: _number(request, option) for option in ("sinceSeconds", "tailLines", "limitBytes")}
     since = request.option("sinceTime")
     if since:
@@ -41,8 +43,14 @@ def check_log_options(request: Request, name: str) -> None:
         error_list.forbidden("", "at most one of `sinceTime` or `sinceSeconds` may be specified")
     elif seconds is not None and seconds < 1:
         error_list.invalid("sinceSeconds", seconds, "must be greater than 0")
-    if "stream" in request.query:  # feature gate PodLogsQuerySplitStreams is off by default
-        error_list.forbidden("stream", "may not be specified")
+    if "stream" in request.query:
+        stream = request.option("stream")
+        if not selects_stream:
+            error_list.forbidden("stream", "may not be specified")
+        elif stream not in LOG_STREAMS:
+            error_list.not_supported("stream", stream, LOG_STREAMS)
+        if selects_stream and stream != "All" and tail_lines is not None:
+            error_list.forbidden("", "`tailLines` and specific `stream` are mutually exclusive for now")
     if error_list:
         causes = [{**cause, "field": cause["field"] or "[]"} for cause in error_list]
         raise errors.invalid("", "PodLogOptions", name, causes)
@@ -77,11 +85,22 @@ def check_ports(request: Request) -> None:
 
 
 class ContainerStreams:
-    """Logs and streams of the pods in a store."""
+    """Logs and streams of the pods in a store.
 
-    def __init__(self, store: ObjectStore, answers: ContainerAnswers) -> None:
+    Requests for newer protocols are translated by the API server or, if the gate is enabled there, by the kubelet;
+    simulated kubelets have the gates of the server.
+    """
+
+    def __init__(self, store: ObjectStore, answers: ContainerAnswers, gates: FeatureGates) -> None:
         self._store = store
         self._answers = answers
+        self._selects_stream = gates.enabled("PodLogsQuerySplitStreams")
+        by_kubelet = gates.enabled("ExtendWebSocketsToKubelet")
+        self._closes_streams = by_kubelet or gates.enabled("TranslateStreamCloseWebsocketRequests")
+        self._tunnels_ports = by_kubelet or gates.enabled("PortForwardWebsockets")
+
+    def check_log_options(self, request: Request, name: str) -> None:
+        check_log_options(request, name, selects_stream=self._selects_stream)
 
     def log(self, request: Request, pod: JSON, now: datetime) -> Response:
         """Return the pod's log. Raises StatusError 400, also without a configured log, 404 for a missing node."""
@@ -123,21 +142,21 @@ class ContainerStreams:
         answer = self._answers.command(namespace, name, container, command)
         if answer is None:
             raise _not_configured("exec", "Exec or ClusterExec", f" for the command {list(command)}")
-        from kubeloop.devcluster.handlers.remote_command import PROTOCOLS, CommandStreams, answer_exec
+        from kubeloop.devcluster.handlers.remote_command import CommandStreams, answer_exec, protocols
         from kubeloop.devcluster.handlers.websocket import accept_websocket
 
-        streams = CommandStreams.of(request)
-        return accept_websocket(request, PROTOCOLS, lambda websocket: answer_exec(websocket, answer, streams))
+        streams, served = CommandStreams.of(request), protocols(closes_streams=self._closes_streams)
+        return accept_websocket(request, served, lambda websocket: answer_exec(websocket, answer, streams))
 
     def _attach(self, request: Request, namespace: str, name: str, container: str) -> Response:
         answer = self._answers.attach(namespace, name, container)
         if answer is None:
             raise _not_configured("attach", "Attach or ClusterAttach")
-        from kubeloop.devcluster.handlers.remote_command import PROTOCOLS, CommandStreams, answer_attach
+        from kubeloop.devcluster.handlers.remote_command import CommandStreams, answer_attach, protocols
         from kubeloop.devcluster.handlers.websocket import accept_websocket
 
-        streams = CommandStreams.of(request)
-        return accept_websocket(request, PROTOCOLS, lambda websocket: answer_attach(websocket, answer, streams))
+        streams, served = CommandStreams.of(request), protocols(closes_streams=self._closes_streams)
+        return accept_websocket(request, served, lambda websocket: answer_attach(websocket, answer, streams))
 
     def _port_forward(self, request: Request, namespace: str, name: str) -> Response:
         if not self._answers.forwards_ports(namespace, name):
@@ -148,7 +167,8 @@ class ContainerStreams:
         def answer(port: int) -> PortForwardAnswer | None:
             return self._answers.port_forward(namespace, name, port)
 
-        return accept_websocket(request, PROTOCOLS, lambda websocket: PortForwarder(websocket, answer).run())
+        served = PROTOCOLS if self._tunnels_ports else ()
+        return accept_websocket(request, served, lambda websocket: PortForwarder(websocket, answer).run())
 
 
 def refuse_proxy(store: ObjectStore, resource: Resource[Any], namespace: str, target: str) -> Response:

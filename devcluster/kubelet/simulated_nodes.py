@@ -48,6 +48,7 @@ from kubeloop.devcluster.simulation.node_objects import LEASE_NAMESPACE, NodeSet
 from kubeloop.devcluster.simulation.simulation import Simulation
 from kubeloop.devcluster.storage.store import Change, ObjectStore, StoredObject
 from kubeloop.kube.clock import Clock, rfc3339, rfc3339_micro
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.json_object import JSON
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 from kubeloop.kube.uids import new_uid
@@ -75,8 +76,9 @@ class SimulatedNodes:
         rng: random.Random,
         stages: Iterable[Stage] = (),
         requests: StageRequests | None = None,
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
     ) -> None:
-        """requests: sends requests to the store's server, for stages that apply other objects."""
+        """requests: sends requests to the store's server, for stages that apply other objects. gates: the server's."""
         self._store = store
         self._settings = settings or NodeSettings()
         self._simulation = Simulation(store, self._settings, clock=clock, rng=rng)
@@ -85,8 +87,9 @@ class SimulatedNodes:
         stages = [stage for stage in stages if stage.is_for_pod_or_node]
         if stages:
             from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
+            from kubeloop.devcluster.registry.disabled_fields import DisabledFields
 
-            self._stages = PodStages(self._simulation, stages, self._wake.set, requests)
+            self._stages = PodStages(self._simulation, stages, self._wake.set, requests, DisabledFields(gates))
         self._kubelets = Kubelets(self._simulation, quiet=self._stages is None)
         self._eviction = TaintEviction(self._simulation)
         self._orphans = PodGarbageCollector(self._simulation)

@@ -13,6 +13,7 @@ import re
 import sqlite3
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from ipaddress import IPv4Network
 from time import perf_counter
@@ -33,7 +34,7 @@ from kubeloop.devcluster.api.request import (
 )
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
-from kubeloop.devcluster.api.served_resources import ServedResource
+from kubeloop.devcluster.api.served_resources import SERVICE_CIDRS, ServedResource, get_served_resource
 from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, run_now, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
@@ -136,6 +137,11 @@ class ApiServer:
             for path, gate in (("/flagz", "ComponentFlagz"), ("/statusz", "ComponentStatusz"))
             if gates.enabled(gate)
         )
+        self._writable_service_cidrs = (
+            None
+            if gates.enabled("ServiceCIDRStatusFieldWiping")
+            else replace(get_served_resource(SERVICE_CIDRS), resets_status=False)
+        )
         self._health_checks = health_paths.health_checks(gates)
         self._compute_thread = ComputeThread()
         self._definitions = Definitions(self.store, clock, self._end_watches)
@@ -151,7 +157,7 @@ class ApiServer:
             keys=self._keys,
             addresses=self._bootstrap.addresses,
             watch_settings=settings.watches,
-            streams=ContainerStreams(self.store, settings.container_answers),
+            streams=ContainerStreams(self.store, settings.container_answers, gates),
             gates=settings.feature_gates,
             admission=AdmissionChain(
                 self.store,
@@ -278,7 +284,10 @@ class ApiServer:
         return self._rest.handle(context)
 
     def _route(self, request: Request) -> RequestInfo | None:
-        return request_info.route(request.path) or self._definitions.route(request.path, request.method)
+        info = request_info.route(request.path) or self._definitions.route(request.path, request.method)
+        if self._writable_service_cidrs is not None and info is not None and info.served.resource is SERVICE_CIDRS:
+            return msgspec.structs.replace(info, served=self._writable_service_cidrs)
+        return info
 
     def _authenticate(self, request: Request) -> None:
         if request.path.rstrip("/") not in _OPEN_PATHS:

@@ -38,7 +38,9 @@ async def running_cluster(
 
         requests = StageRequests(api.handle_now, token)
     nodes = replace(nodes, declared_features=declared_features(api.feature_gates))
-    kubelets = SimulatedNodes(api.store, nodes, clock=clock, rng=new_rng(), stages=stages, requests=requests)
+    kubelets = SimulatedNodes(
+        api.store, nodes, clock=clock, rng=new_rng(), stages=stages, requests=requests, gates=api.feature_gates
+    )
     kubelets.register()
     runs = {"api-server": api.run, "nodes": kubelets.run}
     if nodes.every_node:

@@ -91,6 +91,8 @@ PATHS = {
     "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
     "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies",
     "Node": "/api/v1/nodes",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ServiceCIDR": "/apis/networking.k8s.io/v1/servicecidrs",
 }
 _SPREAD = {"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["v"]}
 _RULES = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
@@ -100,7 +102,26 @@ _SOURCE = {"apiGroup": "g.io", "kind": "K", "name": "n", "namespace": "other"}
 _CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 _SET = {"selector": {"matchLabels": {"a": "b"}}, "serviceName": "s"}
 _MERGE = "application/merge-patch+json"
+_CONDITION = {"type": "Ready", "status": "False", "reason": "R", "message": "m"}
+_CONDITION["lastTransitionTime"] = "2026-01-01T00:00:00Z"
 _COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+_SCHEMA = {"openAPIV3Schema": {"type": "object"}}
+_DEFINITION = {
+    "metadata": {"name": "foos.g.io"},
+    "spec": {
+        "group": "g.io",
+        "scope": "Namespaced",
+        "names": {"plural": "foos", "kind": "Foo"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": _SCHEMA}],
+    },
+}
+
+
+def _container_status(**mount: Any) -> JSON:
+    status = {"name": "c", "image": "i", "imageID": "i", "ready": True, "restartCount": 0}
+    return {**status, "volumeMounts": [{"name": "v", "mountPath": "/v", **mount}]}
 
 
 def _linux(body: JSON) -> JSON:
@@ -147,6 +168,7 @@ REQUESTS: dict[str, tuple[str, JSON]] = {
     "policy": ("NetworkPolicy", {"spec": {"podSelector": {}, "ingress": [
         {"from": [{"ipBlock": {"cidr": "10.0.0.1/8", "except": ["10.01.0.0/16"]}}]}]}}),
     "node": ("Node", {"spec": {"podCIDR": "10.0.0.1/24", "podCIDRs": ["10.0.0.1/24"]}}),
+    "service range": ("ServiceCIDR", {"spec": {"cidrs": ["10.9.0.0/24"]}, "status": {"conditions": [_CONDITION]}}),
     "pod-level resources": ("Pod", pod(resources={"limits": {"cpu": "1"}})),
 }  # fmt: skip
 
@@ -193,6 +215,54 @@ async def test_switched_gates_do_what_they_do_in_kubernetes(real: RealApiServer,
     api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
     real_status, real_body = sent(real, "POST", path, body)
     assert outcome(*api("POST", path, body)) == outcome(real_status, json.loads(real_body))
+
+
+_STATUS_WRITES: dict[str, tuple[str, JSON, JSON]] = {
+    "volume status": ("Pod", pod(), {
+        "containerStatuses": [_container_status(volumeStatus={"image": {"imageRef": "r"}})]}),
+    "invalid volume status": ("Pod", pod(), {"initContainerStatuses": [_container_status(volumeStatus={"image": {}})]}),
+    "long volume status": ("Pod", pod(), {
+        "containerStatuses": [_container_status(volumeStatus={"image": {"imageRef": "r" * 257}})]}),
+    "definition": ("CustomResourceDefinition", _DEFINITION, {"observedGeneration": 7}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _STATUS_WRITES)
+async def test_statuses_have_the_fields_that_they_have_in_kubernetes(real: RealApiServer, name: str):
+    kind, body, status = _STATUS_WRITES[name]
+    path, named = PATHS[kind], {**body, "metadata": body.get("metadata") or {"name": f"s-{name.replace(' ', '-')}"}}
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    api.create(path, named)
+    sent(real, "POST", path, named)
+    path = f"{path}/{named['metadata']['name']}/status"
+    real_status, content = sent(real, "PATCH", path, {"status": status}, _MERGE)
+    real_body, (own_status, own_body) = json.loads(content), api("PATCH", path, {"status": status}, _MERGE)
+    assert own_status == real_status
+    if real_status == 200:
+        assert {key: own_body["status"].get(key) for key in status} == {
+            key: real_body["status"].get(key) for key in status
+        }
+    else:
+        assert own_body["details"]["causes"] == real_body["details"]["causes"]
+
+
+async def test_writes_of_a_service_range_own_its_status_without_the_gate(real: RealApiServer):
+    name = "range"
+    body = {"metadata": {"name": name}, "spec": {"cidrs": ["10.9.0.0/24"]}, "status": {"conditions": [_CONDITION]}}
+    changed = {"status": {"conditions": [{**_CONDITION, "type": "Other"}]}}
+    api = InProcessApi(settings=ServingSettings(feature_gates=FeatureGates(SWITCHED)))
+    own = [api("POST", PATHS["ServiceCIDR"], body), api("PATCH", f"{PATHS['ServiceCIDR']}/{name}", changed, _MERGE)]
+    answers = [
+        sent(real, "POST", PATHS["ServiceCIDR"], body),
+        sent(real, "PATCH", f"{PATHS['ServiceCIDR']}/{name}", changed, _MERGE),
+    ]
+    for (status, content), (real_status, real_content) in zip(own, answers, strict=True):
+        expected = json.loads(real_content)
+        assert (status, content["status"]) == (real_status, expected["status"])
+        owned, expected_owned = (
+            [entry["fieldsV1"] for entry in obj["metadata"]["managedFields"]] for obj in (content, expected)
+        )
+        assert owned == expected_owned
 
 
 def test_metric_has_the_values_of_kubernetes(real: RealApiServer):

@@ -14,6 +14,7 @@ from kubeloop.devcluster.simulation.node_objects import NodeSettings
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.devcluster.storage.store import ObjectStore
 from kubeloop.kube.clock import rfc3339
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import EVENTS, NODES, PODS, Resource
 from kubeloop.testing.virtual_time import VirtualClock
 
@@ -27,13 +28,18 @@ class SimulatedCluster:
     """
 
     def __init__(
-        self, *, stages: Sequence[Stage] = (), data_directory: DataDirectory | None = None, **settings: Any
+        self,
+        *,
+        stages: Sequence[Stage] = (),
+        data_directory: DataDirectory | None = None,
+        gates: FeatureGates = DEFAULT_FEATURE_GATES,
+        **settings: Any,
     ) -> None:
         self.clock = VirtualClock()
         self.store = ObjectStore(seconds=asyncio.get_running_loop().time, data_directory=data_directory)
         options: JSON = {"count": 2, "start_delay_seconds": 1.0, "start_delay_spread_seconds": 0.0, **settings}
         self.nodes = SimulatedNodes(
-            self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages
+            self.store, NodeSettings(**options), clock=self.clock, rng=random.Random(1), stages=stages, gates=gates
         )
 
     @asynccontextmanager

@@ -14,6 +14,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer, ServingSettings
 from kubeloop.devcluster.server.http import HttpServer
 from kubeloop.devcluster.server.listener import loopback_socket
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES, FeatureGates
 from kubeloop.kube.objects.resources import NODES, PODS
 
 
@@ -45,8 +46,10 @@ class StreamServer:
 
 
 @asynccontextmanager
-async def stream_server(answers: ContainerAnswers | None = None) -> AsyncIterator[StreamServer]:
-    settings = ServingSettings(container_answers=answers or ContainerAnswers())
+async def stream_server(
+    answers: ContainerAnswers | None = None, gates: FeatureGates = DEFAULT_FEATURE_GATES
+) -> AsyncIterator[StreamServer]:
+    settings = ServingSettings(container_answers=answers or ContainerAnswers(), feature_gates=gates)
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, settings=settings)
     api.store.create(NODES, {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}})
     pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "default", "uid": "u"}}

@@ -26,6 +26,7 @@ from kubeloop.devcluster.kubelet.stages.schedule import (
 from kubeloop.devcluster.languages.gotemplate.syntax import TemplateError
 from kubeloop.devcluster.languages.gotemplate.values import FunctionError
 from kubeloop.devcluster.registry import strategies
+from kubeloop.devcluster.registry.disabled_fields import DEFAULT_FIELDS, DisabledFields
 from kubeloop.devcluster.serializer import decoding, patches
 from kubeloop.devcluster.serializer.defaulting import apply_defaults
 from kubeloop.devcluster.simulation.simulation import Simulation
@@ -54,9 +55,14 @@ class PodStages:
         stages: Sequence[Stage],
         wake: Callable[[], None],
         requests: StageRequests | None = None,
+        fields: DisabledFields = DEFAULT_FIELDS,
     ) -> None:
-        """wake: called when a timer is set in the background. requests: for steps that apply other objects."""
+        """wake: called when a timer is set in the background. requests: for steps that apply other objects.
+
+        fields: those that the API server drops.
+        """
         self._simulation = simulation
+        self._fields = fields
         self._requests = requests
         own_stages = [stage for stage in stages if stage.is_for_pod_or_node]
         self._stages = {kind: [stage for stage in own_stages if stage.kind == kind] for kind in ("Pod", "Node")}
@@ -165,7 +171,9 @@ class PodStages:
         if unknown:
             log.debug("stage %s: %s", pending.stage.name, ", ".join(unknown))
         if patch.subresource == "status":
-            return strategies.prepare_for_status_update(get_served_resource(resource), decoded, obj)
+            served = get_served_resource(resource)
+            return strategies.prepare_for_status_update(served, decoded, obj, fields=self._fields)
+        self._fields.drop(resource.group_resource, decoded, obj)
         identity = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **identity}, "status": obj.get("status") or {}}
 

@@ -45,6 +45,26 @@ def validate_pod_status_update(errors: ErrorList, pod: JSON, old: JSON) -> None:
         _validate_container_users(errors, kind, status, spec)
     for kind in _KINDS:
         _validate_allocated_resources(errors, kind, status, spec)
+    if errors.gates.enabled("ImageVolumeWithDigest"):
+        for kind in _KINDS:
+            _validate_volume_statuses(errors, kind, status)
+
+
+_MAX_IMAGE_REFERENCE_BYTES = 256
+
+
+def _validate_volume_statuses(errors: ErrorList, kind: str, status: JSON) -> None:
+    for i, container in enumerate(_statuses(kind, status)):
+        for j, mount in enumerate(container.get("volumeMounts") or ()):
+            image = (mount.get("volumeStatus") or {}).get("image")
+            if image is None:
+                continue
+            path = f"{_path(kind)}[{i}].volumeMounts[{j}].volumeStatus.imageVolumeStatus.imageRef"
+            reference = image.get("imageRef", "")
+            if not reference:
+                errors.required(path, "imageRef must not be empty")
+            if len(reference.encode()) > _MAX_IMAGE_REFERENCE_BYTES:
+                errors.too_long(path, _MAX_IMAGE_REFERENCE_BYTES)
 
 
 _KINDS = ("containers", "initContainers", "ephemeralContainers")

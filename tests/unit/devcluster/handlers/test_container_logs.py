@@ -9,6 +9,7 @@ import pytest
 
 from kubeloop.devcluster.handlers.container_logs import file_additions
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, LogAnswer, Rule
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import PODS
 from support.stream_server import StreamServer, stream_server
 
@@ -18,15 +19,19 @@ CRI = (
 )
 
 
-@pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[StreamServer]:
+def answers_in(tmp_path: Path) -> ContainerAnswers:
     (tmp_path / "cri.log").write_text(CRI)
     (tmp_path / "previous.log").write_text('{"log":"before\\n","stream":"stdout","time":"2026-01-01T00:00:00Z"}\n')
     logs = (
         Entry(LogAnswer(tmp_path / "cri.log", tmp_path / "previous.log"), ("web",)),
         Entry(LogAnswer(text="a\nb\nc\n"), ("side",)),
     )
-    async with stream_server(ContainerAnswers(logs=[Rule(logs)])) as server:
+    return ContainerAnswers(logs=[Rule(logs)])
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[StreamServer]:
+    async with stream_server(answers_in(tmp_path)) as server:
         yield server
 
 
@@ -48,6 +53,23 @@ async def server(tmp_path: Path) -> AsyncIterator[StreamServer]:
 )
 async def test_log_options(server: StreamServer, query: str, text: str):
     assert await server.get(f"log?{query}") == (200, text)
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("container=web", "first\nsecond\nthird\n"),
+        ("container=web&stream=All&tailLines=1", "third\n"),
+        ("container=web&stream=Stdout", "first\nthird\n"),
+        ("container=web&stream=Stderr", "second\n"),
+        ("container=web&previous=true&stream=Stderr", ""),
+        ("container=side&stream=Stdout", "a\nb\nc\n"),
+    ],
+)
+async def test_log_of_one_stream(tmp_path: Path, query: str, text: str):
+    gates = FeatureGates({"PodLogsQuerySplitStreams": True})
+    async with stream_server(answers_in(tmp_path), gates) as server:
+        assert await server.get(f"log?{query}") == (200, text)
 
 
 async def test_missing_previous_log_is_refused(server: StreamServer):

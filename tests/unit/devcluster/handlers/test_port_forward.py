@@ -7,10 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
+import pytest
 
 from kubeloop.devcluster.handlers.port_forward import PROTOCOLS
 from kubeloop.devcluster.handlers.spdy_frames import SpdyEvent, SpdyFrames, StreamData, StreamOpened
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers, Entry, PortForwardAnswer, Rule
+from kubeloop.kube.feature_gates import FeatureGates
 from support.spdy_client import SpdyClient, control_frame
 from support.stream_server import stream_server
 
@@ -106,3 +108,16 @@ async def test_broken_frame_closes_tunnel():
     async with tunnel(Entry(PortForwardAnswer(command=("cat",)))) as client:
         await client.open("http")
         assert (await client.websocket.receive()).type == aiohttp.WSMsgType.CLOSE
+
+
+@pytest.mark.parametrize("by_kubelet", [True, False], ids=["tunnelled by the kubelet", "not tunnelled"])
+async def test_websocket_without_gate_of_the_server_needs_that_of_the_kubelet(by_kubelet: bool):
+    gates = FeatureGates({"PortForwardWebsockets": False, "ExtendWebSocketsToKubelet": by_kubelet})
+    answers = ContainerAnswers(port_forwards=[Rule((Entry(PortForwardAnswer("127.0.0.1", 1), (80,)),))])
+    async with stream_server(answers, gates) as server:
+        if by_kubelet:
+            async with server.connect("portforward", *PROTOCOLS) as websocket:
+                assert websocket.protocol == PROTOCOLS[0]
+        else:
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await server.connect("portforward", *PROTOCOLS).__aenter__()

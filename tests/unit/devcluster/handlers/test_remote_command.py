@@ -9,11 +9,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kubeloop.devcluster.handlers.remote_command import PROTOCOLS
+from kubeloop.devcluster.handlers.remote_command import V4, V5
 from kubeloop.devcluster.kubelet.container_answers import AttachAnswer, ContainerAnswers, Entry, ExecAnswer, Rule
+from kubeloop.kube.feature_gates import FeatureGates
 from support.stream_server import stream_server
-
-V5 = PROTOCOLS[0]
 
 
 def execs(*command: str, **fields: object) -> ContainerAnswers:
@@ -108,3 +107,24 @@ async def test_attached_client_receives_additions(tmp_path: Path):
         with file.open("a") as stream:
             stream.write("after\n")
         assert await ws.receive_bytes() == b"\x01after\n"
+
+
+_WITHOUT_TRANSLATION = {"TranslateStreamCloseWebsocketRequests": False, "ExtendWebSocketsToKubelet": False}
+
+
+@pytest.mark.parametrize(
+    ("gates", "protocol"),
+    [
+        pytest.param({}, V5, id="default"),
+        pytest.param({"TranslateStreamCloseWebsocketRequests": False}, V5, id="translated by the kubelet"),
+        pytest.param({"ExtendWebSocketsToKubelet": False}, V5, id="translated by the API server"),
+        pytest.param(_WITHOUT_TRANSLATION, V4, id="not translated"),
+    ],
+)
+async def test_newest_protocol_depends_on_gates(gates: dict[str, bool], protocol: str):
+    async with stream_server(execs("true"), FeatureGates(gates)) as server:
+        async with server.connect("exec?container=web&command=x&stdout=true", V5, V4) as ws:
+            assert ws.protocol == protocol
+        if protocol == V4:
+            with pytest.raises(aiohttp.WSServerHandshakeError):
+                await server.connect("exec?container=web&command=x&stdout=true", V5).__aenter__()

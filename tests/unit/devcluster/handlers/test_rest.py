@@ -50,7 +50,7 @@ class Api:
             keys=keys,
             addresses=ServiceAllocator(store, clock, rng, ipaddress.IPv4Network("10.96.0.0/16")),
             watch_settings=WatchSettings(),
-            streams=ContainerStreams(store, ContainerAnswers()),
+            streams=ContainerStreams(store, ContainerAnswers(), DEFAULT_FEATURE_GATES),
             gates=DEFAULT_FEATURE_GATES,
             admission=AdmissionChain(store),
         )

@@ -13,6 +13,7 @@ from kubeloop.devcluster.api.served_resources import ENDPOINTS
 from kubeloop.devcluster.handlers.streams import ContainerStreams, check_log_options, check_ports, refuse_proxy
 from kubeloop.devcluster.kubelet.container_answers import ContainerAnswers
 from kubeloop.devcluster.storage.store import ObjectStore
+from kubeloop.kube.feature_gates import DEFAULT_FEATURE_GATES
 from kubeloop.kube.objects.resources import NODES, PODS, SERVICES, Resource
 
 JSON = dict[str, Any]
@@ -44,8 +45,33 @@ NO_PROXY = "simulated nodes run no containers: there is no proxy"
 )
 def test_invalid_log_options(query: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
-        check_log_options(Request.of("GET", f"/x?{query}"), "p")
+        check_log_options(Request.of("GET", f"/x?{query}"), "p", selects_stream=False)
     assert (raised.value.code, raised.value.message) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("query", "cause"),
+    [
+        ("", ""),
+        ("tailLines=1", ""),
+        ("stream=Stdout", ""),
+        ("stream=All&tailLines=1", ""),
+        ("stream=x", 'stream: Unsupported value: "x": supported values: "All", "Stderr", "Stdout"'),
+        ("stream=", 'stream: Unsupported value: "": supported values: "All", "Stderr", "Stdout"'),
+        (
+            "stream=Stderr&tailLines=1",
+            "[]: Forbidden: `tailLines` and specific `stream` are mutually exclusive for now",
+        ),
+    ],
+)
+def test_stream_of_a_log(query: str, cause: str):
+    request = Request.of("GET", f"/x?{query}")
+    if cause:
+        with pytest.raises(StatusError) as raised:
+            check_log_options(request, "p", selects_stream=True)
+        assert raised.value.message == f"{INVALID}{cause}"
+    else:
+        check_log_options(request, "p", selects_stream=True)
 
 
 def test_ports_must_be_numbers():
@@ -80,14 +106,18 @@ NOT_CONFIGURED = (
 )
 
 
+def streams_of(store: ObjectStore) -> ContainerStreams:
+    return ContainerStreams(store, ContainerAnswers(), DEFAULT_FEATURE_GATES)
+
+
 def test_log_of_pod_without_a_node_is_empty(store: ObjectStore):
-    response = ContainerStreams(store, ContainerAnswers()).log(Request.of("GET", "/x"), pod(), NOW)
+    response = streams_of(store).log(Request.of("GET", "/x"), pod(), NOW)
     assert (response.status, response.body) == (204, b"")
 
 
 def test_log_is_refused_without_configuration(store: ObjectStore):
     with pytest.raises(StatusError) as raised:
-        ContainerStreams(store, ContainerAnswers()).log(Request.of("GET", "/x"), pod("n"), NOW)
+        streams_of(store).log(Request.of("GET", "/x"), pod("n"), NOW)
     message = NOT_CONFIGURED.format("log", "") + "Logs or ClusterLogs in a file of --stages (docs/nodes.md)"
     assert (raised.value.code, raised.value.message) == (400, message)
 
@@ -103,7 +133,7 @@ def test_log_is_refused_without_configuration(store: ObjectStore):
 def test_stream_is_refused_without_configuration(store: ObjectStore, subresource: str, message: str):
     request = Request.of("GET", "/x?command=ls&command=-l&stdout=true")
     with pytest.raises(StatusError) as raised:
-        ContainerStreams(store, ContainerAnswers()).connect(request, pod("n"), subresource)
+        streams_of(store).connect(request, pod("n"), subresource)
     assert (raised.value.code, raised.value.message.startswith(message)) == (400, True), raised.value.message
 
 
@@ -124,7 +154,7 @@ def test_stream_is_refused_without_configuration(store: ObjectStore, subresource
 )
 def test_exec_is_refused(store: ObjectStore, obj: JSON, container: str, code: int, message: str):
     with pytest.raises(StatusError) as raised:
-        ContainerStreams(store, ContainerAnswers()).connect(Request.of("GET", f"/x?container={container}"), obj, "exec")
+        streams_of(store).connect(Request.of("GET", f"/x?container={container}"), obj, "exec")
     assert (raised.value.code, raised.value.message) == (code, message)
 
 

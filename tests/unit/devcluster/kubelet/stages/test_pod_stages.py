@@ -11,6 +11,7 @@ import pytest
 from kubeloop.devcluster.kubelet.stages.pod_stages import PodStages
 from kubeloop.devcluster.simulation.node_objects import ANNOTATION_FAIL, NodeSettings
 from kubeloop.devcluster.simulation.simulation import Simulation
+from kubeloop.kube.feature_gates import FeatureGates
 from kubeloop.kube.objects.resources import LEASES, NODES, PODS
 from support.simulated_cluster import SimulatedCluster
 from support.stages import DELETE, SELECT_ALL, stage_text
@@ -243,6 +244,28 @@ async def test_steps_apply_patches_of_all_types_in_order(read_stage_texts):
         assert pod["status"]["phase"] == "Running"
         assert "unknown" not in pod["status"]
         assert [reason for reason, _ in cluster.events()] == ["First"]
+
+
+HEALTH = "[{name: gpu, resources: [{resourceID: a, health: Healthy}]}]"
+STATUS_WITH_HEALTH = f"""
+  selector: {{matchExpressions: [{{key: .status.phase, operator: In, values: [Pending]}}]}}
+  next:
+    statusTemplate: |
+      phase: Running
+      containerStatuses: [{{name: c, allocatedResourcesStatus: {HEALTH}}}]
+"""
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_stage_sets_no_field_of_a_disabled_gate(read_stage_texts, enabled):
+    gates = FeatureGates({"ResourceHealthStatus": enabled, "ResourceHealthStatusMessage": enabled})
+    stages = read_stage_texts(stage_text("health", spec=STATUS_WITH_HEALTH))
+    async with SimulatedCluster(stages=stages, gates=gates).running() as cluster:
+        cluster.bind("a")
+        await asyncio.sleep(2)
+        (container,) = cluster.pod("a")["status"]["containerStatuses"]
+        assert ("allocatedResourcesStatus" in container) is enabled
 
 
 @pytest.mark.virtual_time
