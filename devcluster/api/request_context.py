@@ -22,8 +22,7 @@ class RequestContext:
     """A request for a resource, and the server's means to handle it.
 
     request: with the authenticated user; its warnings are extended while it is handled. info: the requested resource,
-    object and subresource. may_wait: False for requests in the same process that are handled synchronously.
-    dry_run: the option of a write, set when the options have been validated.
+    object and subresource. dry_run: the option of a write, set when the options have been validated.
     """
 
     request: Request
@@ -31,7 +30,6 @@ class RequestContext:
     clock: Clock
     rng: random.Random
     thread: ComputeThread
-    may_wait: bool = True
     dry_run: bool = False
     _loop_budget: LoopBudget | None = field(default=None, init=False)
 
@@ -47,8 +45,6 @@ class RequestContext:
 
         Between two waits, all expressions of a request share one budget of the event loop.
         """
-        if not self.may_wait:
-            return compute(LoopBudget())
         if self._loop_budget is None:
             self._loop_budget = LoopBudget(LOOP_BUDGET)
         try:

@@ -13,8 +13,6 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from kubeloop.devcluster.api import errors
-
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -83,17 +81,30 @@ def start(handling: Handling[R]) -> R | Suspended[R]:
     return Suspended(handling, work)
 
 
-def run_now(handling: Handling[R]) -> R:
-    """Run a handler that cannot wait: in it, slow work raises StatusError 500."""
-    try:
-        handling.send(None)
-        while True:
-            handling.throw(
-                errors.internal("the request needs a webhook, and requests of the server cannot wait for it")
-            )
-    except StopIteration as finished:
-        value: R = finished.value
-        return value
+async def run(handling: Handling[R]) -> R:
+    """Run a handler in a task, which does its slow work, if there is any."""
+    result = start(handling)
+    return await result() if isinstance(result, Suspended) else result
+
+
+class HandlerTasks:
+    """Handlers without a caller that waits for them: each runs at once, and, if it needs slow work, on in a task."""
+
+    def __init__(self) -> None:
+        self._suspended: asyncio.Queue[Suspended[None]] = asyncio.Queue()
+
+    def start(self, handling: Handling[None]) -> None:
+        """Run a handler. Raises its exception, unless it needs slow work: then run() raises it."""
+        suspended = start(handling)
+        if suspended is not None:
+            self._suspended.put_nowait(suspended)
+
+    async def run(self) -> None:
+        """Finish the handlers that need slow work, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                suspended = await self._suspended.get()
+                tasks.create_task(suspended())
 
 
 # --- expensive expressions --------------------------------------------------------------------------------------------
@@ -142,13 +153,7 @@ class LoopBudget:
 
 
 class SlowWorkContext(Protocol):
-    """The part of a request's context (RequestContext) that slow work needs.
-
-    may_wait: False for requests in the same process that are handled synchronously.
-    """
-
-    @property
-    def may_wait(self) -> bool: ...
+    """The part of a request's context (RequestContext) that slow work needs."""
 
     async def compute(self, compute: Callable[[LoopBudget], R]) -> R:
         """Return compute(), on the event loop if it is cheap, else in a thread."""

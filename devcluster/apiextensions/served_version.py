@@ -152,10 +152,9 @@ class ServedVersion:
         """
         if self._webhook is not None:
             await self.storage_version.prepare_conversions([obj])
-            if context.may_wait:
-                stored = self.to_storage(obj)
-                for version in self.others:
-                    await version.prepare_conversions([stored])
+            stored = self.to_storage(obj)
+            for version in self.others:
+                await version.prepare_conversions([stored])
         if not self.is_current:
             raise Outdated
 

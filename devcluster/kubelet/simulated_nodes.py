@@ -162,20 +162,27 @@ class SimulatedNodes:
             monitor_seconds = min(MONITOR_SECONDS, grace / 10)
             self._run_slice((0, monitor_seconds, self._nodes, self._monitor))
             self._run_slice((0, monitor_seconds, self._client_nodes.nodes, self._monitor))
-            while True:
-                await self._work_through()
-                handle, due = None, self._simulation.timers.next_due()
-                if due is not None:
-                    handle = asyncio.get_running_loop().call_at(due, self._wake.set)
-                try:
-                    await self._wake.wait()
-                finally:
-                    if handle is not None:
-                        handle.cancel()
-                self._wake.clear()
+            async with asyncio.TaskGroup() as tasks:
+                if self._stages is not None:
+                    tasks.create_task(self._stages.run(), name="nodes/stages")
+                await self._work_forever()
         finally:
             for stop in unsubscribe:
                 stop()
+
+    async def _work_forever(self) -> None:
+        """Handle changes and timers as they come."""
+        while True:
+            await self._work_through()
+            handle, due = None, self._simulation.timers.next_due()
+            if due is not None:
+                handle = asyncio.get_running_loop().call_at(due, self._wake.set)
+            try:
+                await self._wake.wait()
+            finally:
+                if handle is not None:
+                    handle.cancel()
+            self._wake.clear()
 
     async def _work_through(self) -> None:
         """Handle all changes and due timers, in batches."""

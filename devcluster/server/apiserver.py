@@ -35,7 +35,7 @@ from kubeloop.devcluster.api.request import (
 from kubeloop.devcluster.api.request_context import RequestContext
 from kubeloop.devcluster.api.request_info import RequestInfo
 from kubeloop.devcluster.api.served_resources import SERVICE_CIDRS, ServedResource, get_served_resource
-from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, run_now, start
+from kubeloop.devcluster.api.slow_work import ComputeThread, Handling, Outdated, Suspended, start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.impersonation import impersonated_user
@@ -200,22 +200,25 @@ class ApiServer:
         """Return the response, or a function that completes it if the request has to wait."""
         if self._faults is not None and not self._faults.spares(request.headers.get("user-agent", "")):
             return partial(self._handle_with_faults, request, self._faults)
-        return self._handle(request, may_wait=True)
+        return self._handle(request)
 
-    def handle_now(self, request: Request) -> Response:
-        """Handle a request synchronously, with all its work on the event loop; none that needs a webhook."""
-        response = self._handle(request, may_wait=False)
-        assert isinstance(response, Response), "the request may not wait"
-        return response
+    async def handle_in_process(self, request: Request) -> Response:
+        """Handle a request of another part of this process, without injected faults; a handler (see slow_work)."""
+        began = perf_counter()
+        try:
+            self._authenticate(request)
+            response = self._dispatch(request)
+        except Exception as error:
+            return self._complete(request, _failure(request, error), began)
+        return await self._await(request, response, began)
 
-    def _handle(self, request: Request, *, may_wait: bool) -> Response | PendingResponse:
+    def _handle(self, request: Request) -> Response | PendingResponse:
         began = perf_counter()  # the loop's time does not advance meanwhile
         try:
             self._authenticate(request)
-            response = self._dispatch(request, may_wait=may_wait)
+            response = self._dispatch(request)
             if not isinstance(response, Response):
-                handling = self._await(request, response, began)
-                finished: Response | Suspended[Response] = start(handling) if may_wait else run_now(handling)
+                finished: Response | Suspended[Response] = start(self._await(request, response, began))
                 return finished
             if self._definitions.pending or self._local_services.pending or self._namespace_defaults.pending:
                 self._settle()
@@ -223,16 +226,15 @@ class ApiServer:
             response = _failure(request, error)
         return self._complete(request, response, began)
 
-    async def _await(self, request: Request, handling: Handling[Response], began: float) -> Response:
+    async def _await(self, request: Request, response: Response | Handling[Response], began: float) -> Response:
         """Finish a request; handle it again if its inputs have changed while it waited for slow work."""
-        response: Response | Handling[Response] = handling
         try:
             while not isinstance(response, Response):
                 try:
                     response = await response
-                except Outdated:  # it has waited, so it may wait
+                except Outdated:
                     request.warnings.clear()
-                    response = self._dispatch(request, may_wait=True)
+                    response = self._dispatch(request)
             if self._definitions.pending or self._local_services.pending or self._namespace_defaults.pending:
                 self._settle()
         except Exception as error:
@@ -265,11 +267,11 @@ class ApiServer:
         self._handled_count += 1
         return f"{self._audit_ids}{self._handled_count & 0xFFFF_FFFF_FFFF:012x}"
 
-    def _dispatch(self, request: Request, *, may_wait: bool) -> Response | Handling[Response]:
+    def _dispatch(self, request: Request) -> Response | Handling[Response]:
         """Handle an authenticated request as rest.Rest.handle() does."""
         if (old_watch := request_info.route_watch_path(request.path, request.method)) is not None:
             request.route, request.query = old_watch, {**request.query, "watch": ["1"]}
-            context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread, may_wait)
+            context = RequestContext(request, old_watch, self.clock, self._rng, self._compute_thread)
             return self._rest.watch(context)
         if request.path.endswith(_WATCH) and _BARE_WATCH.fullmatch(request.path):
             return _no_kind(request.path)
@@ -280,7 +282,7 @@ class ApiServer:
             request.warnings.append(warning)
         if info.served.crd_version is not None:
             info.served.crd_version.check_accept(request.headers.get("accept", ""))
-        context = RequestContext(request, info, self.clock, self._rng, self._compute_thread, may_wait)
+        context = RequestContext(request, info, self.clock, self._rng, self._compute_thread)
         return self._rest.handle(context)
 
     def _route(self, request: Request) -> RequestInfo | None:
@@ -362,9 +364,9 @@ class ApiServer:
             case Fault.CONFLICT:
                 return await self._conflict(request)
             case Fault.LOST_ANSWER:
-                await _completed(self._handle(request, may_wait=True))
+                await _completed(self._handle(request))
                 raise AnswerLost
-        response = await _completed(self._handle(request, may_wait=True))
+        response = await _completed(self._handle(request))
         if not isinstance(response.body, bytes):
             response.body = _drop_at_random(response.body, faults)
         return response
@@ -373,7 +375,7 @@ class ApiServer:
         try:
             info = self._route(request)
             if info is None or request.method == "POST":
-                return await _completed(self._handle(request, may_wait=True))
+                return await _completed(self._handle(request))
             failure = errors.conflict(info.served.resource, info.name)
         except errors.StatusError as error:
             failure = error

@@ -36,7 +36,7 @@ async def running_cluster(
     if stages:
         from kubeloop.devcluster.kubelet.stages.requests import StageRequests
 
-        requests = StageRequests(api.handle_now, token)
+        requests = StageRequests(api.handle_in_process, token)
     nodes = replace(nodes, declared_features=declared_features(api.feature_gates))
     kubelets = SimulatedNodes(
         api.store, nodes, clock=clock, rng=new_rng(), stages=stages, requests=requests, gates=api.feature_gates

@@ -41,7 +41,7 @@ class InProcessApi:
         self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
     ) -> tuple[int, Any]:
         """Send a request and return the status and the decoded content (see `decoded`)."""
-        return self._content(self.server.handle_now(self._request(method, path, body, content_type, headers)))
+        return self._content(response_now(self.server, self._request(method, path, body, content_type, headers)))
 
     async def handle(
         self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str
@@ -51,7 +51,7 @@ class InProcessApi:
 
     def respond(self, method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Response:
         """Send a request and return the server's own response."""
-        response = self.server.handle_now(self._request(method, path, body, content_type, headers))
+        response = response_now(self.server, self._request(method, path, body, content_type, headers))
         self._note_headers(response)
         return response
 
@@ -81,6 +81,13 @@ class InProcessApi:
     def _note_headers(self, response: Response) -> None:
         self.warnings = [text for name, text in response.headers if name == "Warning"]
         self.headers = dict(response.headers)
+
+
+def response_now(server: ApiServer, request: Request) -> Response:
+    """Return the response to a request that does not have to wait."""
+    response = server.respond(request)
+    assert isinstance(response, Response), "the request has to wait: await server.handle(request)"
+    return response
 
 
 def request(method: str, path: str, body: Any = None, content_type: str = "", **headers: str) -> Request:

@@ -15,11 +15,11 @@ from support.set_clock import SetClock
 
 
 def request_context(
-    method: str, path: str, body: Any = None, *, clock: Clock | None = None, may_wait: bool = True, **headers: str
+    method: str, path: str, body: Any = None, *, clock: Clock | None = None, **headers: str
 ) -> RequestContext:
     """Return the context of a request for a built-in resource. clock: default: 2026-01-01."""
     sent = request(method, path, body, **headers)
     sent.route = info = route(sent.path)
     assert info is not None
     clock = clock or SetClock(datetime(2026, 1, 1, tzinfo=UTC))
-    return RequestContext(sent, info, clock, random.Random(1), ComputeThread(), may_wait)
+    return RequestContext(sent, info, clock, random.Random(1), ComputeThread())

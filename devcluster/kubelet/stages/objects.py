@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from kubeloop.devcluster.api.served_resources import CUSTOM_RESOURCE_DEFINITIONS
+from kubeloop.devcluster.api.slow_work import HandlerTasks, run
 from kubeloop.devcluster.kubelet.stages.files import Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, ResourcePath, StageRequests
 from kubeloop.devcluster.kubelet.stages.schedule import (
@@ -53,6 +54,7 @@ class ObjectStages:
         self._kinds: dict[tuple[str, str], list[Stage]] = defaultdict(list)
         for stage in stages:
             self._kinds[stage.api_version, stage.kind].append(stage)
+        self._handlers = HandlerTasks()
         self._timers = TimerQueue()
         self._due = asyncio.Event()
         self._schedule: StageSchedule[ResourcePath] = StageSchedule(
@@ -66,6 +68,7 @@ class ObjectStages:
         unsubscribe = self._store.subscribe(CUSTOM_RESOURCE_DEFINITIONS, self._note_definition)
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._handlers.run(), name="stages/requests")
                 group.create_task(self._run_due(), name="stages/timers")
                 for api_version, kind in self._kinds:
                     group.create_task(self._follow(api_version, kind), name=f"stages/{kind}")
@@ -80,7 +83,7 @@ class ObjectStages:
     async def _follow(self, api_version: str, kind: str) -> None:
         stages = self._kinds[api_version, kind]
         while True:
-            location = self._requests.resource_path(api_version, kind)
+            location = await run(self._requests.resource_path(api_version, kind))
             if location is None:
                 self._definitions_changed.clear()
                 await self._definitions_changed.wait()
@@ -94,11 +97,11 @@ class ObjectStages:
 
     async def _watch(self, location: ResourcePath, stages: Sequence[Stage]) -> None:
         """Schedule stages for all objects, then for changed ones until the watch ends."""
-        objects, version = self._requests.list(location)
+        objects, version = await run(self._requests.list(location))
         self._schedule.retain(location, {obj["metadata"]["uid"] for obj in objects})
         for obj in objects:
             self._consider(stages, obj, location)
-        async with aclosing(self._requests.watch(location, version)) as frames:
+        async with aclosing(await run(self._requests.watch(location, version))) as frames:
             rest = b""
             async for chunk in frames:
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -135,11 +138,14 @@ class ObjectStages:
                     handle.cancel()
 
     def _apply_pending(self, pending: PendingStage[ResourcePath]) -> None:
-        metadata, stage = pending.obj["metadata"], pending.stage
         self._schedule.take(pending)
         self._schedule.begin(pending)
+        self._handlers.start(self._apply_stage(pending))
+
+    async def _apply_stage(self, pending: PendingStage[ResourcePath]) -> None:
+        metadata, stage = pending.obj["metadata"], pending.stage
         try:
-            after = self._steps(pending)
+            after = await self._steps(pending)
         except (StageFailed, TemplateError, FunctionError, Refused) as failure:
             text = f"stage {stage.name} failed: {failure}"
             log.warning("%s %s: %s", stage.kind, metadata["name"], text)
@@ -151,7 +157,7 @@ class ObjectStages:
     def _event(self, obj: JSON, type_: str, reason: str, message: str) -> None:
         self._events.record(obj, type_, reason, message, field_path="", component="stages", host="")
 
-    def _steps(self, pending: PendingStage[ResourcePath]) -> JSON | None:
+    async def _steps(self, pending: PendingStage[ResourcePath]) -> JSON | None:
         """Apply all steps; return the object after the last patch, None without one. Raises StageFailed, Refused."""
         after: JSON | None = None
         deleted = False
@@ -163,31 +169,31 @@ class ObjectStages:
             if deleted:
                 continue
             if step.finalizers is not None and (operations := _finalizer_patch(metadata, step.finalizers)):
-                after = self._requests.patch(path, "json", operations)
+                after = await self._requests.patch(path, "json", operations)
             if step.delete:
-                self._requests.delete(path)
+                await self._requests.delete(path)
                 deleted, after = True, None
                 continue
             if step.patch is not None:
-                after = self._apply_patch(pending, step.patch)
+                after = await self._apply_patch(pending, step.patch)
             if step.apply is not None:
-                self._apply_other_object(pending, step)
+                await self._apply_other_object(pending, step)
         return after
 
-    def _apply_patch(self, pending: PendingStage[ResourcePath], patch: Patch) -> JSON | None:
+    async def _apply_patch(self, pending: PendingStage[ResourcePath], patch: Patch) -> JSON | None:
         patch_body = render_yaml(patch.template, pending.obj, self._context())
         if patch_body is None:
             return None
         patch_body = wrap_patch(patch.root, patch_body, json_patch=patch.type == "json")
         metadata = pending.obj["metadata"]
         path = pending.subject.path(metadata.get("namespace", ""), metadata["name"], patch.subresource)
-        return self._requests.patch(path, patch.type, patch_body, user=patch.user)
+        return await self._requests.patch(path, patch.type, patch_body, user=patch.user)
 
-    def _apply_other_object(self, pending: PendingStage[ResourcePath], step: Step) -> None:
+    async def _apply_other_object(self, pending: PendingStage[ResourcePath], step: Step) -> None:
         assert step.apply is not None
         applied = render_yaml(step.apply.template, pending.obj, self._context())
         namespace = pending.obj["metadata"].get("namespace", "")
-        self._requests.apply(applied, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
+        await self._requests.apply(applied, namespace, step.apply.type, step.apply.subresource, user=step.apply.user)
 
     def _context(self) -> dict[str, Callable[..., Any]]:
         def unavailable(*_arguments: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from kubeloop.devcluster.api import errors
 from kubeloop.devcluster.api.served_resources import get_served_resource
+from kubeloop.devcluster.api.slow_work import HandlerTasks
 from kubeloop.devcluster.kubelet.simulated_pod import SimulatedNode, SimulatedPod
 from kubeloop.devcluster.kubelet.stages.files import Apply, Finalizers, Patch, Stage, Step
 from kubeloop.devcluster.kubelet.stages.requests import Refused, StageRequests
@@ -64,6 +65,7 @@ class PodStages:
         self._simulation = simulation
         self._fields = fields
         self._requests = requests
+        self._handlers = HandlerTasks()
         own_stages = [stage for stage in stages if stage.is_for_pod_or_node]
         self._stages = {kind: [stage for stage in own_stages if stage.kind == kind] for kind in ("Pod", "Node")}
         self._schedule = StageSchedule(
@@ -93,20 +95,36 @@ class PodStages:
     def _consider(self, stages: Sequence[Stage], obj: JSON, node: SimulatedNode, pod: SimulatedPod | None) -> None:
         self._schedule.reschedule([] if node.is_unreachable else stages, obj, _Target(node, pod))
 
+    async def run(self) -> None:
+        """Finish the stages that wait for webhooks or expensive expressions, until cancelled."""
+        await self._handlers.run()
+
     def _apply_pending(self, pending: PendingStage[_Target]) -> None:
-        metadata, node = pending.obj["metadata"], pending.subject.node
         resource = NODES if pending.stage.kind == "Node" else PODS
         self._schedule.take(pending)
-        current = self._simulation.store.get(resource, metadata.get("namespace", ""), metadata["name"])
-        if current is None or current["metadata"]["uid"] != metadata["uid"] or node.is_unreachable:
+        current = self._stored(resource, pending.obj)
+        if current is None or pending.subject.node.is_unreachable:
             return
         self._schedule.begin(pending)
+        self._handlers.start(self._apply_stage(pending, resource, current))
+
+    def _stored(self, resource: Resource[Any], obj: JSON) -> JSON | None:
+        """Return the object as it is stored now; None if it was deleted."""
+        metadata = obj["metadata"]
+        stored = self._simulation.store.get(resource, metadata.get("namespace", ""), metadata["name"])
+        return stored if stored is not None and stored["metadata"]["uid"] == metadata["uid"] else None
+
+    async def _apply_stage(self, pending: PendingStage[_Target], resource: Resource[Any], current: JSON) -> None:
+        metadata, node = pending.obj["metadata"], pending.subject.node
         try:
-            after = self._steps(pending, resource, current)
+            after = await self._steps(pending, resource, current)
         except (StageFailed, TemplateError, FunctionError, Refused, errors.StatusError) as failure:
             text = f"stage {pending.stage.name} failed: {failure}"
             log.warning("%s %s: %s", pending.stage.kind, metadata["name"], text)
             self._simulation.event(current, "Warning", "StageFailed", text, host=node.name)
+            return
+        except Exception:  # an error at one object must not stop the others
+            log.exception("simulated node failed")
             return
         if after is not None and pending.stage.immediate:
             if pending.subject.pod is not None:
@@ -116,7 +134,7 @@ class PodStages:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _steps(self, pending: PendingStage[_Target], resource: Resource[Any], obj: JSON) -> JSON | None:
+    async def _steps(self, pending: PendingStage[_Target], resource: Resource[Any], obj: JSON) -> JSON | None:
         """Apply all steps; return the resulting object, None if it is deleted or unchanged."""
         before = obj
         for step in pending.stage.steps:
@@ -128,14 +146,16 @@ class PodStages:
             if step.delete:
                 if not self._delete(resource, obj):
                     return None
-                obj = (
-                    self._simulation.store.get(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
-                    or obj
-                )
+                obj = self._stored(resource, obj) or obj
             elif step.patch is not None:
                 obj = self._write(resource, obj, self._apply_patch(pending, resource, obj, step))
             if step.apply is not None:
-                self._apply_other_object(pending, obj, step.apply)
+                await self._apply_other_object(pending, obj, step.apply)
+                stored = self._stored(resource, obj)
+                if stored is None:
+                    return None
+                if stored != obj:  # changed by the request, or while it waited
+                    obj = stored
         return None if obj is before else obj
 
     def _write(self, resource: Resource[Any], before: JSON, after: JSON) -> JSON:
@@ -177,13 +197,13 @@ class PodStages:
         identity = {name: obj["metadata"][name] for name in _IDENTITY if name in obj["metadata"]}
         return {**decoded, "metadata": {**decoded["metadata"], **identity}, "status": obj.get("status") or {}}
 
-    def _apply_other_object(self, pending: PendingStage[_Target], obj: JSON, apply: Apply) -> None:
+    async def _apply_other_object(self, pending: PendingStage[_Target], obj: JSON, apply: Apply) -> None:
         """Apply another object. Raises StageFailed and Refused."""
         if self._requests is None:
             raise StageFailed("no API server to apply other objects to")
         applied = render_yaml(apply.template, obj, self._context(pending, obj))
         namespace = obj["metadata"].get("namespace", "")
-        self._requests.apply(applied, namespace, apply.type, apply.subresource, user=apply.user)
+        await self._requests.apply(applied, namespace, apply.type, apply.subresource, user=apply.user)
 
     # --- template functions -----------------------------------------------------------------------
 

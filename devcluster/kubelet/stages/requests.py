@@ -1,7 +1,8 @@
 """API requests of stages: list, watch, patch, delete and apply objects.
 
-Requests are handled in this process and pass admission, validation and field ownership like those of clients. Source:
-KWOK's pkg/utils/lifecycle/apply.go, pkg/kwok/controllers/stage_controller.go.
+Requests are handled in this process and pass admission, validation and field ownership like those of clients. The
+methods are handlers as in slow_work: they wait for webhooks and expensive expressions only.
+Source: KWOK's pkg/utils/lifecycle/apply.go, pkg/kwok/controllers/stage_controller.go.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kubeloop.devcluster.api.request import Request, Response
+from kubeloop.devcluster.api.slow_work import Handling
 from kubeloop.devcluster.storage.watch import WatchStream
 from kubeloop.kube.json_object import JSON
 
@@ -51,11 +53,11 @@ class ResourcePath:
 class StageRequests:
     """Sends requests to a server in this process, with its token if it has one."""
 
-    def __init__(self, handle: Callable[[Request], Response], token: str | None) -> None:
+    def __init__(self, handle: Callable[[Request], Handling[Response]], token: str | None) -> None:
         self._handle = handle
         self._token = token
 
-    def _send(
+    async def _send(
         self,
         method: str,
         target: str,
@@ -72,10 +74,10 @@ class StageRequests:
             headers["impersonate-user"] = user
         target = f"{target}?{urlencode(query)}" if query else target
         content = b"" if body is None else msgspec.json.encode(body)
-        return self._handle(Request.of(method, target, headers, content))
+        return await self._handle(Request.of(method, target, headers, content))
 
-    def _content(self, method: str, target: str, body: Any = None, **more: Any) -> JSON:
-        response = self._send(method, target, body, **more)
+    async def _content(self, method: str, target: str, body: Any = None, **more: Any) -> JSON:
+        response = await self._send(method, target, body, **more)
         assert isinstance(response.body, bytes)
         content: Any = msgspec.json.decode(response.body) if response.body.startswith(b"{") else {}
         if response.status >= 400:
@@ -83,11 +85,11 @@ class StageRequests:
             raise Refused(response.status, message)
         return dict(content)
 
-    def resource_path(self, api_version: str, kind: str) -> ResourcePath | None:
+    async def resource_path(self, api_version: str, kind: str) -> ResourcePath | None:
         """Return the location of a kind; None while it is not served."""
         root = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
         try:
-            served = self._content("GET", root).get("resources") or ()
+            served = (await self._content("GET", root)).get("resources") or ()
         except Refused:
             return None
         for resource in served:
@@ -95,45 +97,37 @@ class StageRequests:
                 return ResourcePath(root, resource["name"], resource["namespaced"])
         return None
 
-    def list(self, location: ResourcePath) -> tuple[list[JSON], str]:
+    async def list(self, location: ResourcePath) -> tuple[list[JSON], str]:
         """Return (all objects of a kind, resourceVersion of the list). Raises Refused."""
-        object_list = self._content("GET", location.path())
+        object_list = await self._content("GET", location.path())
         shared = {"apiVersion": object_list["apiVersion"], "kind": object_list["kind"].removesuffix("List")}
         return [{**shared, **item} for item in object_list["items"]], object_list["metadata"]["resourceVersion"]
 
-    def watch(self, location: ResourcePath, version: str) -> WatchStream:
+    async def watch(self, location: ResourcePath, version: str) -> WatchStream:
         """Watch changes after `version`. Raises Refused."""
         query = {"watch": "1", "resourceVersion": version}
-        response = self._send("GET", location.path(), query=query)
+        response = await self._send("GET", location.path(), query=query)
         if not isinstance(response.body, WatchStream):
             raise Refused(response.status, "the watch was refused")
         return response.body
 
-    def get(self, location: ResourcePath, namespace: str, name: str) -> JSON | None:
-        try:
-            return self._content("GET", location.path(namespace, name))
-        except Refused as refused:
-            if refused.code == 404:
-                return None
-            raise
-
-    def patch(self, path: str, type_: str, body: Any, *, user: str = "") -> JSON:
+    async def patch(self, path: str, type_: str, body: Any, *, user: str = "") -> JSON:
         """Send a patch. Raises Refused."""
         query = {"fieldManager": AGENT, "force": "true"} if type_ == "apply" else None
-        return self._content("PATCH", path, body, query=query, type_=_TYPES[type_], user=user)
+        return await self._content("PATCH", path, body, query=query, type_=_TYPES[type_], user=user)
 
-    def delete(self, path: str) -> None:
+    async def delete(self, path: str) -> None:
         """Delete without grace. Raises Refused."""
-        self._content("DELETE", path, query={"gracePeriodSeconds": "0"})
+        await self._content("DELETE", path, query={"gracePeriodSeconds": "0"})
 
-    def apply(self, obj: Any, namespace: str, type_: str, subresource: str, *, user: str = "") -> JSON:
+    async def apply(self, obj: Any, namespace: str, type_: str, subresource: str, *, user: str = "") -> JSON:
         """Create an object, or patch the existing one or a subresource of it. Raises Refused.
 
         namespace: default namespace of namespaced kinds.
         """
         if not isinstance(obj, dict) or not obj.get("apiVersion") or not obj.get("kind"):
             raise Refused(400, "template must include apiVersion and kind")
-        location = self.resource_path(str(obj["apiVersion"]), str(obj["kind"]))
+        location = await self.resource_path(str(obj["apiVersion"]), str(obj["kind"]))
         if location is None:
             raise Refused(404, f"kind {obj['kind']} is not served in {obj['apiVersion']}")
         metadata = obj.get("metadata") or {}
@@ -142,8 +136,8 @@ class StageRequests:
         name = str(metadata.get("name") or "")
         if not subresource:
             try:
-                return self._content("POST", location.path(within), obj, user=user)
+                return await self._content("POST", location.path(within), obj, user=user)
             except Refused as refused:
                 if refused.code != 409 or not name:
                     raise
-        return self.patch(location.path(within, name, subresource), type_, obj, user=user)
+        return await self.patch(location.path(within, name, subresource), type_, obj, user=user)

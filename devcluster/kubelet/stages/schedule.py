@@ -81,12 +81,13 @@ class StageSchedule(Generic[Subject]):
     def reschedule(self, stages: Sequence[Stage], obj: JSON, subject: Subject) -> bool:
         """Select and schedule a stage for a new or changed object; return True if one is scheduled.
 
-        If jq expressions are evaluated in the background, the stage is selected later.
+        An object that is not newer than that of the pending stage has no effect. If jq expressions are evaluated in the
+        background, the stage is selected later.
         """
         metadata = obj["metadata"]
         uid = metadata["uid"]
         pending = self._pending.get(uid)
-        if pending is not None and stages and pending.obj["metadata"]["resourceVersion"] == metadata["resourceVersion"]:
+        if pending is not None and stages and _version(pending.obj) >= _version(obj):
             return False
         self._cancel(uid)
         if not stages:
@@ -174,6 +175,10 @@ def wrap_patch(root: str, patch: Any, *, json_patch: bool) -> Any:
         for operation in patch
         if isinstance(operation, dict)
     ]
+
+
+def _version(obj: JSON) -> int:
+    return int(obj["metadata"]["resourceVersion"])
 
 
 def _loop_seconds() -> float:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kubeloop.devcluster.api.request_context import RequestContext
-from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, LoopBudget, Suspended, run_now, start
+from kubeloop.devcluster.api.slow_work import LOOP_BUDGET, LoopBudget, Suspended, start
 from support.request_contexts import request_context
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -66,10 +66,3 @@ async def test_computations_share_a_budget_until_the_request_waits(context: Requ
     await suspended()
     assert start(context.compute(half)) == LOOP_BUDGET / 2
     assert half.on_loop == [True, False, True]
-
-
-@pytest.mark.parametrize("cost", [1, 10 * LOOP_BUDGET])
-def test_request_that_may_not_wait_computes_on_the_event_loop(cost: float):
-    computation = Computation(cost)
-    assert run_now(request_context("POST", PODS, may_wait=False).compute(computation)) == cost
-    assert computation.on_loop == [True]

@@ -31,7 +31,7 @@ PROGRAM = dedent(
 
         def request(method, path, body=None, **headers):
             payload = b"" if body is None else json.dumps(body).encode()
-            response = api.handle_now(Request.of(method, path, headers, payload))
+            response = api.respond(Request.of(method, path, headers, payload))
             return response.status, json.loads(response.body)
 
         path = "/apis/example.com/v1/namespaces/default/widgets"

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.slow_work import (
     BudgetExceeded,
     ComputeThread,
+    HandlerTasks,
+    Handling,
     LoopBudget,
     SlowWork,
     Suspended,
-    run_now,
+    run,
     start,
 )
 
@@ -50,7 +51,10 @@ class Handler:
 
 def test_handler_without_slow_work_finishes_at_once():
     assert start(immediate()) == 1
-    assert run_now(immediate()) == 1
+
+
+async def test_handler_is_run_with_and_without_slow_work():
+    assert [await run(Handler().add()), await run(immediate())] == [3, 1]
 
 
 async def test_suspended_handler_gets_each_result():
@@ -94,11 +98,22 @@ async def test_cancelled_handler_ends_at_its_work():
     assert handler.ended
 
 
-def test_slow_work_is_an_error_for_a_handler_that_cannot_wait():
-    handler = Handler()
-    with pytest.raises(StatusError, match="cannot wait"):
-        run_now(handler.add())
-    assert handler.ended
+async def test_handlers_without_a_caller_finish_at_once_or_in_a_task():
+    results: list[int] = []
+
+    async def note(handling: Handling[int]) -> None:
+        results.append(await handling)
+
+    handlers = HandlerTasks()
+    handlers.start(note(Handler().add()))
+    handlers.start(note(immediate()))
+    assert results == [1]
+    task = asyncio.create_task(handlers.run())
+    async with asyncio.timeout(60):
+        while len(results) < 2:
+            await asyncio.sleep(0)
+    task.cancel()
+    assert results == [1, 3]
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kubeloop.devcluster.api.errors import StatusError
-from kubeloop.devcluster.api.slow_work import Suspended, run_now, start
+from kubeloop.devcluster.api.slow_work import Suspended, start
 from kubeloop.devcluster.apiextensions.conversion_webhook import ConversionWebhook
 from kubeloop.devcluster.server.faults import Faults
 from support.api_requests import InProcessApi, pending_of, request, response_of
@@ -195,10 +195,3 @@ async def test_converted_object_is_cached_by_content(webhook: Webhook):
     stored = {**host("a"), "metadata": {"name": "a", "resourceVersion": "5"}}
     assert conversion.converted(stored, "example.com/v2")["metadata"]["resourceVersion"] == "5"
     assert webhook.calls == [1]
-
-
-async def test_conversion_is_an_error_if_the_request_cannot_wait(webhook: Webhook):
-    conversion = ConversionWebhook(definition(webhook))
-    with pytest.raises(StatusError, match="requests of the server cannot wait for it"):
-        run_now(conversion.convert_all([host("a")], "example.com/v2"))
-    assert webhook.calls == []

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kubeloop.devcluster.api.slow_work import run
 from kubeloop.devcluster.apiextensions import cel_rules
 from kubeloop.devcluster.server.apiserver import ApiServer
 from support.api_requests import InProcessApi, pending_of, request, response_of
@@ -71,7 +72,7 @@ async def test_background_rules_have_the_cost_limit_of_the_object(server: ApiSer
 
 
 async def test_patch_is_applied_again_to_an_object_that_has_changed(server: ApiServer, threads: list[str]):
-    assert response_of(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
+    assert response_of(await server.handle(request("POST", OBJECTS, pair("a", 200))))[0] == 201
     pending = pending_of(server.respond(request("PATCH", f"{OBJECTS}/a", {"spec": {"name": "b"}})))
     change = request("PATCH", f"{OBJECTS}/a", {"spec": {"numbers": [1]}})
     assert response_of(server.respond(change))[0] == 200
@@ -82,17 +83,17 @@ async def test_patch_is_applied_again_to_an_object_that_has_changed(server: ApiS
 
 async def test_object_of_a_definition_that_is_deleted_meanwhile_is_not_stored(server: ApiServer):
     pending = pending_of(server.respond(request("POST", OBJECTS, pair("a", 200))))
-    assert response_of(server.handle_now(request("DELETE", f"{CRDS}/pairs.{GROUP}")))[0] == 200
+    assert response_of(server.respond(request("DELETE", f"{CRDS}/pairs.{GROUP}")))[0] == 200
     assert response_of(await pending())[0] == 404
-    response_of(server.handle_now(request("POST", CRDS, definition("pairs", {}))))
-    assert response_of(server.handle_now(request("GET", OBJECTS)))[1]["items"] == []
+    response_of(server.respond(request("POST", CRDS, definition("pairs", {}))))
+    assert response_of(server.respond(request("GET", OBJECTS)))[1]["items"] == []
 
 
 async def test_object_is_validated_by_a_schema_that_has_changed_meanwhile(server: ApiServer):
     pending = pending_of(server.respond(request("POST", OBJECTS, pair("a", 200))))
     changed = definition("pairs", {"numbers": {"type": "array", "maxItems": 9, "items": {"type": "integer"}}})
     change = request("PATCH", f"{CRDS}/pairs.{GROUP}", {"spec": changed["spec"]})
-    assert response_of(server.handle_now(change))[0] == 200
+    assert response_of(server.respond(change))[0] == 200
     code, content = response_of(await pending())
     assert (code, content["details"]["causes"][0]["reason"]) == (422, "FieldValueTooMany")
 
@@ -104,6 +105,6 @@ async def test_slow_request_with_a_generated_name(server: ApiServer, threads: li
     assert threads == ["background"]
 
 
-async def test_rules_of_an_in_process_request_run_on_the_loop(server: ApiServer, threads: list[str]):
-    assert response_of(server.handle_now(request("POST", OBJECTS, pair("a", 200))))[0] == 201
-    assert threads == ["loop"]
+async def test_rules_of_an_in_process_request_run_in_the_background(server: ApiServer, threads: list[str]):
+    assert response_of(await run(server.handle_in_process(request("POST", OBJECTS, pair("a", 200)))))[0] == 201
+    assert threads == ["background"]

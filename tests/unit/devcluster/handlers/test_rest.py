@@ -15,7 +15,7 @@ from kubeloop.devcluster.admission.policies.policy_plugin import PolicyPlugin
 from kubeloop.devcluster.api.errors import StatusError
 from kubeloop.devcluster.api.request import Response
 from kubeloop.devcluster.api.request_info import route
-from kubeloop.devcluster.api.slow_work import run_now
+from kubeloop.devcluster.api.slow_work import start
 from kubeloop.devcluster.apiextensions.definitions import Definitions
 from kubeloop.devcluster.authentication.authenticator import Authenticator
 from kubeloop.devcluster.authentication.service_account_token_key import TokenKey
@@ -57,7 +57,9 @@ class Api:
 
     def respond(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> Response:
         response = self.rest.handle(request_context(method, target, body, accept=accept))
-        return response if isinstance(response, Response) else run_now(response)
+        finished = response if isinstance(response, Response) else start(response)
+        assert isinstance(finished, Response)
+        return finished
 
     def request(self, method: str, target: str, body: JSON | None = None, accept: str = "") -> tuple[int, JSON]:
         """Return the status and the decoded content of a response."""

@@ -18,6 +18,7 @@ from kubeloop.devcluster.server.apiserver import ApiServer
 from kubeloop.devcluster.storage import store, watch_encoding
 from kubeloop.devcluster.storage.data_directory import DataDirectory
 from kubeloop.kube.clock import SystemClock
+from support.api_requests import response_now
 
 WATCHERS = 50
 PATH = "/api/v1/namespaces/default/configmaps"
@@ -52,7 +53,7 @@ async def test_json_is_encoded_once_per_version_with_fifty_watches(
     api = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None, data_directory=data_directory)
 
     def send(method: str, target: str, body: Any = None) -> Any:
-        answer = api.handle_now(Request.of(method, target, {}, b"" if body is None else msgspec.json.encode(body)))
+        answer = response_now(api, Request.of(method, target, {}, b"" if body is None else msgspec.json.encode(body)))
         assert answer.status in (200, 201), answer.body
         return answer.body
 
@@ -86,7 +87,7 @@ async def test_protobuf_is_encoded_once_per_version_with_fifty_watches(encoded: 
     def send(method: str, target: str, obj: Any = None) -> Any:
         body = b"" if obj is None else codec.encode({"apiVersion": "v1", "kind": "ConfigMap", **obj})
         headers = {"accept": PROTOBUF_TYPE, "content-type": PROTOBUF_TYPE}
-        answer = api.handle_now(Request.of(method, target, headers, body))
+        answer = response_now(api, Request.of(method, target, headers, body))
         assert answer.status in (200, 201), answer.body
         assert answer.content_type.startswith(PROTOBUF_TYPE)
         return answer.body

@@ -113,7 +113,7 @@ from kubeloop.kube.clock import SystemClock
 async def main():
     server = ApiServer(clock=SystemClock(), rng=random.Random(1), token=None)
     body = b'{"metadata": {"name": "a"}}'
-    response = server.handle_now(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
+    response = server.respond(Request.of("POST", "/api/v1/namespaces/default/configmaps", {}, body))
     assert response.status == 201, response
     print([name for name in sys.modules if name.startswith("kubeloop.devcluster.admission.policies.")])
 

@@ -48,7 +48,7 @@ class Cluster:
         }
         for plural, fields in ((f"{kind}admissionpolicies", spec), (f"{kind}admissionpolicybindings", binding_spec)):
             create = request("POST", f"{ADMISSION}/{plural}", {"metadata": {"name": name}, "spec": fields})
-            assert self.server.handle_now(create).status == 201
+            assert response_of(self.server.respond(create))[0] == 201
 
     async def send(self, method: str, path: str, body: Any = None, *, is_slow: bool) -> tuple[int, JSON]:
         """Send a request and return its status and content. is_slow: whether it must have to wait."""

@@ -36,7 +36,7 @@ class Cluster:
 
     @asynccontextmanager
     async def applying(self, stages: list[Stage]) -> AsyncIterator[None]:
-        requests = StageRequests(self.api.handle_now, "secret")
+        requests = StageRequests(self.api.handle_in_process, "secret")
         object_stages = ObjectStages(stages, requests, self.api.store, clock=self.clock, rng=random.Random(1))
         async with asyncio.TaskGroup() as group:
             task = group.create_task(object_stages.run())
