@@ -24,7 +24,7 @@ import msgspec
 
 from kubeloop.informers.metadata_accessor import MetadataAccessor
 from kubeloop.informers.reflector_backoff import Backoff
-from kubeloop.kube.client.api_client import Client, Selectors, UnreadableObject, WatchEvent
+from kubeloop.kube.client.api_client import Client, Selectors, UnreadableObject, WatchEvent, unreadable_object
 from kubeloop.kube.errors import ApiError, ServerUnreachable, TooManyRequests, from_status
 from kubeloop.kube.objects import api_types
 from kubeloop.kube.objects.resources import Resource
@@ -55,11 +55,11 @@ class Listing(Protocol[T_contra]):
 
     def put(self, key: str, obj: T_contra) -> None: ...
 
-    def put_unreadable(self, key: str) -> None:
+    def put_unreadable(self, obj: UnreadableObject) -> None:
         """Add an object that could not be decoded."""
         ...
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, uid: str) -> None:
         """Remove an object that was deleted before the list was complete."""
         ...
 
@@ -196,9 +196,8 @@ class Reflector(Generic[T]):
             obj = self._metadata.normalize_decoded(api_types.decode(self._resource.type, item))
             listing.put(self._metadata.key(obj), obj)
         except msgspec.ValidationError as error:
-            key = api_types.decode(api_types.PartialObjectMetadata, item).key
-            log.error("cannot read an object", extra={**self._log_fields(), "key": key, "error": str(error)})
-            listing.put_unreadable(key)
+            self._log_unreadable(unreadable := unreadable_object(item, error))
+            listing.put_unreadable(unreadable)
 
     # --- watching --------------------------------------------------------------------------------------------------
 
@@ -285,7 +284,7 @@ class Reflector(Generic[T]):
                             self.resource_version = metadata.resource_version(obj)
                             cache.apply(event_type, metadata.normalize_decoded(obj), events.arrived_ns)
                         elif event_type == "DELETED":
-                            listing.remove(metadata.key(obj))
+                            listing.remove(metadata.key(obj), metadata.uid(obj))
                         else:
                             listing.put(metadata.key(obj), metadata.normalize_decoded(obj))
                         steps = await yield_to_event_loop(steps)
@@ -297,14 +296,17 @@ class Reflector(Generic[T]):
         self._broken_watch_lists = 0
 
     def _handle_unreadable(self, event_type: str, obj: UnreadableObject, listing: Listing[T] | None) -> None:
-        log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
+        self._log_unreadable(obj)
         if listing is None:
             self.resource_version = obj.resource_version
             self._cache.apply_unreadable(event_type, obj)
         elif event_type == "DELETED":
-            listing.remove(obj.key)
+            listing.remove(obj.key, obj.uid)
         else:
-            listing.put_unreadable(obj.key)
+            listing.put_unreadable(obj)
+
+    def _log_unreadable(self, obj: UnreadableObject) -> None:
+        log.error("cannot read an object", extra={**self._log_fields(), "key": obj.key, "error": obj.problem})
 
     def _log_fields(self) -> dict[str, Any]:
         return {"resource": self._resource.group_resource}

@@ -297,13 +297,13 @@ class _ListedObjects(Generic[T]):
     def put(self, key: str, obj: T) -> None:
         self._objects[key] = obj
 
-    def put_unreadable(self, key: str) -> None:
+    def put_unreadable(self, obj: UnreadableObject) -> None:
         """Keep the cached object, if there is one."""
-        cached = self._informer.store.get(key)
+        cached = self._informer.store.get(obj.key)
         if cached is not None:
-            self._objects[key] = cached
+            self._objects[obj.key] = cached
 
-    def remove(self, key: str) -> None:
+    def remove(self, key: str, uid: str) -> None:
         self._objects.pop(key, None)
 
     def restart(self) -> None:

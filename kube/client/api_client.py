@@ -558,7 +558,7 @@ class WatchEvents(Generic[T]):
             event = _lenient_event(self._type, line, self._tolerant)
         except msgspec.DecodeError as error:
             raise UnreadableResponse(f"a line of the watch is no event: {error}", maybe_applied=False) from error
-        if event.type == "BOOKMARK" and _ends_initial_events(event.object):
+        if event.type == "BOOKMARK" and _ends_initial_events(line):
             event = WatchEvent(type=event.type, object=event.object, initial_events_end=True)
         return event
 
@@ -572,24 +572,26 @@ def _lenient_event(type_: type[T], line: bytes, tolerant: bool) -> WatchEvent[An
         except msgspec.ValidationError as error:
             if not tolerant or raw_event.type == "ERROR":
                 raise
-            metadata_object = api_types.decode(api_types.PartialObjectMetadata, raw_event.object)
-            metadata = metadata_object.metadata
-            unreadable = UnreadableObject(
-                key=metadata_object.key,
-                uid=metadata.uid,
-                resource_version=metadata.resource_version,
-                problem=str(error),
-            )
+            unreadable = unreadable_object(raw_event.object, error)
             return WatchEvent(type=raw_event.type, object=unreadable)
     except msgspec.DecodeError as error:
         raise UnreadableResponse(f"a line of the watch is no event: {error}", maybe_applied=False) from error
 
 
-def _ends_initial_events(bookmark: Any) -> bool:
-    if isinstance(bookmark, UnreadableObject):
-        return False
-    if isinstance(bookmark, dict):
-        annotations = (bookmark.get("metadata") or {}).get("annotations") or {}
-    else:
-        annotations = bookmark.metadata.annotations
-    return bool(annotations.get(_INITIAL_EVENTS_END) == "true")
+def unreadable_object(encoded: msgspec.Raw, error: msgspec.ValidationError) -> UnreadableObject:
+    """Return what replaces an object that does not fit its Struct. Raises DecodeError if it has no metadata."""
+    decoded = api_types.decode(api_types.PartialObjectMetadata, encoded)
+    metadata = decoded.metadata
+    return UnreadableObject(
+        key=decoded.key, uid=metadata.uid, resource_version=metadata.resource_version, problem=str(error)
+    )
+
+
+def _ends_initial_events(bookmark: bytes) -> bool:
+    """Return True if the line of a bookmark has the annotation; the Struct of its object may lack annotations."""
+    metadata = api_types.decode(_Bookmark, bookmark).object.metadata
+    return metadata.annotations.get(_INITIAL_EVENTS_END) == "true"
+
+
+class _Bookmark(msgspec.Struct):
+    object: api_types.PartialObjectMetadata

@@ -20,6 +20,8 @@ from kubeloop.cli.options import (
     ExplainOptions,
     FeatureGateOptions,
     NewNodes,
+    ObserveElectionOptions,
+    ObserveOptions,
     ProcessOptions,
     RunOptions,
     ServeOptions,
@@ -111,6 +113,19 @@ def _replaced(options: T, values: Mapping[str, Any]) -> T:
     """Return the options with those of `values` that are fields of their class."""
     own = {name: value for name, value in values.items() if name in options.__struct_fields__}
     return msgspec.structs.replace(options, **own) if own else options
+
+
+@commands.command()
+@with_options(ObserveOptions, ObserveElectionOptions)
+def observe(options: ObserveOptions, election: ObserveElectionOptions) -> int:
+    """Trace the pods of an existing cluster, read-only.
+
+    Watches pods, events, nodes and owners, with any control plane and any kubelet. Writes nothing to the cluster.
+    """
+    with importing():
+        from kubeloop.cli.observe import observe as start
+
+    return start(options, election)
 
 
 @commands.command()

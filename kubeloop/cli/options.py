@@ -80,9 +80,12 @@ def arguments_of(options: msgspec.Struct) -> list[str]:
 
 def _click_options(group: type[msgspec.Struct]) -> list[click.Option]:
     fields, defaults = group.__struct_fields__, group.__struct_defaults__
+    annotations = {
+        name: type_ for base in group.__mro__[::-1] for name, type_ in vars(base).get("__annotations__", {}).items()
+    }
     click_options = []
     for name, default in zip(fields, defaults, strict=True):
-        (declared,) = group.__annotations__[name].__metadata__
+        (declared,) = annotations[name].__metadata__
         names = declared.names or (f"--{name.replace('_', '-')}",)
         single_flag = declared.parameters.get("is_flag", False)
         click_options.append(
@@ -128,11 +131,45 @@ class FeatureGateOptions(msgspec.Struct, frozen=True):
         return FeatureGates.parse(self.feature_gates)
 
 
-LogFormatOption = Annotated[
+_LogFormat = Annotated[
     LogFormat,
     option(
         "Format of log records, with trace and span ids in either.",
         type=click.Choice(["text", "json"]),
+    ),
+]
+_Verbosity = Annotated[
+    Literal["error", "warning", "info", "debug"],
+    option(
+        "Minimum severity of log records, which go to stderr.",
+        "-v",
+        "--verbosity",
+        type=click.Choice(["error", "warning", "info", "debug"]),
+    ),
+]
+_BindAddress = Annotated[str, option("Address of the endpoint with /healthz and /metrics.")]
+_EndpointPort = Annotated[int, option("Port of the endpoint; 0 selects a free port.", type=PORT)]
+_Kubeconfig = Annotated[
+    Path | None,
+    option("Kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or the pod's service account).", type=FILE),
+]
+_KubeContext = Annotated[str | None, option("Context of the kubeconfig (default: its current one).", "--context")]
+_TraceUntil = Annotated[
+    Literal["bound", "ready"],
+    option("State of a pod at which its trace ends.", type=click.Choice(["bound", "ready"])),
+]
+_TraceTailSampling = Annotated[
+    str,
+    option(
+        "Rules for traces to export although OTEL_TRACES_SAMPLER rejected them: slower-than=2s,failed,preempted.",
+        metavar="RULES",
+    ),
+]
+_TraceJournal = Annotated[
+    str | None,
+    option(
+        "Folder of the journal that preserves traces over a crash (default: the runtime directory; '': none).",
+        metavar="DIR",
     ),
 ]
 
@@ -245,7 +282,7 @@ class ServeOptions(msgspec.Struct, frozen=True):
         float,
         option("Time that old resource versions stay available to watches and lists.", **duration(0.1)),
     ] = 300.0
-    log_format: LogFormatOption = "text"
+    log_format: _LogFormat = "text"
     supervised: Annotated[bool, option("", is_flag=True, hidden=True)] = False
     faults: Annotated[
         str,
@@ -282,22 +319,11 @@ class ProcessOptions(msgspec.Struct, frozen=True):
             type=click.Choice(["random", "roundRobin"]),
         ),
     ] = None
-    bind_address: Annotated[str, option("Address of the endpoint with /healthz and /metrics.")] = "127.0.0.1"
-    endpoint_port: Annotated[int, option("Port of the endpoint; 0 selects a free port.", type=PORT)] = 0
-    verbosity: Annotated[
-        Literal["error", "warning", "info", "debug"],
-        option(
-            "Minimum severity of log records, which go to stderr.",
-            "-v",
-            "--verbosity",
-            type=click.Choice(["error", "warning", "info", "debug"]),
-        ),
-    ] = "warning"
-    log_format: LogFormatOption = "text"
-    trace_until: Annotated[
-        Literal["bound", "ready"],
-        option("State of a pod at which its trace ends.", type=click.Choice(["bound", "ready"])),
-    ] = "bound"
+    bind_address: _BindAddress = "127.0.0.1"
+    endpoint_port: _EndpointPort = 0
+    verbosity: _Verbosity = "warning"
+    log_format: _LogFormat = "text"
+    trace_until: _TraceUntil = "bound"
     trace_annotate: Annotated[
         bool,
         option(
@@ -307,13 +333,7 @@ class ProcessOptions(msgspec.Struct, frozen=True):
             is_flag=True,
         ),
     ] = False
-    trace_tail_sampling: Annotated[
-        str,
-        option(
-            "Rules for traces to export although OTEL_TRACES_SAMPLER rejected them: slower-than=2s,failed,preempted.",
-            metavar="RULES",
-        ),
-    ] = ""
+    trace_tail_sampling: _TraceTailSampling = ""
 
     @property
     def configures_scheduler(self) -> bool:
@@ -366,13 +386,8 @@ class DisplayOptions(msgspec.Struct, frozen=True):
 class ServerOptions(msgspec.Struct, frozen=True):
     """API server and controllers of `kubeloop run`."""
 
-    kubeconfig: Annotated[
-        Path | None,
-        option("Kubeconfig file (default: $KUBECONFIG, ~/.kube/config, or the pod's service account).", type=FILE),
-    ] = None
-    kube_context: Annotated[
-        str | None, option("Context of the kubeconfig (default: its current one).", "--context")
-    ] = None
+    kubeconfig: _Kubeconfig = None
+    kube_context: _KubeContext = None
     controllers: Annotated[
         str,
         option(
@@ -385,13 +400,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
 class RunOptions(msgspec.Struct, frozen=True):
     """Further options of `kubeloop run`. kube_api_qps: requests per second, negative for no limit."""
 
-    trace_journal: Annotated[
-        str | None,
-        option(
-            "Folder of the journal that preserves traces over a crash (default: the runtime directory; '': none).",
-            metavar="DIR",
-        ),
-    ] = None
+    trace_journal: _TraceJournal = None
     scheduler_name: Annotated[
         str | None, option("Value of spec.schedulerName to schedule, instead of default-scheduler.")
     ] = None
@@ -433,6 +442,38 @@ class ElectionOptions(msgspec.Struct, frozen=True):
     leader_elect_retry_period: Annotated[
         float, option("Time between attempts to acquire or renew.", **duration(0.1))
     ] = 2.0
+
+
+class ObserveOptions(msgspec.Struct, frozen=True):
+    """Cluster, pods and output of `kubeloop observe`."""
+
+    kubeconfig: _Kubeconfig = None
+    kube_context: _KubeContext = None
+    namespace: Annotated[str, option("Namespace to observe (default: all).", "-n", "--namespace")] = ""
+    all_namespaces: Annotated[
+        bool, option("Observe all namespaces, which is the default.", "-A", "--all-namespaces", is_flag=True)
+    ] = False
+    selector: Annotated[str, option("Label selector of the pods to observe.", "-l", "--selector")] = ""
+    trace_until: _TraceUntil = "ready"
+    trace_tail_sampling: _TraceTailSampling = ""
+    trace_journal: _TraceJournal = None
+    bind_address: _BindAddress = "127.0.0.1"
+    endpoint_port: _EndpointPort = 0
+    verbosity: _Verbosity = "warning"
+    log_format: _LogFormat = "text"
+
+
+class ObserveElectionOptions(ElectionOptions, frozen=True):
+    """Leader election of the replicas of `kubeloop observe`, on a Lease of their own."""
+
+    leader_elect: Annotated[
+        bool,
+        option(
+            "Export traces only while this replica is the leader. Writes a Lease, and nothing else.",
+            "--leader-elect/--no-leader-elect",
+        ),
+    ] = False
+    leader_elect_resource_name: Annotated[str, option("Name of the Lease.")] = "kubeloop-observe"
 
 
 class TraceOptions(msgspec.Struct, frozen=True):
@@ -490,9 +531,7 @@ class ExplainOptions(msgspec.Struct, frozen=True):
         Path | None,
         option("Kubeconfig file of the cluster to read, instead of querying a kubeloop process.", type=FILE),
     ] = None
-    kube_context: Annotated[
-        str | None, option("Context of the kubeconfig (default: its current one).", "--context")
-    ] = None
+    kube_context: _KubeContext = None
     config: Annotated[
         Path | None,
         option(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from kubeloop.cli.control_plane_settings import control_plane_settings
 from kubeloop.cli.gate_warnings import log_gate_warnings
+from kubeloop.cli.process_endpoint import serve_endpoint
+from kubeloop.cli.replica_election import check_election, new_candidate
 from kubeloop.cli.scheduler_options import (
     PolicyText,
     read_policy_config_map,
@@ -35,11 +37,10 @@ from kubeloop.process.control_plane import (
 )
 from kubeloop.process.controller_table import SCHEDULER
 from kubeloop.process.endpoint.endpoint_listener import listener_url, open_listener
-from kubeloop.process.endpoint.trace_targets import TRACES_PAGE_PATH
 from kubeloop.process.logs import configure_logging
 from kubeloop.process.metrics.client_metrics import MeasuredTransport
 from kubeloop.process.metrics.process_metrics import new_registry
-from kubeloop.process.process_files import ProcessRecord, process_file, runtime_directory
+from kubeloop.process.process_files import ProcessRecord, runtime_directory
 from kubeloop.process.python_gc import importing
 from kubeloop.process.signals import on_signal, run_until_interrupted
 from kubeloop.tracing.journal.trace_journal import TraceJournal
@@ -78,7 +79,7 @@ def run(
         process, parse_controllers(server.controllers), scheduler, gates, controller_options=controllers
     )
     if election.leader_elect:
-        _check_election(election)
+        check_election(election)
     return run_until_interrupted(_run(settings, server, process, run_options, election), interrupted=0)
 
 
@@ -165,18 +166,8 @@ async def _serve_pages(
 
     endpoint = EndpointServer(registry, clock=clock)
     add_process_pages(endpoint, plane)
-    async with endpoint.serving_on(listener):
-        with process_file(record):
-            print(
-                f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {record.server}",
-                file=sys.stderr,
-            )
-            print(
-                f"endpoint {record.endpoint}\n  in a browser: {record.endpoint}{TRACES_PAGE_PATH}",
-                file=sys.stderr,
-                flush=True,
-            )
-            await asyncio.get_running_loop().create_future()
+    title = f"kubeloop runs {', '.join(sorted(plane.settings.controllers))} against {record.server}"
+    await serve_endpoint(endpoint, listener, record, title)
 
 
 def _import_pages() -> None:
@@ -187,19 +178,9 @@ async def _run_with_election(
     plane: ControlPlane, client: Client, options: ElectionOptions, clock: Clock, rng: random.Random
 ) -> int:
     """Run the control plane while this replica is the leader. Returns exit code 1 if the lease was lost."""
-    import secrets
+    from kubeloop.process.leader_election import LeaseLost
 
-    from kubeloop.process.leader_election import ElectionSettings, LeaderElection, LeaseLost
-
-    settings = ElectionSettings(
-        namespace=options.leader_elect_resource_namespace,
-        name=options.leader_elect_resource_name,
-        identity=f"{socket.gethostname()}_{secrets.token_hex(8)}",
-        lease_duration_seconds=options.leader_elect_lease_duration,
-        renew_deadline_seconds=options.leader_elect_renew_deadline,
-        retry_period_seconds=options.leader_elect_retry_period,
-    )
-    candidate = LeaderElection(client, settings, clock=clock, rng=rng)
+    candidate = new_candidate(client, options, clock, rng)
     lost_lease = False
     try:
         await plane.run(candidate.run_while_leading, import_in_background=True)
@@ -207,23 +188,3 @@ async def _run_with_election(
         lost_lease = True
         print(f"error: lost the lease: {lost.exceptions[0]}", file=sys.stderr)
     return int(lost_lease)
-
-
-def _check_election(election: ElectionOptions) -> None:
-    """Raise UserError for invalid options. Source: client-go tools/leaderelection; component-base config/validation."""
-    for name, option in (
-        (election.leader_elect_resource_namespace, "--leader-elect-resource-namespace"),
-        (election.leader_elect_resource_name, "--leader-elect-resource-name"),
-    ):
-        if not name:
-            raise UserError(f"{option} is empty", hint="replicas share the Lease of that name")
-    if election.leader_elect_lease_duration <= election.leader_elect_renew_deadline:
-        raise UserError(
-            "the lease duration must be longer than the renew deadline",
-            hint="--leader-elect-lease-duration, --leader-elect-renew-deadline",
-        )
-    if election.leader_elect_renew_deadline <= election.leader_elect_retry_period * 1.2:
-        raise UserError(
-            "the renew deadline must be longer than 1.2 times the retry period",
-            hint="--leader-elect-renew-deadline, --leader-elect-retry-period",
-        )

@@ -397,10 +397,10 @@ class RecordingCache:
     def put(self, key, obj):
         self.calls.append(("put", key))
 
-    def put_unreadable(self, key):
-        self.calls.append(("put unreadable", key))
+    def put_unreadable(self, obj):
+        self.calls.append(("put unreadable", obj.key))
 
-    def remove(self, key):
+    def remove(self, key, uid):
         self.calls.append(("remove", key))
 
     async def finish(self):

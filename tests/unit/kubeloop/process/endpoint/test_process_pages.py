@@ -7,9 +7,11 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.objects.resources import PODS
 from kubeloop.process.endpoint.process_pages import add_process_pages
 from kubeloop.process.endpoint.scheduler_dump_pages import add_dump_pages
 from kubeloop.process.endpoint.server import EndpointServer
+from kubeloop.process.endpoint.trace_pages import add_trace_pages
 from kubeloop.testing.in_memory import memory_cluster
 from support.endpoints import serving
 
@@ -48,7 +50,7 @@ async def test_scheduler_dump_shows_nodes_queue_and_no_differences():
 async def test_trace_pages_have_no_trace_before_the_first_pod():
     async with memory_cluster(nodes=1) as cluster:
         endpoint = EndpointServer(CollectorRegistry(), clock=SystemClock())
-        add_process_pages(endpoint, cluster.plane)
+        add_trace_pages(endpoint, cluster.plane.tracing, cluster.plane.informers.informer(PODS).store)
         async with serving(endpoint) as url:
             status, text = await get(url, "/debug/traces")
             assert status == 404

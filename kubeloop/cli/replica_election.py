@@ -1,0 +1,52 @@
+"""Leader election of the replicas of a command, from its options."""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import TYPE_CHECKING
+
+from kubeloop.kube.client.api_client import Client
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.errors import UserError
+
+if TYPE_CHECKING:
+    from kubeloop.cli.options import ElectionOptions
+    from kubeloop.process.leader_election import LeaderElection
+
+
+def new_candidate(client: Client, options: ElectionOptions, clock: Clock, rng: random.Random) -> LeaderElection:
+    """Return a candidate for the Lease of these options."""
+    import secrets
+
+    from kubeloop.process.leader_election import ElectionSettings, LeaderElection
+
+    settings = ElectionSettings(
+        namespace=options.leader_elect_resource_namespace,
+        name=options.leader_elect_resource_name,
+        identity=f"{socket.gethostname()}_{secrets.token_hex(8)}",
+        lease_duration_seconds=options.leader_elect_lease_duration,
+        renew_deadline_seconds=options.leader_elect_renew_deadline,
+        retry_period_seconds=options.leader_elect_retry_period,
+    )
+    return LeaderElection(client, settings, clock=clock, rng=rng)
+
+
+def check_election(election: ElectionOptions) -> None:
+    """Raise UserError for invalid options. Source: client-go tools/leaderelection; component-base config/validation."""
+    for name, option in (
+        (election.leader_elect_resource_namespace, "--leader-elect-resource-namespace"),
+        (election.leader_elect_resource_name, "--leader-elect-resource-name"),
+    ):
+        if not name:
+            raise UserError(f"{option} is empty", hint="replicas share the Lease of that name")
+    if election.leader_elect_lease_duration <= election.leader_elect_renew_deadline:
+        raise UserError(
+            "the lease duration must be longer than the renew deadline",
+            hint="--leader-elect-lease-duration, --leader-elect-renew-deadline",
+        )
+    if election.leader_elect_renew_deadline <= election.leader_elect_retry_period * 1.2:
+        raise UserError(
+            "the renew deadline must be longer than 1.2 times the retry period",
+            hint="--leader-elect-renew-deadline, --leader-elect-retry-period",
+        )

@@ -1,0 +1,212 @@
+"""Observation of a cluster in one process: watches of pods, Events and nodes, top owners, and tracing.
+
+    reflector (pods, nodes) ----> ObjectStream --> PodObserver --> PodRecorder --> sampling, journal, export, pages
+    reflector (events), when the pods are listed --^
+
+Nothing is stored but the records of pods whose trace has not ended. Only leader election writes to the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from kubeloop.informers.reflector import Reflector
+from kubeloop.kube.client.api_client import Client, Selectors
+from kubeloop.kube.clock import Clock
+from kubeloop.kube.objects.observed_types import ObservedEvent, ObservedNode, ObservedPod, ObservedPodMeta
+from kubeloop.kube.objects.resources import Resource
+from kubeloop.process.metrics.loop_lag import LoopLag
+from kubeloop.process.metrics.metrics_registry import Registerer
+from kubeloop.process.metrics.trace_metrics import PrometheusTraceMetrics
+from kubeloop.process.observation.cluster_access import OBSERVED_EVENTS, OBSERVED_NODES, OBSERVED_PODS
+from kubeloop.process.observation.object_stream import ObjectReceiver, ObjectStream
+from kubeloop.process.observation.top_owners import TopOwners
+from kubeloop.tracing.observation.clock_skew import ClockSkew
+from kubeloop.tracing.observation.pod_observer import PodObserver
+from kubeloop.tracing.provider import RecordingSettings, Tracing
+from kubeloop.tracing.recording.pod_recorder import PodRecorder
+from kubeloop.tracing.sampling.samplers import NO_TAIL_RULES, TailRules
+
+SWEEP_SECONDS = 1.0
+_POD_EVENTS: Selectors = {"field_selector": "involvedObject.kind=Pod"}
+
+
+class ObservationSettings(msgspec.Struct, frozen=True):
+    """What to observe, and how far.
+
+    namespace: "" for all. label_selector: of pods. missing: resources that may not be watched, from MISSING_DETAIL.
+    trace_tail_rules: rules for traces that are exported although the sampler rejected them. trace_until_ready: a trace
+    ends when the pod is Ready, else when it is bound.
+    """
+
+    namespace: str = ""
+    label_selector: str = ""
+    missing: frozenset[str] = frozenset()
+    trace_tail_rules: TailRules = NO_TAIL_RULES
+    trace_until_ready: bool = True
+
+    @property
+    def pod_selectors(self) -> Selectors:
+        return {"label_selector": self.label_selector} if self.label_selector else {}
+
+    @property
+    def scope(self) -> str:
+        """The observed pods, for messages."""
+        pods = f"pods with {self.label_selector}" if self.label_selector else "all pods"
+        return f"{pods} in namespace {self.namespace}" if self.namespace else pods
+
+
+class Observation:
+    """Observes the pods of one cluster. `synced`: set when the first list of pods was processed."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: ObservationSettings,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        registry: Registerer,
+        skew: ClockSkew,
+    ) -> None:
+        self.settings = settings
+        self.skew = skew
+        self.synced = asyncio.Event()
+        self.tracing = _new_tracing(settings, clock, rng, registry)
+        self._client = client
+        self._clock = clock
+        self._rng = rng
+        self._lag = LoopLag(registry)
+        self._owners = TopOwners(client)
+        self._observer = PodObserver(
+            self.tracing.pods,
+            clock=clock,
+            skew=skew,
+            top_owner=self._owners.find,
+            has_events="events" not in settings.missing,
+        )
+
+    async def run(self, elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]] | None = None) -> None:
+        """Observe until cancelled. `elect` decides when traces are exported (leader election); by default always.
+
+        Cancellation: spans are exported first, for a bounded time.
+        """
+        self.tracing.is_leader = elect is None
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lag.run(), name="loop-lag")
+            group.create_task(self._owners.run(), name="owners")
+            group.create_task(self.tracing.run(), name="tracing")
+            group.create_task(self._sweep(), name="sweep")
+            if "nodes" not in self.settings.missing:
+                group.create_task(self._watch(OBSERVED_NODES, NodeReceiver(self._observer)), name="nodes")
+            pods = PodReceiver(self._observer, self.tracing.pods, self.synced)
+            group.create_task(self._watch(OBSERVED_PODS, pods, self.settings.pod_selectors), name="pods")
+            if elect is not None:
+                group.create_task(self._elect(elect), name="leader-election")
+            await self.synced.wait()  # Events of pods that are not observed would be buffered
+            if "events" not in self.settings.missing:
+                group.create_task(
+                    self._watch(OBSERVED_EVENTS, EventReceiver(self._observer), _POD_EVENTS), name="events"
+                )
+
+    async def _watch(
+        self, resource: Resource[Any], receiver: ObjectReceiver[Any], selectors: Selectors | None = None
+    ) -> None:
+        stream = ObjectStream(receiver, self._clock)
+        rng = random.Random(self._rng.getrandbits(64))
+        namespace = self.settings.namespace if resource.namespaced else ""
+        await Reflector(self._client, resource, stream, rng=rng, namespace=namespace, selectors=selectors).run()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._observer.sweep()
+
+    async def _elect(self, elect: Callable[[Callable[[], Awaitable[None]]], Awaitable[None]]) -> None:
+        async def lead() -> None:
+            self.tracing.is_leader = True
+            await asyncio.Event().wait()  # until cancelled
+
+        await elect(lead)
+
+
+class PodReceiver(ObjectReceiver[ObservedPod]):
+    """Passes pods to the observer, and the end of those that a later list lacks."""
+
+    def __init__(self, observer: PodObserver, recorder: PodRecorder, synced: asyncio.Event) -> None:
+        self._observer = observer
+        self._recorder = recorder
+        self._synced = synced
+        self._listed_uids: set[str] | None = set()  # None while no list arrives
+
+    def observed(self, obj: ObservedPod, arrival_ns: int, *, initial: bool) -> None:
+        if self._listed_uids is not None:
+            self._listed_uids.add(obj.metadata.uid)
+        self._observer.pod_observed(obj, arrival_ns, initial=initial)
+
+    def deleted(self, obj: ObservedPod, arrival_ns: int) -> None:
+        self._observer.pod_deleted(obj, arrival_ns)
+
+    def interrupted(self, since_ns: int, until_ns: int) -> None:
+        self._listed_uids = set()
+        self._observer.interrupted("pods", since_ns, until_ns)
+
+    def list_has(self, uid: str) -> None:
+        assert self._listed_uids is not None
+        self._listed_uids.add(uid)
+
+    def list_lost(self, uid: str) -> None:
+        assert self._listed_uids is not None
+        self._listed_uids.discard(uid)
+
+    def listed(self, arrival_ns: int) -> None:
+        assert self._listed_uids is not None
+        for record in [record for record in self._recorder.open_records() if record.uid not in self._listed_uids]:
+            metadata = ObservedPodMeta(name=record.name, namespace=record.namespace, uid=record.uid)
+            self._observer.pod_deleted(ObservedPod(metadata=metadata), arrival_ns)
+        self._listed_uids = None
+        if not self._synced.is_set():
+            self._observer.synced()
+            self._synced.set()
+
+
+class EventReceiver(ObjectReceiver[ObservedEvent]):
+    """Passes Events to the observer."""
+
+    def __init__(self, observer: PodObserver) -> None:
+        self._observer = observer
+
+    def observed(self, obj: ObservedEvent, arrival_ns: int, *, initial: bool) -> None:
+        self._observer.event_observed(obj, arrival_ns)
+
+    def interrupted(self, since_ns: int, until_ns: int) -> None:
+        self._observer.interrupted("events", since_ns, until_ns)
+
+
+class NodeReceiver(ObjectReceiver[ObservedNode]):
+    """Passes nodes to the observer."""
+
+    def __init__(self, observer: PodObserver) -> None:
+        self._observer = observer
+
+    def observed(self, obj: ObservedNode, arrival_ns: int, *, initial: bool) -> None:
+        self._observer.node_observed(obj, arrival_ns)
+
+    def deleted(self, obj: ObservedNode, arrival_ns: int) -> None:
+        self._observer.node_deleted(obj, arrival_ns)
+
+    def interrupted(self, since_ns: int, until_ns: int) -> None:
+        self._observer.interrupted("nodes", since_ns, until_ns)
+
+
+def _new_tracing(settings: ObservationSettings, clock: Clock, rng: random.Random, registry: Registerer) -> Tracing:
+    metrics = PrometheusTraceMetrics(registry)
+    recording = RecordingSettings(tail_rules=settings.trace_tail_rules, until_ready=settings.trace_until_ready)
+    tracing = Tracing(clock=clock, rng=rng, settings=recording, metrics=metrics)
+    metrics.open.set_function(tracing.pods.open_count)
+    return tracing
