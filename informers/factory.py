@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from kubeloop.informers.shared_informer import HandlerRegistration, ResourceEventHandlerFuncs, SharedInformer
@@ -67,20 +67,23 @@ class InformerFactory:
             self._informer_tasks.pop(informer).cancel()
         informer.mark_stopped()
 
-    async def wait_for_object(self, resources: Iterable[Resource[Any]], *, ignored: str = "") -> None:
-        """Wait until any of these resources has an object, other than the one with the key `ignored`.
+    async def wait_for_object(
+        self, resources: Iterable[Resource[Any]], is_counted: Callable[[Any], bool] | None = None
+    ) -> None:
+        """Wait until any of these resources has an object, or one for which `is_counted` returns True.
 
         The informers are acquired, so that other users of the same resources share them. Cancellation: safe.
         """
         exists = asyncio.Event()
-        informers = [self.acquire_informer(resource) for resource in resources]
 
-        def on_add(_obj: Any, _initial: bool) -> None:
-            if any(key != ignored for informer in informers for key in informer.store):
+        def notice(obj: Any) -> None:
+            if is_counted is None or is_counted(obj):
                 exists.set()
 
-        handler: ResourceEventHandlerFuncs[Any] = ResourceEventHandlerFuncs(on_add=on_add)
-        registrations = [informer.add_handler(handler) for informer in informers]
+        handler: ResourceEventHandlerFuncs[Any] = ResourceEventHandlerFuncs(
+            on_add=lambda obj, _initial: notice(obj), on_update=lambda _old, new: notice(new)
+        )
+        registrations = [self.acquire_informer(resource).add_handler(handler) for resource in resources]
         try:
             await exists.wait()
         finally:

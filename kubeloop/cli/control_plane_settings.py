@@ -31,8 +31,7 @@ def control_plane_settings(
     return Settings(
         controllers=controllers,
         controller_options=msgspec.structs.asdict(controller_options),
-        single_api_server=development,
-        starts_on_first_object=development,
+        development=development,
         scheduler=scheduler,
         feature_gates=gates,
         trace_tail_rules=parse_tail_rules(process.trace_tail_sampling),

@@ -126,7 +126,7 @@ async def _run(
             async with asyncio.TaskGroup() as group:
                 group.create_task(check_api_server(client, transport.server), name="api-server-check")
                 # the control plane imports these before the scheduler
-                needed_first = initial_components(settings.controllers - {SCHEDULER}, starts_on_first_object=False)
+                needed_first = initial_components(settings.controllers - {SCHEDULER}, development=False)
                 group.create_task(asyncio.to_thread(import_components, needed_first), name="imports")
         plane = ControlPlane(client, settings, clock=clock, rng=rng, registry=registry)
         if plane.tracing.exports and run_options.trace_journal != "":

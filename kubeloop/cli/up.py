@@ -109,7 +109,7 @@ async def _up(
             from kubeloop.process.metrics.process_metrics import new_registry
 
             settings = _settings(process, controllers, gate_options)
-            import_components(initial_components(settings.controllers, starts_on_first_object=True))
+            import_components(initial_components(settings.controllers, development=True))
         registry = new_registry()
         endpoint = EndpointServer(registry, clock=clock)
         cluster = await starting.ready()

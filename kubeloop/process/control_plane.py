@@ -56,16 +56,15 @@ class Settings(msgspec.Struct, frozen=True):
     """Configuration of a control plane.
 
     controllers: names from CONTROLLERS. controller_options: values of the controllers' options by key, where they are
-    not the default. single_api_server: see ControllerContext. starts_on_first_object: a controller is imported and
-    started when an object of the resources of its table row exists, else at the start. trace_tail_rules: rules for
+    not the default. development: the API server is kubeloop's own. It is the only one, and controllers whose table row
+    says so start with the first object of their resources. trace_tail_rules: rules for
     traces that are exported although the sampler rejected them. trace_until_ready: a trace ends when the pod is Ready,
     else when it is bound. trace_annotate: workloads are annotated with a trace context, as pods always are.
     """
 
     controllers: frozenset[str] = frozenset(CONTROLLERS)
     controller_options: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    single_api_server: bool = False
-    starts_on_first_object: bool = False
+    development: bool = False
     scheduler: SchedulerConfiguration = msgspec.field(default_factory=SchedulerConfiguration)
     feature_gates: FeatureGates = DEFAULT_FEATURE_GATES
     trace_tail_rules: TailRules = NO_TAIL_RULES
@@ -113,9 +112,9 @@ def import_components(controllers: Iterable[str]) -> None:
         _import_component(name)
 
 
-def initial_components(controllers: Set[str], *, starts_on_first_object: bool) -> list[str]:
+def initial_components(controllers: Set[str], *, development: bool) -> list[str]:
     """Return those of `controllers` that start with the process, in order of creation."""
-    late = {row.name for row in CONTROLLER_TABLE if row.starts_with} if starts_on_first_object else set()
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_with or row.development_server} if development else set()
     return [name for name in CONTROLLERS if name in controllers and name not in late]
 
 
@@ -187,7 +186,7 @@ class ControlPlane:
         """
         loop = asyncio.get_running_loop()
         settings = self.settings
-        initial = initial_components(settings.controllers, starts_on_first_object=settings.starts_on_first_object)
+        initial = initial_components(settings.controllers, development=settings.development)
         components: dict[str, asyncio.Future[Component]] = {name: loop.create_future() for name in initial}
         if import_in_background:
             for name in components:
@@ -238,7 +237,8 @@ class ControlPlane:
             self.tracing.start_leading()
         async with asyncio.TaskGroup() as group:
             for row in CONTROLLER_TABLE:
-                if row.name in self.settings.controllers and row.name not in components:
+                late = row.name in self.settings.controllers and row.name not in components
+                if late and not row.development_server:
                     group.create_task(self._run_late(row), name=row.name)
             for name, future in components.items():
                 component = await future
@@ -250,7 +250,7 @@ class ControlPlane:
         Begins to watch before the garbage collector does, which then shares the informers.
         """
         resources = [BY_GROUP_RESOURCE[resource] for resource in row.starts_with.split()]
-        await self.informers.wait_for_object(resources, ignored=row.starts_without)
+        await self.informers.wait_for_object(resources, row.starts_when)
         await asyncio.to_thread(_import_component, row.name)
         await self._create_component(row.name).run()
 
@@ -296,7 +296,7 @@ class ControlPlane:
             feature_gates=self.settings.feature_gates,
             workers=options[descriptor.concurrency.key] if descriptor.concurrency is not None else 1,
             options=options,
-            single_api_server=self.settings.single_api_server,
+            single_api_server=self.settings.development,
         )
         factory = descriptor.factory.rpartition(":")[2]
         component: Component = getattr(importlib.import_module(descriptor.module), factory)(context)

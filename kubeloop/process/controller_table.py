@@ -5,6 +5,7 @@ Imports no controller: options, help and errors of the command line come from th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -37,7 +38,8 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
       the controller.
     watches: the resources that the factory requests informers of, whose lists start before the module is imported.
     starts_with: resources whose first object starts the controller in development and test clusters; "" starts it with
-      the process, as `kubeloop run` always does. starts_without: key of an object of every cluster that does not count.
+      the process, as `kubeloop run` always does. starts_when: only an object for which it returns True counts.
+    development_server: True if kubeloop's API server itself does the work of this controller in such clusters.
     creates_pods_for: kind of the owner whose pods it creates, for their traces.
     event_component: source.component of its events, by default kubernetes_name.
     concurrency: the option that sets ControllerContext.workers. options: all others.
@@ -50,9 +52,10 @@ class ControllerDescriptor(msgspec.Struct, frozen=True, kw_only=True):
     factory: str
     watches: str = ""
     starts_with: str = ""
-    starts_without: str = ""
+    starts_when: Callable[[Any], bool] | None = None
     creates_pods_for: str = ""
     event_component: str = ""
+    development_server: bool = False
     concurrency: ControllerOption | None = None
     options: tuple[ControllerOption, ...] = ()
 

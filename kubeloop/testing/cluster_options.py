@@ -102,8 +102,7 @@ class ClusterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         scheduler = load_configuration(text, gates) if text else default_configuration(gates)
         return Settings(
             controllers=parse_controllers(self.controllers),
-            single_api_server=True,
-            starts_on_first_object=True,
+            development=True,
             scheduler=scheduler,
             feature_gates=gates,
         )

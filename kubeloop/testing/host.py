@@ -73,7 +73,7 @@ def _import_control_plane() -> None:
         from kubeloop.process.control_plane import import_components, initial_components
         from kubeloop.process.controller_table import CONTROLLERS
 
-        import_components(initial_components(frozenset(CONTROLLERS), starts_on_first_object=True))
+        import_components(initial_components(frozenset(CONTROLLERS), development=True))
     finally:
         sys.setswitchinterval(usual_seconds)
     gc.freeze()

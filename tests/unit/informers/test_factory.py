@@ -2,11 +2,13 @@
 
 import asyncio
 import random
+from typing import Any
 
 import pytest
 
 from kubeloop.informers.factory import InformerFactory
 from kubeloop.kube.clock import SystemClock
+from kubeloop.kube.objects.api_types import to_json
 from kubeloop.kube.objects.resources import NAMESPACES, NODES, PODS, REPLICA_SETS, SECRETS
 from support.fake_apiserver import FakeApiServer
 
@@ -45,14 +47,18 @@ def test_released_informer_ends_unless_it_is_used_otherwise():
 async def test_wait_for_object_returns_at_the_first_object_and_releases_informers():
     server = FakeApiServer()
     server.add(NAMESPACES, "ns")
+
+    def has_label(obj: Any) -> bool:
+        return bool((obj if isinstance(obj, dict) else to_json(obj))["metadata"].get("labels"))
+
     informers_task = asyncio.ensure_future(server.informers.run())
-    waiting = asyncio.ensure_future(server.informers.wait_for_object([REPLICA_SETS, SECRETS], ignored="ns/ignored"))
+    waiting = asyncio.ensure_future(server.informers.wait_for_object([REPLICA_SETS, SECRETS], has_label))
     await asyncio.sleep(1)
     server.add(SECRETS, "ignored")
     await asyncio.sleep(1)
     assert not waiting.done()
     assert len(server.informers.informers) == 2
-    server.add(SECRETS, "counted")
+    assert server.api("PATCH", SECRETS.path("ns", "ignored"), {"metadata": {"labels": {"a": "b"}}})[0] == 200
     await waiting
     assert server.informers.informers == []
     server.informers.informer(SECRETS)

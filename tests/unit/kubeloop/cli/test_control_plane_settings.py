@@ -25,8 +25,7 @@ def test_options_become_settings():
     assert settings.trace_until_ready
     assert settings.trace_annotate
     assert settings.feature_gates.enabled("MemoryQoS")
-    assert settings.single_api_server
-    assert settings.starts_on_first_object
+    assert settings.development
 
 
 def test_invalid_trace_rule_is_rejected():

@@ -183,9 +183,9 @@ async def test_controller_starts_with_the_first_object_of_its_resource(controlle
         assert len(cluster.api.store.list(PODS)) == 2
 
 
-@pytest.mark.parametrize("starts_on_first_object", [False, True])
-async def test_controller_of_existing_objects_starts_with_the_process(api, starts_on_first_object):
-    settings = Settings(controllers=frozenset({"replicationcontroller"}), starts_on_first_object=starts_on_first_object)
+@pytest.mark.parametrize("development", [False, True])
+async def test_controller_of_existing_objects_starts_with_the_process(api, development):
+    settings = Settings(controllers=frozenset({"replicationcontroller"}), development=development)
     plane = plane_over(api, settings)
     await plane.client.create(REPLICATION_CONTROLLERS, RC, "default")
     async with asyncio.TaskGroup() as group, asyncio.timeout(60):
@@ -199,7 +199,7 @@ async def test_controller_of_existing_objects_starts_with_the_process(api, start
 
 def test_initial_components_leave_out_those_that_start_on_their_first_object():
     every = frozenset(CONTROLLERS)
-    late = {row.name for row in CONTROLLER_TABLE if row.starts_with}
-    assert initial_components(every, starts_on_first_object=False) == [*CONTROLLERS]
-    assert initial_components(every, starts_on_first_object=True) == [name for name in CONTROLLERS if name not in late]
-    assert initial_components({"scheduler", "namespace"}, starts_on_first_object=True) == ["namespace", "scheduler"]
+    late = {row.name for row in CONTROLLER_TABLE if row.starts_with or row.development_server}
+    assert initial_components(every, development=False) == [*CONTROLLERS]
+    assert initial_components(every, development=True) == [name for name in CONTROLLERS if name not in late]
+    assert initial_components({"scheduler", "namespace"}, development=True) == ["namespace", "scheduler"]
